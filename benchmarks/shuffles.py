@@ -1,0 +1,45 @@
+"""Does a language model know word order? The share of dev sentences it finds likelier than a shuffle of themselves.
+
+    python benchmarks/shuffles.py runs/lm-ptb-lstm --sentences 500 --seed 1
+
+Sentences of fewer than four words, and shuffles that happen to leave the order as it was, are left out.
+"""
+
+import argparse
+import random
+
+from seqloom import api
+from seqloom.data import corpora
+
+
+def pairs(documents: list[str], count: int, seed: int) -> list[tuple[str, str]]:
+    """(sentence, shuffle) for `count` sentences drawn without replacement."""
+    draw = random.Random(seed)
+    found = []
+    for document in draw.sample(documents, len(documents)):
+        words = document.split()
+        shuffled = draw.sample(words, len(words))
+        if len(words) >= 4 and shuffled != words:
+            found.append((" ".join(words), " ".join(shuffled)))
+        if len(found) == count:
+            break
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--sentences", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    model = api.load(arguments.run)
+    corpus = corpora.load(api.read_recipe(f"{arguments.run}/recipe.yaml")[1].data)
+    chosen = pairs(list(corpus.split("dev")), arguments.sentences, arguments.seed)
+    real = model.score([sentence for sentence, _ in chosen])
+    shuffled = model.score([shuffle for _, shuffle in chosen])
+    above = sum(one.log_prob > other.log_prob for one, other in zip(real, shuffled, strict=True))
+    print(f"{above} of {len(chosen)} sentences ({above / len(chosen):.1%}) are likelier than their shuffle")
+
+
+if __name__ == "__main__":
+    main()

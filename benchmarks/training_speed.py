@@ -1,0 +1,125 @@
+"""Tokens per second of training an LSTM language model: seqloom's loop beside a bare torch loop doing the same work.
+
+Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW with torch's one-kernel
+update), and both carry their state from chunk to chunk. They take turns, several rounds each, in one process; reported is
+the median over rounds with its range.
+
+    python benchmarks/training_speed.py --rounds 7 --steps 40
+"""
+
+import argparse
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from seqloom import api
+from seqloom.core.tree import to_device
+from seqloom.train.fit import Trainer
+
+
+class BareLM(nn.Module):
+    """What a person would write by hand."""
+
+    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.output = nn.Linear(hidden, vocabulary)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens, state):
+        hidden, state = self.lstm(self.dropout(self.embed(tokens)), state)
+        return self.output(self.dropout(hidden)), state
+
+
+def bare_loop(task, recipe, device):
+    """A closure that trains `steps` steps and returns the tokens it read."""
+    m = recipe.model
+    model = BareLM(len(task.tokenizer), m.embedding or m.hidden, m.hidden, m.layers, m.dropout).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.train.lr, weight_decay=0.0, fused=True)
+    progress = {"step": 0, "state": None}
+
+    def run(steps: int) -> int:
+        model.train()
+        tokens = 0
+        for _ in range(steps):
+            batch = to_device(task.batch(0, progress["step"]), device)
+            state = None if batch["fresh"] else progress["state"]
+            logits, state = model(batch["inputs"], state)
+            loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip)
+            optimizer.step()
+            loss.item()  # a loop that shows its loss waits for it, as ours does
+            progress["state"] = tuple(part.detach() for part in state)
+            progress["step"] += 1
+            tokens += batch["targets"].numel()
+        return tokens
+
+    return run
+
+
+def seqloom_loop(task, recipe):
+    trainer = Trainer(task, recipe.train, recipe.seed)
+
+    def run(steps: int) -> int:
+        return sum(trainer.update().tokens for _ in range(steps))
+
+    return run
+
+
+def timed(run, steps: int, device: torch.device) -> float:
+    began = time.perf_counter()
+    tokens = run(steps)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return tokens / (time.perf_counter() - began)
+
+
+def show(name: str, speeds: list[float]) -> float:
+    median = statistics.median(speeds)
+    print(f"  {name:22} {median:12,.0f} tokens/s   ({min(speeds):,.0f} to {max(speeds):,.0f})")
+    return median
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="lm-char-lstm")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=40, help="training steps per round")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("overrides", nargs="*", help="recipe overrides, e.g. model.hidden=650 model.layers=2")
+    arguments = parser.parse_args()
+
+    _, recipe = api.read_recipe(arguments.recipe, [*arguments.overrides, f"train.device={arguments.device}"])
+    with tempfile.TemporaryDirectory() as folder:
+        task = api.begin(recipe, Path(folder) / "run").task
+    ours = seqloom_loop(task, recipe)
+    device = torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
+    bare = bare_loop(task, recipe, device)
+    for run in (ours, bare):  # once to warm up
+        run(5)
+    speeds: dict[str, list[float]] = {"ours": [], "bare": []}
+    for round_number in range(arguments.rounds):
+        order = [("ours", ours), ("bare", bare)]
+        for name, run in order if round_number % 2 == 0 else reversed(order):
+            speeds[name].append(timed(run, arguments.steps, device))
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    m, b = recipe.model, recipe.batch
+    print(
+        f"{m.layers}×{m.hidden} LSTM, {b.rows} rows × {b.chunk} tokens, vocabulary {len(task.tokenizer):,}; "
+        f"{where}, torch {torch.__version__}, {platform.machine()}; {arguments.rounds} rounds of {arguments.steps} steps"
+    )
+    ratio = show("seqloom", speeds["ours"]) / show("bare nn.LSTM loop", speeds["bare"])
+    print(f"  ratio of medians       {ratio:12.3f}")
+
+
+if __name__ == "__main__":
+    main()

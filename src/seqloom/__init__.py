@@ -1,0 +1,23 @@
+"""seqloom: train, compare, understand and use sequence models, from the n-gram to the Transformer."""
+
+from typing import TYPE_CHECKING, Any
+
+from seqloom.core.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from seqloom.api import load, train
+
+__all__ = ["__version__", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """`seqloom.train` and `seqloom.load` on first use, so that importing the package stays instant."""
+    if name in ("load", "train"):
+        from seqloom import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'seqloom' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

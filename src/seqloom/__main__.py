@@ -1,0 +1,8 @@
+"""`python -m seqloom` is `seqloom`."""
+
+import sys
+
+from seqloom.cli.app import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""seqloom from Python: train by recipe, load a run, use it.
+
+    import seqloom
+
+    lm = seqloom.train("lm-char-lstm", "train.steps=200", out="runs/mine")
+    lm = seqloom.load("runs/mine")
+    print("".join(lm.generate("The class", temperature=0.8, seed=7)))
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom.core.config import apply_overrides, build, differences, load_yaml, nearest, parse_overrides, to_mapping
+from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, UsageError
+from seqloom.decoding.generate import generate
+from seqloom.decoding.processors import SamplingConfig
+from seqloom.decoding.streaming import text_stream
+from seqloom.evaluate.perplexity import score_texts
+from seqloom.runs.record import record
+from seqloom.runs.run import Run, refuse_existing
+from seqloom.tasks import task_module
+from seqloom.text import Tokenizer
+from seqloom.train.estimate import estimate
+from seqloom.train.events import Event, Stopped
+from seqloom.train.fit import FitConfig, device_for, fit
+from seqloom.train.stop import Stop
+
+RECIPES = Path(__file__).parent / "recipes"
+
+# What may change when a run goes on: nothing that decides what the steps made so far would have been.
+LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them, as cosine does
+RESUMABLE = LENGTH | {"train.patience", "train.keep", "train.log_every", "train.device"}
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Any]:
+    """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
+    name, path = _find_recipe(str(source))
+    mapping = load_yaml(path)
+    for header in ("format", "seqloom"):  # a recipe taken from a run
+        mapping.pop(header, None)
+    return name, _build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+
+
+def _find_recipe(source: str) -> tuple[str, Path]:
+    path = Path(source)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise UsageError(f"There is no recipe file {path}.")
+        return (path.parent.resolve().name if path.stem == "recipe" else path.stem), path
+    if re.fullmatch(r"[a-z0-9-]+", source) and (RECIPES / f"{source}.yaml").is_file():
+        return source, RECIPES / f"{source}.yaml"
+    guess = nearest(source, recipe_names())
+    hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` shows them all."
+    raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
+
+
+def _build_recipe(mapping: dict[str, Any], source: str) -> Any:
+    return build(task_module(mapping.get("task")).Recipe, mapping, source=source)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training about to begin or to go on."""
+
+    run: Run
+    task: Any
+    recipe: Any
+    resumed: bool = False
+
+    def events(self, stop: Stop | None = None) -> Iterator[Event]:
+        """Train, yielding what happens; everything is written into the run on the way."""
+        method: Any = fit if isinstance(self.recipe.train, FitConfig) else estimate
+        store = self.run.store(self.recipe.train.keep)
+        events = method(self.task, self.recipe.train, store, seed=self.recipe.seed, stop=stop, resume=self.resumed)
+        return record(events, self.run)
+
+
+def begin(recipe: Any, out: Path) -> Training:
+    """Read the data and make the run directory."""
+    refuse_existing(out)
+    if isinstance(recipe.train, FitConfig):
+        device_for(recipe.train)  # what this machine cannot do is refused before anything is made
+    task = task_module(recipe.task).Task.prepare(recipe)
+    if isinstance(recipe.train, FitConfig):
+        task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
+    return Training(Run.create(out, to_mapping(recipe), task.documents()), task, recipe)
+
+
+def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:
+    """Go on with a run. `recipe` and `overrides` may only change what leaves the steps made so far as they were."""
+    run = Run.open(path)
+    then = to_mapping(recipe_of(run))
+    wanted = to_mapping(recipe) if recipe is not None else then
+    built = _build_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
+    changed = differences(then, to_mapping(built))
+    fixed = LENGTH if then["train"].get("schedule") == "cosine" else set()
+    refused = [
+        f"{key} is {old!r} in the run and {new!r} now" for key, old, new in changed if key not in RESUMABLE - fixed
+    ]
+    if refused:
+        raise UsageError(
+            f"{path} cannot go on with another recipe: {'; '.join(refused)}. "
+            "Resume it without these changes, or train a new run with --out."
+        )
+    task = task_module(built.task).Task.reopen(built, run)
+    if changed:
+        with run.locked():
+            run.update_recipe(to_mapping(built))
+    return Training(run, task, built, resumed=True)
+
+
+def recipe_of(run: Run) -> Any:
+    """The recipe a run was trained with."""
+    try:
+        return _build_recipe(run.recipe, str(run.path / "recipe.yaml"))
+    except UsageError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def train(recipe: str | Path, *overrides: str, out: str | Path | None = None) -> "Trained":
+    """Train a recipe to its end and return the trained model.
+
+    `recipe` is the name of a shipped recipe or the path of a YAML file; each override is "key.path=value". The run is
+    written to `out`, or to runs/<name of the recipe>.
+    """
+    name, checked = read_recipe(recipe, overrides)
+    training = begin(checked, Path(out) if out is not None else Path("runs") / name)
+    for event in training.events():
+        if isinstance(event, Stopped):
+            raise Interrupted(f"Stopped at step {event.step}.")
+    return Trained(training.run)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A text and what a language model thinks of it; the last token is END."""
+
+    text: str
+    tokens: list[str]
+    log_probs: list[float]
+    unknown: list[str]  # pieces of the text the vocabulary does not have
+
+    @property
+    def log_prob(self) -> float:
+        return sum(self.log_probs)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(-self.log_prob / len(self.log_probs))
+
+
+class Trained:
+    """A trained language model, ready for use. Get one from `seqloom.load` or `seqloom.train`."""
+
+    def __init__(self, run: Run, device: str = "auto"):
+        self.run = run
+        self._device = device
+
+    @cached_property
+    def model(self) -> Any:
+        return self.run.model(self._device)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.run.tokenizer
+
+    @property
+    def device(self) -> Any:
+        return next(iter(self.model.state_dict().values())).device
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        max_tokens: int = 200,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        allow_unknown: bool = False,
+        **options: Any,
+    ) -> Iterator[str]:
+        """Continue a prompt, piece by piece. `options` are those of `SamplingConfig`: temperature, top_p, top_k …"""
+        sampling = SamplingConfig(**options)
+        unknown = self.tokenizer.unknown_pieces(prompt)
+        if unknown and not allow_unknown:
+            raise DataError(
+                f"The vocabulary of {self.run.path} cannot spell {_quoted(unknown)} in the prompt. Leave them out, or pass "
+                "--allow-unknown to read each as <unk>."
+            )
+        ids = torch.tensor([[self.tokenizer.end, *self.tokenizer.encode(prompt)]], device=self.device)
+        steps = generate(
+            self.model, ids, options=sampling, max_tokens=max_tokens, end=self.tokenizer.end, seed=seed
+        )
+        decoder = self.tokenizer.stream()
+        decoder.read(ids[0].tolist())  # so that what follows begins with the space, or not, that belongs there
+        return text_stream(steps, decoder, stop)
+
+    def score(self, texts: Sequence[str]) -> list[Scored]:
+        """The log-probability of every token of each text, its end included."""
+        encoded = [self.tokenizer.encode(text) for text in texts]
+        scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
+        return [
+            Scored(
+                text,
+                [self.tokenizer.token(token) for token in [*ids, self.tokenizer.end]],
+                row.tolist(),
+                self.tokenizer.unknown_pieces(text),
+            )
+            for text, ids, row in zip(texts, encoded, scores, strict=True)
+        ]
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        """Every metric of a split of the data the model was trained on; kept in the run for `compare`."""
+        task = self._task.reopen(self._recipe, self.run)
+        found: dict[str, float] = task.evaluate(self.model, split)
+        self.run.save_metrics(split, found)
+        return found
+
+    def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
+        """Every metric of any other text."""
+        return self._task.evaluate_documents(self._recipe, self.run, self.model, documents)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _recipe(self) -> Any:
+        return recipe_of(self.run)
+
+    @property
+    def _task(self) -> Any:
+        return task_module(self._recipe.task).Task
+
+    def __repr__(self) -> str:
+        recipe = self.run.recipe
+        metrics = self.run.metrics("dev") or {}
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "step")
+        return f"<{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}; dev: {shown or 'not evaluated'}>"
+
+    def _repr_png_(self) -> bytes | None:
+        """In a notebook: the training curve. None, and so the text above, where matplotlib is missing."""
+        from seqloom.inspect.curves import draw_curves, to_png
+
+        try:
+            return to_png(draw_curves([self.run]))
+        except ResourceError:
+            return None
+
+
+def load(path: str | Path, device: str = "auto") -> Trained:
+    """A trained model from its run directory."""
+    return Trained(Run.open(path), device)
+
+
+def _quoted(pieces: Sequence[str], most: int = 8) -> str:
+    listed = ", ".join(repr(piece) for piece in pieces[:most])
+    return f"{listed} and {len(pieces) - most} more" if len(pieces) > most else listed

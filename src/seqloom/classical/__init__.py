@@ -1,0 +1,1 @@
+"""Models that are counted or solved rather than trained by gradient."""

@@ -1,0 +1,1 @@
+"""The command line: `app` is the shell, every other file is one command."""

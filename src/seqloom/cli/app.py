@@ -1,0 +1,142 @@
+"""The shell around the commands: registration, and every error as one or two lines with the right exit code.
+
+A command is a file beside this one and a row in `COMMANDS`. Its module must be light (torch and the rooms that need it
+are imported inside the function), since all of them are imported to write `seqloom --help`.
+"""
+
+import errno
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from seqloom.core.errors import SeqloomError
+from seqloom.core.version import VERSION
+
+# In the order of `seqloom --help`. What a row names is a function, or a typer.Typer with commands of its own.
+COMMANDS = {
+    "quickstart": "seqloom.cli.quickstart:quickstart",
+    "init": "seqloom.cli.init:init",
+    "train": "seqloom.cli.train:train",
+    "generate": "seqloom.cli.generate:generate",
+    "score": "seqloom.cli.score:score",
+    "evaluate": "seqloom.cli.evaluate:evaluate",
+    "compare": "seqloom.cli.compare:compare",
+    "list": "seqloom.cli.list:list_things",
+    "data": "seqloom.cli.data:data",
+    "arpa": "seqloom.cli.arpa:arpa",
+}
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"seqloom {VERSION}")
+        raise typer.Exit
+
+
+def seqloom(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it, leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+) -> None:
+    """Train, compare, understand and use sequence models."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
+    app = typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=HELP
+    )
+    app.callback(invoke_without_command=True)(seqloom)
+    for name, target in commands.items():
+        module, _, attribute = target.partition(":")
+        command = getattr(import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, short_help=_summary(command), context_settings=HELP)(command)
+    return app
+
+
+def _summary(command: Callable[..., Any]) -> str:
+    """The first line of a command's docstring, without the example it may end with."""
+    line = (command.__doc__ or "").strip().partition("\n")[0]
+    return re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words, debug = _without_debug(sys.argv[1:] if arguments is None else list(arguments))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows ? instead of failing
+    try:
+        result = typer.main.get_command(build_app()).main(args=words, prog_name="seqloom", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if debug:
+            traceback.print_exc()
+        code, message = explain(error)
+        if message:
+            print(message if message.startswith("Usage: ") else f"seqloom: {message}", file=sys.stderr)
+        if code == BROKEN_PIPE:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains on its way out
+        return code
+
+
+def _without_debug(words: list[str]) -> tuple[list[str], bool]:
+    """`--debug` may stand before or after the command, but after `--` it is an argument like any other."""
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--debug"]
+    return kept + words[end:], len(kept) < end
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """The exit code and the words for anything a command can raise."""
+    if isinstance(error, SeqloomError):
+        return error.exit_code, str(error)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE, ""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" while writing {error.filename}" if error.filename else ""
+        return 5, f"the disk is full{place}. What was saved before is intact; free some space and run it again."
+    if _out_of_memory(error):
+        return 5, "out of memory. Use a smaller batch or model, or free memory held by other programs."
+    if hasattr(error, "format_message"):  # the command line itself is wrong; typer's errors share no public base
+        return _usage(error)
+    first_line = (str(error) or "no message").splitlines()[0]
+    return (
+        1,
+        f"unexpected {type(error).__name__}: {first_line}\nThis is a bug; run again with --debug for the traceback.",
+    )
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Known by name, so that torch need not be imported to ask."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+
+
+def _usage(error: Any) -> tuple[int, str]:
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if message.startswith("Usage: "):  # a group without its command: the whole help
+        return error.exit_code, message
+    command = context.command_path if context is not None else "seqloom"
+    return error.exit_code, f"{message}\nTry '{command} --help'."

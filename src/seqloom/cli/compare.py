@@ -1,0 +1,195 @@
+"""Runs side by side."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
+from seqloom.core.words import did_you_mean
+
+if TYPE_CHECKING:
+    from seqloom.runs.run import Run
+
+METRICS = {
+    "loss": "loss",
+    "perplexity": "ppl/token",
+    "word_perplexity": "ppl/word",
+    "bits_per_character": "bits/char",
+}
+HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
+PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; what is not a run is passed over.")],
+    split: Annotated[str, typer.Option(help="dev, or test once `evaluate` has measured it.")] = "dev",
+    by: Annotated[str | None, typer.Option(help=f"Rank by: {', '.join(METRICS)}.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the training curves here (PNG).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Sizes, speeds and scores of several runs, and what their recipes differ in: `seqloom compare runs/*`."""
+    if by is not None and by not in METRICS:
+        raise UsageError(f"There is no metric {by!r} to rank by: {did_you_mean(by, METRICS)}.")
+    if plot is not None and not plot.parent.is_dir():
+        raise UsageError(f"{plot} cannot be written: the folder {plot.parent} does not exist. Make it first.")
+    opened = _open(runs, split)
+    rows = [_row(run, split) for run in opened]
+    metric, why_not = _ranking(opened, by, split)
+    if by is not None and why_not:
+        raise UsageError(why_not)
+    if metric is not None:
+        rows.sort(key=lambda row: row["metrics"].get(metric, float("inf")))
+    differing = _differing(opened)
+    if as_json:
+        print_json({"split": split, "ranked_by": metric, "not_ranked": why_not, "runs": rows, "recipes": differing})
+    else:
+        _print(rows, split, metric, why_not, differing)
+    if plot is not None:
+        from seqloom.core.files import write_atomic
+        from seqloom.inspect.curves import draw_curves, to_png
+
+        write_atomic(plot, to_png(draw_curves(opened)))
+
+
+def _open(paths: Sequence[Path], split: str) -> list["Run"]:
+    """`runs/*` may well hold other things, or damaged runs; say so and go on. One path that is no run is a mistake."""
+    from seqloom.data.corpus import SPLITS
+    from seqloom.runs.run import Run
+
+    if split not in SPLITS:
+        raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
+    opened = []
+    for path in paths:
+        try:
+            run = Run.open(path)
+            run.data, run.tokenizer, run.metrics(split)  # so that what is damaged is passed over
+            opened.append(run)
+        except SeqloomError as error:
+            if len(paths) == 1:
+                raise
+            typer.echo(f"passed over: {error}", err=True)
+    if not opened:
+        raise CheckpointError("None of these is a run that can be read. Name directories that `seqloom train` made.")
+    return opened
+
+
+def _row(run: "Run", split: str) -> dict[str, Any]:
+    log = list(run.log())
+    started = next((entry for entry in log if entry["event"] == "started"), {})
+    finished: dict[str, Any] = next((entry for entry in reversed(log) if entry["event"] == "finished"), {})
+    metrics = run.metrics(split) or {}
+    return {
+        "run": str(run.path),
+        "parameters": finished.get("parameters") or started.get("parameters"),
+        "tokens_per_second": finished.get("tokens_per_second"),
+        "finished": bool(finished) or run.data["corpus"] == "none",  # an imported model was trained elsewhere
+        "metrics": {name: metrics[name] for name in METRICS if name in metrics},
+    }
+
+
+def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | None, str | None]:
+    """What to rank by, or why ranking would be comparing apples with pears."""
+    if len(runs) < 2:
+        return None, None
+    unmeasured = [str(run.path) for run in runs if run.metrics(split) is None]
+    if unmeasured:
+        return None, (
+            f"Not ranked: there are no {split} figures for {', '.join(unmeasured)}. "
+            f"Measure with `seqloom evaluate RUN --split {split}`."
+        )
+    if len({run.data["sha256"].get(split) for run in runs}) > 1:
+        return None, f"Not ranked: the runs were measured on different {split} texts."
+    if len({run.tokenizer.fingerprint() for run in runs}) == 1:
+        return by or "loss", None
+    blind = [_unknown(run, split) for run in runs if (run.metrics(split) or {}).get("unknown_rate")]
+    if blind:
+        return None, (
+            f"Not ranked: the runs count different tokens, and {', '.join(blind)} as <unk>, "
+            "which is easier to predict than what stands there. Compare runs with one vocabulary, or without <unk>."
+        )
+    if by in PER_TOKEN:
+        return None, f"Not ranked by {by}: the runs count different tokens. Rank by bits_per_character instead."
+    return by or "bits_per_character", None
+
+
+def _unknown(run: "Run", split: str) -> str:
+    return f"{run.path} reads {(run.metrics(split) or {})['unknown_rate']:.1%} of the text"
+
+
+def _differing(runs: Sequence["Run"]) -> dict[str, dict[str, Any]]:
+    """Recipe keys on which not all runs agree: key → run → value.
+
+    Where two sections are of different kinds (an LSTM, an n-gram), the keys only one of them has say nothing more.
+    """
+    flat = {str(run.path): _flatten(run.recipe) for run in runs}
+    keys = dict.fromkeys(key for recipe in flat.values() for key in recipe)
+    table = {key: {path: recipe.get(key) for path, recipe in flat.items()} for key in keys}
+    differing = {key: values for key, values in table.items() if len({repr(value) for value in values.values()}) > 1}
+    return {
+        key: values
+        for key, values in differing.items()
+        if HEADS.get(key.split(".")[0], "task") not in differing or all(key in recipe for recipe in flat.values())
+    }
+
+
+def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
+    return flat
+
+
+def _print(
+    rows: list[dict[str, Any]],
+    split: str,
+    metric: str | None,
+    why_not: str | None,
+    differing: dict[str, dict[str, Any]],
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    ranked = f", best first by {METRICS[metric]}" if metric else ""
+    title = f"{len(rows)} run{'s' * (len(rows) > 1)} on {split}{ranked}"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    table.add_column("run", overflow="fold")
+    for heading in ("parameters", "tokens/s", *METRICS.values()):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [_count(row["parameters"]), _count(row["tokens_per_second"])]
+        cells += [_decimal(row["metrics"].get(name)) for name in METRICS]
+        name = row["run"] + ("" if row["finished"] else " (unfinished)")
+        table.add_row(*map(Text, (name, *cells)))
+    console.print(table)
+    if why_not:
+        console.print(why_not, markup=False)
+    if differing:
+        console.print(_differences_table([row["run"] for row in rows], differing))
+
+
+def _differences_table(runs: list[str], differing: dict[str, dict[str, Any]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="\nwhat the recipes differ in", title_justify="left", box=None, header_style="bold")
+    for heading in ("key", *(Path(run).name for run in runs)):
+        table.add_column(Text(heading), overflow="fold")
+    for key, values in differing.items():
+        table.add_row(*map(Text, (key, *("-" if values[run] is None else str(values[run]) for run in runs))))
+    return table
+
+
+def _count(value: float | None) -> str:
+    return f"{value:,.0f}" if value else "-"
+
+
+def _decimal(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if value < 100 else f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"

@@ -1,0 +1,71 @@
+"""What there is to choose from."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqloom.core.errors import UsageError
+from seqloom.core.words import did_you_mean
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def list_things(
+    what: Annotated[str | None, typer.Argument(metavar="cells|tasks|corpora|recipes", help="All, if left out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: name → summary.")] = False,
+) -> None:
+    """Cells, tasks, corpora and recipes, each with a line about it: `seqloom list recipes`."""
+    if what is not None and what not in THINGS:
+        raise UsageError(f"cannot list '{what}': {did_you_mean(what, THINGS)}.")
+    found = {kind: THINGS[kind]() for kind in ([what] if what else THINGS)}
+    if as_json:
+        print(json.dumps(found[what] if what else found, ensure_ascii=False))
+        return
+    for kind, things in found.items():
+        if what is None:
+            print(f"{kind}:")
+        width = max(map(len, things), default=0) + 2
+        for name, summary in things.items():
+            print(f"{'' if what else '  '}{name:{width}}{summary}")
+
+
+def cells() -> dict[str, str]:
+    from seqloom.nn.cells import CELLS
+
+    return {name: _first_line(cell.__doc__) for name, cell in CELLS.items()}
+
+
+def tasks() -> dict[str, str]:
+    """Read, not imported: a task pulls in everything it ties together."""
+    from seqloom.tasks import names
+
+    files = {name: PACKAGE / "tasks" / f"{name.replace('-', '_')}.py" for name in names()}
+    return {name: _first_line(ast.get_docstring(ast.parse(file.read_bytes()))) for name, file in files.items()}
+
+
+def corpora() -> dict[str, str]:
+    from seqloom.data.corpora import CORPORA
+
+    return {name: module.SUMMARY for name, module in CORPORA.items()}
+
+
+def recipes() -> dict[str, str]:
+    """The summary of a recipe is the comment on its first line."""
+    files = sorted((PACKAGE / "recipes").glob("*.yaml"), key=lambda file: file.stem)
+    return {file.stem: _first_line(file.read_text("utf-8").lstrip("# ")) for file in files}
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+THINGS: dict[str, Callable[[], dict[str, str]]] = {
+    "cells": cells,
+    "tasks": tasks,
+    "corpora": corpora,
+    "recipes": recipes,
+}

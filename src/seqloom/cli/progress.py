@@ -1,0 +1,96 @@
+"""Training events for people and for programs: a live bar on a terminal, plain lines in a pipe, JSON on request."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from seqloom.cli._json import print_json
+from seqloom.train import events as e
+
+Show = Callable[[e.Event], None]
+
+
+@contextmanager
+def display(as_json: bool) -> Iterator[Show]:
+    """What to call with every event, chosen by where the output goes."""
+    if as_json:
+        yield lambda event: print_json(e.event_to_json(event))
+    elif sys.stdout.isatty():
+        with _bar() as bar:
+            yield _Live(bar)
+    else:
+        yield _plain
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def perplexity(loss: float) -> str:
+    return "huge" if loss >= 20 else f"{math.exp(loss):.2f}"  # in this order: a loss that is no number stays one
+
+
+def describe(event: e.Event) -> str | None:
+    """One line for an event, or None for those a reader need not see."""
+    match event:
+        case e.Started(step=step, resumed=resumed, parameters=parameters, device=device):
+            size = f"{parameters:,} parameters on {device}" if parameters else "counting"
+            return f"resumed at step {step}: {size}" if resumed else size
+        case e.Progress(step=step, total=total, values=values) if "loss" in values:
+            return (
+                f"step {step}/{total}  loss {values['loss']:.4f}  perplexity {perplexity(values['loss'])}  "
+                f"{event.tokens_per_second:,.0f} tokens/s  {clock(event.seconds_left)} left"
+            )
+        case e.Progress(step=step, total=total, values=values):
+            return f"step {step}/{total}  " + "  ".join(f"{name} {value:,.6g}" for name, value in values.items())
+        case e.Evaluated(step=step, split=split, metrics=metrics, best=best):
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+            return f"step {step}  {split}: {shown}{'  (best)' if best else ''}"
+        case e.Skipped(step=step, cause=cause):
+            return f"step {step}: the update was skipped, {cause}"
+        case e.Damaged(checkpoint=checkpoint, cause=cause):
+            return f"checkpoint {checkpoint} is passed over: {cause}"
+        case e.Stopped(step=step):
+            return f"stopped at step {step}; everything is saved"
+        case e.Finished(step=step, reason=reason, seconds=seconds):
+            return f"finished at step {step} after {clock(seconds)}: {reason}"
+    return None
+
+
+def _plain(event: e.Event) -> None:
+    line = describe(event)
+    if line is not None:
+        print(line, flush=True)
+
+
+def _bar() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.description}"),
+        console=Console(highlight=False),
+        transient=True,
+    )
+
+
+class _Live:
+    """The bar at the bottom, and above it the lines worth keeping."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+        self.task = bar.add_task("starting", total=1)
+
+    def __call__(self, event: e.Event) -> None:
+        if isinstance(event, e.Progress):
+            line = describe(event) or ""
+            self.bar.update(self.task, completed=event.step, total=event.total, description=line.split("  ", 1)[-1])
+        elif (line := describe(event)) is not None:
+            self.bar.console.print(line, markup=False)
+        if isinstance(event, e.Started):
+            self.bar.update(self.task, completed=event.step, total=max(event.total, 1), description="starting")

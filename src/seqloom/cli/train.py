@@ -1,0 +1,157 @@
+"""Train a recipe, or go on with a run."""
+
+import math
+import shlex
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.core.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from seqloom.api import Training
+    from seqloom.train.stop import Stop
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A shipped recipe's name or a YAML file, then overrides."),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the run. [default: runs/RECIPE]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, one run each: 1,2,3.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for programs.")] = False,
+) -> None:
+    """Train a recipe, or go on with a run: `seqloom train lm-char-lstm model.cell=gru`, `… --resume RUN`."""
+    recipe, overrides = _split(arguments or [])
+    if resume is None and recipe is None:
+        raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")
+    if resume is not None and (seeds or out):
+        raise UsageError("--resume goes on with one run as it is; leave out --seeds and --out.")
+    from seqloom.data.folder import use_data_folder
+    from seqloom.train.stop import Stop
+
+    stop = Stop()
+    with use_data_folder(data_dir), stop.on_signals():
+        if resume is not None:
+            _resume(resume, recipe, overrides, stop, as_json)
+        else:
+            assert recipe is not None
+            _begin(recipe, overrides, out, _seeds(seeds), stop, as_json)
+
+
+def _split(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """What is KEY=VALUE is an override; of anything else there may be one, the recipe."""
+    recipes = [word for word in arguments if "=" not in word or _is_recipe_file(word)]
+    overrides = [word for word in arguments if word not in recipes]
+    if len(recipes) > 1:
+        raise UsageError(f"Name one recipe, got {', '.join(recipes)}. Overrides look like train.lr=2e-3.")
+    return (recipes[0] if recipes else None), overrides
+
+
+def _is_recipe_file(word: str) -> bool:
+    """A file may well have = in its name."""
+    return word.endswith((".yaml", ".yml")) and Path(word).is_file()
+
+
+def _seeds(text: str | None) -> list[int]:
+    if text is None:
+        return []
+    try:
+        seeds = [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds takes whole numbers with commas between, like 1,2,3; got {text!r}.") from None
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"--seeds must differ from each other; got {text!r}.")
+    return seeds
+
+
+def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int], stop: "Stop", as_json: bool) -> None:
+    from seqloom import api
+
+    name, checked = api.read_recipe(recipe, overrides)
+    out = Path("runs") / name if out is None else out
+    if not out.name:
+        raise UsageError(f"--out must name a directory to make; got {str(out)!r}.")
+    if not seeds:
+        follow(_prepare(lambda: api.begin(checked, out), stop), stop, as_json)
+        return
+    places = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
+    for place in places:  # all of them before any work
+        if place.exists():
+            raise UsageError(f"{place} exists. Go on with it: --resume {place}; or name all runs anew: --out NAME.")
+    results = []
+    for seed, place in zip(seeds, places, strict=True):
+        seeded = replace(checked, seed=seed)
+        try:
+            training = _prepare(lambda: api.begin(seeded, place), stop)  # noqa: B023 (called before the loop goes on)
+            results.append(follow(training, stop, as_json, hint=False))
+        except Interrupted as stopped:
+            left = ",".join(map(str, seeds[seeds.index(seed) + 1 :]))
+            raise Interrupted(f"{stopped}\nNot begun: --seeds {left}" if left else str(stopped)) from None
+    _spread(seeds, results, as_json)
+
+
+def _resume(path: Path, recipe: str | None, overrides: list[str], stop: "Stop", as_json: bool) -> None:
+    from seqloom import api
+
+    checked = api.read_recipe(recipe)[1] if recipe else None
+    follow(_prepare(lambda: api.resume(path, overrides, checked), stop), stop, as_json)
+
+
+def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
+    """Reading data can be broken off at once: there is nothing to save yet."""
+    try:
+        with stop.interruptible():
+            return make()
+    except Interrupted:
+        raise Interrupted("Stopped while preparing the data; no step was made and nothing is lost.") from None
+
+
+def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
+    """Show a training as it goes; the best evaluation when it is over."""
+    from seqloom.cli.progress import display
+    from seqloom.train.events import Finished, Stopped
+
+    best: dict[str, float] = {}
+    with display(as_json) as show:
+        for event in training.events(stop):
+            show(event)
+            if isinstance(event, Finished):
+                best = dict(event.best)
+            stopped = isinstance(event, Stopped)
+    path = shlex.quote(str(training.run.path))
+    if stopped:
+        raise Interrupted(f"Go on with: seqloom train --resume {path}")
+    if hint and not as_json:
+        split = "test" if "test" in training.run.data["counts"] else "dev"
+        print(f"The run is in {path}. Try: seqloom generate {path} · seqloom evaluate {path} --split {split}")
+    return best
+
+
+def _spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:
+    """The mean over seeds and the standard deviation."""
+    summary: dict[str, Any] = {}
+    for name in results[0]:
+        values = [result[name] for result in results]
+        summary[name] = {"mean": statistics.fmean(values), "stdev": _deviation(values), "values": values}
+    if as_json:
+        print_json({"event": "seeds", "seeds": seeds, "metrics": summary})
+        return
+    count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    print(f"{count} ({', '.join(map(str, seeds))}), best evaluation on dev, mean ± standard deviation:")
+    for name, value in summary.items():
+        print(f"  {name:20} {value['mean']:.4f} ± {value['stdev']:.4f}")
+
+
+def _deviation(values: list[float]) -> float:
+    """Of a sample. It is not a number for one value alone, or where a value is infinite."""
+    finite = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.stdev(values) if finite else math.nan

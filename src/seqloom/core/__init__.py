@@ -1,0 +1,1 @@
+"""What every other room stands on: protocols, state trees, errors, configuration, seeds, safe files."""

@@ -1,0 +1,33 @@
+"""Which device to compute on: named, or the best there is."""
+
+import os
+
+import torch
+
+from seqloom.core.errors import ResourceError, UsageError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """`auto` takes CUDA, then Apple's MPS, then the CPU; any other name must exist on this machine."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ResourceError(
+            f"device {name} was asked for, but this machine shows {torch.cuda.device_count()} CUDA GPUs. "
+            "Use device=auto or cpu, or install a CUDA build of PyTorch."
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ResourceError("device mps was asked for, but this machine has none. Use device=auto or cpu.")
+    return device
+
+
+def make_deterministic() -> None:
+    """Ask every kernel for the same answer each time, at some cost in speed (GPU only: the CPU's already do)."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)

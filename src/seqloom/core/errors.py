@@ -1,0 +1,47 @@
+"""Errors a user can act on.
+
+Every message says what must hold, what arrived, and what to do. The command line prints it as it is and leaves with
+`exit_code`; a traceback appears only with `--debug`.
+"""
+
+
+class SeqloomError(Exception):
+    """Something the user can mend. Subclasses differ only in the exit code they carry."""
+
+    exit_code = 1
+
+
+class UsageError(SeqloomError):
+    """The command, the recipe or an argument is wrong."""
+
+    exit_code = 2
+
+
+class DataError(SeqloomError):
+    """A file or corpus cannot be used as it is."""
+
+    exit_code = 3
+
+
+class CheckpointError(SeqloomError):
+    """A run directory or checkpoint is damaged, foreign, or of another format."""
+
+    exit_code = 4
+
+
+class ResourceError(SeqloomError):
+    """The machine lacks what was asked for: a GPU, disk space, memory, an optional package."""
+
+    exit_code = 5
+
+
+class DivergedError(SeqloomError):
+    """Training produced numbers that are not finite, again and again."""
+
+    exit_code = 5
+
+
+class Interrupted(SeqloomError):
+    """Stopped on request (Ctrl-C, SIGTERM); the work so far is saved and can be resumed."""
+
+    exit_code = 75

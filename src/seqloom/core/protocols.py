@@ -1,0 +1,140 @@
+"""The few agreements everything is built on.
+
+The shape alphabet, used in every shape comment of the project:
+
+    B batch   T query time   S source time   H hidden   D model   N heads   V vocabulary   G gates
+
+Masks are boolean and True means "may be used"; a row with nothing to use gives zeros, never NaN.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from seqloom.core.tree import Tree, select_rows
+
+
+@dataclass(frozen=True)
+class DecodeState:
+    """Where a model stands in the sequences it is producing.
+
+    `carry` has one row per hypothesis; `memory` one row per source (an encoder's output and its mask, say), shared by
+    the hypotheses of that source. Rows are source-major: with k hypotheses each, source i owns rows i·k … i·k+k−1.
+    """
+
+    carry: Tree
+    memory: Tree = None
+
+
+def select(state: DecodeState, hypothesis_rows: Tensor, source_rows: Tensor) -> DecodeState:
+    """Reorder hypotheses, and let finished sources leave."""
+    return DecodeState(select_rows(state.carry, hypothesis_rows), select_rows(state.memory, source_rows))
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    log_probs: Tensor  # (B, V), normalised, of the token after the last real one
+    state: DecodeState
+    attention: Tensor | None = None  # (B, S), or by layer and head, where the model has it
+
+
+@runtime_checkable
+class Steppable(Protocol):
+    """A model that can be asked for the next token. All decoding is written against this and nothing else."""
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        """The state before the first token, for as many rows as `source` has, or `rows` of them."""
+        ...
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        """Read tokens (B, T) and predict what follows the last real one of each row.
+
+        T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is consumed: clone it first
+        to branch.
+        """
+        ...
+
+
+@runtime_checkable
+class LanguageModel(Steppable, Protocol):
+    """A Steppable that can also say what it thought of tokens it is shown."""
+
+    def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
+        """log p(targets[b, t] | inputs[b, :t+1], state) for every position (B, T), and the state after the last."""
+        ...
+
+
+class Model(Protocol):
+    """What a run directory keeps: named tensors out, the same tensors in. Every `nn.Module` is one."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Loss:
+    value: Tensor  # scalar: the mean over `tokens`, still attached to the graph
+    carry: Tree  # what the next batch may start from (truncated backpropagation), or None
+    tokens: int  # how many predictions the mean is over
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The metric that chooses the best checkpoint."""
+
+    metric: str = "loss"
+    higher_is_better: bool = False
+
+    def better(self, new: float, old: float) -> bool:
+        return new > old if self.higher_is_better else new < old
+
+
+class Task(Protocol):
+    """What training by gradient needs to know, and all it knows."""
+
+    goal: Goal
+
+    def model(self) -> Any:
+        """A freshly initialised `nn.Module`; the caller has set the seed."""
+        ...
+
+    def steps_per_epoch(self) -> int: ...
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        """The batch of this step: a pure function of its arguments, of one of a finite set of shapes."""
+        ...
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        """The loss of one batch. Never waits for the device."""
+        ...
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        """Every metric of a split by name; `goal.metric` is among them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One stage of an estimation: `model` is None while there is nothing worth keeping yet."""
+
+    step: int
+    total: int
+    model: Any | None
+    values: Mapping[str, float]
+
+
+class Estimable(Protocol):
+    """What estimation without gradients (counting, expectation–maximisation) needs to know."""
+
+    goal: Goal
+
+    def model(self) -> Any: ...
+
+    def estimates(self, model: Any | None, step: int) -> Iterator[Estimate]:
+        """Go on from `model`, which was kept at `step`, or from the beginning if it is None."""
+        ...
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]: ...

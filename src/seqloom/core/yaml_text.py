@@ -1,0 +1,163 @@
+"""YAML as recipes use it: plain data only, and no surprises.
+
+Scalars follow YAML 1.2's core schema, so `no` is the word "no" (Norwegian, say), `12:30` is text and `2e-3` is a
+number, where PyYAML's own rules would give False, 750 and text. Repeated keys, anchors, aliases and tags are refused.
+"""
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.constructor import ConstructorError
+from yaml.events import AliasEvent
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from seqloom.core.errors import UsageError
+
+_INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
+_WHOLE_EXPONENT = re.compile(r"([-+]?[0-9]{1,9})[eE]\+?([0-9]|1[0-2])")  # 1e6 steps are a million, not 1000000.0
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_NULL = re.compile(r"~|null|Null|NULL|")
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {}  # noqa: RUF012 (none of PyYAML's own; its stubs call this an instance variable)
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        event = self.peek_event()
+        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise ConstructorError(None, None, "anchors (&x) and aliases (*x) are not used here", event.start_mark)
+        if getattr(event, "tag", None) is not None:
+            raise ConstructorError(None, None, f"tags ({event.tag}) are not used here", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                raise ConstructorError(None, None, "keys must be text", key.start_mark)
+            if key.value in seen:
+                raise ConstructorError(None, None, f"the key '{key.value}' stands twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def scalar(self, node: ScalarNode) -> Any:
+        return plain_scalar(node.value)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever either set of rules would read as something other than text; writes short lists on one line."""
+
+    def short_list(self, value: list[Any]) -> Node:
+        nested = any(isinstance(item, list | dict) for item in value)
+        return self.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=not nested)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(list, _Dumper.short_list)
+
+
+for _tag, _pattern in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL), ("null", _NULL)):
+    _name, _whole = f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern.pattern})\\Z")
+    _Loader.add_implicit_resolver(_name, _whole, None)
+    _Loader.add_constructor(_name, _Loader.scalar)
+    _Dumper.add_implicit_resolver(_name, _whole, None)
+
+
+def plain_scalar(text: str) -> Any:
+    """The value of an unquoted YAML scalar."""
+    if _NULL.fullmatch(text):
+        return None
+    if _BOOL.fullmatch(text):
+        return text.lower() == "true"
+    if _INT.fullmatch(text):
+        return int(text, 0) if text[:2] in ("0x", "0o") else _integer(text)
+    if whole := _WHOLE_EXPONENT.fullmatch(text):
+        return int(whole[1]) * 10 ** int(whole[2])
+    if _FLOAT.fullmatch(text):
+        named = text.lower().endswith((".inf", ".nan"))
+        return float(text.replace(".", "") if named else text)
+    return text
+
+
+def _integer(text: str) -> Any:
+    return int(text) if len(text) < 4000 else text  # Python itself refuses longer ones
+
+
+def decode_utf8(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{name}, line {line}: not UTF-8 text; save the file as UTF-8.") from None
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """Any YAML value; `name` is what the messages call it."""
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UsageError(f"{name}, line {line}: contains the control character U+{error.character:04X}.") from None
+    except yaml.MarkedYAMLError as error:
+        raise UsageError(f"{name}{_line(error)}: {_cause(error)}.") from None
+    except RecursionError:
+        raise UsageError(f"{name}: nested too deeply.") from None
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}.") from None
+
+
+def _line(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return f", line {mark.line + 1}" if mark else ""
+
+
+def _cause(error: yaml.MarkedYAMLError) -> str:
+    if isinstance(error, ConstructorError):
+        return str(error.problem)
+    cause = error.problem or error.context or "unknown reason"
+    return "indentation must be spaces, not tabs" if "'\\t'" in cause else f"this is not valid YAML, {cause}"
+
+
+def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Any]:
+    """The mapping in a YAML file (a Path) or text (a str). An empty one is an empty mapping."""
+    if isinstance(source, Path):
+        name = name or str(source)
+        text = decode_utf8(_read(source), name)
+    else:
+        name, text = name or "the YAML text", source
+    value = parse_yaml(text, name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{name}: must be keys and values, such as 'seed: 1'; this is {_kind(value)}.")
+    return value
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a folder; name a YAML file.") from None
+    except PermissionError:
+        raise UsageError(f"{path}: not allowed to read this file.") from None
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "a single value"
+
+
+def dump_yaml(mapping: Any) -> str:
+    """The same text for the same mapping, in its own key order; what `load_yaml` reads back unchanged."""
+    return yaml.dump(mapping, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)

@@ -1,0 +1,1 @@
+"""Data: readers, stream batches, and the corpora."""

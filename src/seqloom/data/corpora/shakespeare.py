@@ -1,0 +1,30 @@
+"""Tiny Shakespeare: 1.1 million characters of the plays, the usual text for character models."""
+
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.folder import DataSet
+from seqloom.data.readers import read_filled
+
+SUMMARY = "Tiny Shakespeare: 1.1M characters of plays; train and dev only (needs SEQLOOM_DATA)"
+SOURCE = DataSet("Tiny Shakespeare", "https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt (MIT)")
+
+
+@config
+class Config:
+    corpus: Literal["shakespeare"] = "shakespeare"
+
+
+def load(config: Config) -> Corpus:
+    """One document per split: the first 90 % of the characters, and the last 10 %, as others cut it."""
+    text = read_filled(SOURCE.file("tinyshakespeare/input.txt.gz"))
+    border = int(len(text) * 0.9)
+    return Corpus(
+        name="shakespeare",
+        version=content_version([text]),
+        licence="MIT",
+        description="Tiny Shakespeare; the last 10 % is the dev split",
+        splits={"train": [text[:border]], "dev": [text[border:]]},
+        absent={"test": "its last 10 % is dev, as published figures use it. Evaluate on dev."},
+    )

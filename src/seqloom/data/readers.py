@@ -1,0 +1,88 @@
+"""Reading text strictly: UTF-8 or a clear word about which file, line and byte is not.
+
+A byte order mark at the beginning is dropped and Windows line ends become "\\n"; nothing else is changed. Lines end at
+"\\n" alone: U+2028 and the like, which `str.splitlines` would cut at, are ordinary characters.
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+
+from seqloom.core.errors import DataError
+
+ENDINGS = (".txt", ".txt.gz")
+MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the beginning of a file: the byte order mark
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP = b"\x1f\x8b"
+
+
+def read_files(path: Path) -> list[tuple[Path, str]]:
+    """The texts of a file, or of every .txt and .txt.gz file below a folder, sorted by name; blank ones left out."""
+    if not path.is_dir():
+        return [(path, read_filled(path))]
+    found = sorted(_texts_below(path), key=lambda file: file.relative_to(path).as_posix())
+    if not found:
+        raise DataError(f"The folder {path} must hold files whose names end in .txt or .txt.gz; it has none.")
+    texts = [(file, text) for file in found if (text := read_text(file)).strip()]
+    if not texts:
+        raise DataError(f"Every text file in the folder {path} is empty ({len(found)} files, first {found[0].name}).")
+    return texts
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file without their ends, blank ones too."""
+    return lines(read_filled(path))
+
+
+def read_filled(path: Path) -> str:
+    """The text of one file, which must hold some."""
+    text = read_text(path)
+    if not text.strip():
+        raise DataError(f"{path} is empty: a text file must hold text.")
+    return text
+
+
+def lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def read_text(path: Path) -> str:
+    """The text of one file, decompressed if its name ends in .gz."""
+    content = _read_bytes(path)
+    if content.startswith(_UTF16):
+        raise DataError(f"{path} must be UTF-8 but begins like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
+    if content.startswith(_GZIP):
+        raise DataError(f"{path} is compressed with gzip. Its name must end in .gz (if it does, it is so twice).")
+    if (place := content.find(b"\0")) >= 0:
+        raise DataError(f"{path} must be text, but line {_line(content, place)} holds a NUL byte: it is a binary file.")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} must be UTF-8, but line {_line(content, error.start)} holds the byte 0x{content[error.start]:02X} "
+            f"(byte {error.start + 1} of the text). Convert it, for example: iconv -f LATIN1 -t UTF-8."
+        ) from None
+    return text.removeprefix(MARK).replace("\r\n", "\n")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.name.endswith(".gz") else content
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist. Check the name, and from which folder the command is run.") from None
+    except gzip.BadGzipFile as error:
+        raise DataError(f"{path} must be gzip-compressed, as its name says, but is not ({error}).") from None
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path} is cut short or damaged and cannot be unpacked ({error}). Copy it again.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def _texts_below(folder: Path) -> list[Path]:
+    files = (file for file in folder.rglob("*") if file.name.endswith(ENDINGS) and file.is_file())
+    return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+
+
+def _line(content: bytes, place: int) -> int:
+    return content.count(b"\n", 0, place) + 1

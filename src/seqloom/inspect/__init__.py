@@ -1,0 +1,1 @@
+"""Seeing inside: what models and trainings did, as plain arrays and as pictures of them."""

@@ -1,0 +1,1 @@
+"""One readable file per model, its Config beside it."""

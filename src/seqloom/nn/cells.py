@@ -1,0 +1,201 @@
+"""Recurrent cells: what happens in one time step.
+
+A cell says everything once, in `equations`: the next state, and all it computes on the way there. Its forward, the
+gate traces and the contract of the fused kernels derive from that. Adding a cell is a class and its entry in `CELLS`.
+
+Weights are laid out as torch lays them, the blocks of all gates stacked, so that a fused kernel takes them as they are:
+
+    weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.words import did_you_mean
+
+State = dict[str, Tensor]  # by name, each (B, H)
+
+
+class Cell(nn.Module):
+    """One time step of a recurrent network: inputs (B, D) and a state of tensors (B, H) to the next state."""
+
+    blocks: ClassVar[tuple[str, ...]]  # what the rows of the weights are for, H rows each
+    state_names: ClassVar[tuple[str, ...]] = ("h",)
+    gates: ClassVar[dict[str, str]] = {}  # gate -> what it does when it is near 1
+    options: ClassVar[tuple[str, ...]] = ()  # settings of this cell beyond its sizes
+    two_biases: ClassVar[bool] = False  # a second bias, beside weight_h
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.inputs, self.hidden = inputs, hidden
+        rows = len(self.blocks) * hidden
+        self.weight_x = nn.Parameter(torch.empty(rows, inputs))
+        self.weight_h = nn.Parameter(torch.empty(rows, hidden))
+        self.bias_x = nn.Parameter(torch.empty(rows))
+        self.bias_h = nn.Parameter(torch.empty(rows)) if self.two_biases else None
+        self.reset_parameters()
+
+    def reset_parameters(self, scale: float | None = None) -> None:
+        """Draw every parameter uniformly from (-scale, scale); as in torch, 1/√H unless told otherwise."""
+        scale = 1 / math.sqrt(self.hidden) if scale is None else scale
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -scale, scale)
+
+    @property
+    def kernel(self) -> str | None:
+        """Which fused kernel computes these same equations, by its name in `seqloom.nn.fused`."""
+        return None
+
+    def from_x(self, x_t: Tensor) -> Tensor:
+        """W_x x_t + b for all blocks at once (B, G·H)."""
+        return F.linear(x_t, self.weight_x, self.bias_x)
+
+    def from_h(self, h: Tensor) -> Tensor:
+        """W_h h_{t-1} (+ the second bias) for all blocks at once (B, G·H)."""
+        return F.linear(h, self.weight_h, self.bias_h)
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        """Everything computed in this step by name, each (B, H); the next state is among it."""
+        raise NotImplementedError
+
+    def forward(self, x_t: Tensor, state: State) -> State:
+        values = self.equations(x_t, state)
+        return {name: values[name] for name in self.state_names}
+
+    def initial_state(self, rows: int) -> State:
+        return {name: self.weight_h.new_zeros(rows, self.hidden) for name in self.state_names}
+
+    def extra_repr(self) -> str:
+        return f"{self.inputs}, {self.hidden}"
+
+
+class Elman(Cell):
+    """h_t = g(W_xh x_t + W_hh h_{t-1} + b_h), g = tanh, ReLU or σ
+
+    b_h is kept as two vectors, bias_x + bias_h, because the fused kernels ask for both.
+    """
+
+    blocks = ("h",)
+    options = ("activation",)
+    two_biases = True
+    activations: ClassVar = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
+
+    def __init__(self, inputs: int, hidden: int, activation: str = "tanh") -> None:
+        if activation not in self.activations:
+            raise ValueError(f"activation must be one of {', '.join(self.activations)}; got {activation!r}")
+        super().__init__(inputs, hidden)
+        self.activation = activation
+
+    @property
+    def kernel(self) -> str | None:
+        return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(self.activation)
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        g = self.activations[self.activation]
+        return {"h": g(self.from_x(x_t) + self.from_h(state["h"]))}  # (B, H)
+
+
+class LSTM(Cell):
+    """i, f, o = σ(W [h_{t-1}; x_t] + b)
+    g       = tanh(W [h_{t-1}; x_t] + b)
+    c_t     = f ⊙ c_{t-1} + i ⊙ g
+    h_t     = o ⊙ tanh(c_t)
+
+    W [h; x] is computed as W_h h + W_x x, and b is the sum of bias_x and bias_h. The forget gate's bias starts
+    `forget_bias` higher than the others, so that a fresh cell remembers; 0 leaves it as torch and Zaremba have it.
+    """
+
+    blocks = ("i", "f", "g", "o")
+    state_names = ("h", "c")
+    gates: ClassVar = {
+        "i": "near 1 lets the new content g into the cell",
+        "f": "near 1 keeps the old content of the cell",
+        "o": "near 1 shows the cell's content to the rest of the network",
+    }
+    options = ("forget_bias",)
+    two_biases = True
+
+    def __init__(self, inputs: int, hidden: int, forget_bias: float = 1.0) -> None:
+        self.forget_bias = forget_bias
+        super().__init__(inputs, hidden)
+
+    def reset_parameters(self, scale: float | None = None) -> None:
+        super().reset_parameters(scale)
+        with torch.no_grad():
+            self.bias_x[self.hidden : 2 * self.hidden] += self.forget_bias
+
+    @property
+    def kernel(self) -> str | None:
+        return "lstm"
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        i, f, g, o = (self.from_x(x_t) + self.from_h(state["h"])).chunk(4, dim=-1)  # (B, 4H) -> 4 × (B, H)
+        i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
+        g = torch.tanh(g)
+        c = f * state["c"] + i * g
+        h = o * torch.tanh(c)
+        return {"i": i, "f": f, "o": o, "g": g, "c": c, "h": h}
+
+
+class GRU(Cell):
+    """r, z = σ(W_x x_t + b_x + W_h h_{t-1} + b_h)
+    h̃    = tanh(W_xh x_t + b_x + r ⊙ (W_hh h_{t-1} + b_h))
+    h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
+
+    cuDNN's form: the reset gate acts after the matrix, so all products of a step are one.
+    """
+
+    blocks = ("r", "z", "candidate")
+    gates: ClassVar = {
+        "r": "near 1 lets the old state into the candidate; near 0 the candidate sees the input alone",
+        "z": "near 1 keeps the old state; near 0 takes the candidate",
+    }
+    two_biases = True
+
+    @property
+    def kernel(self) -> str | None:
+        return "gru"
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        h = state["h"]
+        x_r, x_z, x_h = self.from_x(x_t).chunk(3, dim=-1)  # (B, 3H) -> 3 × (B, H)
+        h_r, h_z, h_h = self.from_h(h).chunk(3, dim=-1)
+        r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+        candidate = torch.tanh(x_h + r * h_h)
+        h = z * h + (1 - z) * candidate
+        return {"r": r, "z": z, "candidate": candidate, "h": h}
+
+
+class GRUCho(Cell):
+    """r, z = σ(W_x x_t + W_h h_{t-1} + b)
+    h̃    = tanh(W_xh x_t + W_hh (r ⊙ h_{t-1}) + b_h)
+    h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
+
+    The form of 2014: the reset gate acts before the matrix. No fused kernel computes it.
+    """
+
+    blocks = ("r", "z", "candidate")
+    gates: ClassVar = GRU.gates
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        h = state["h"]
+        x_r, x_z, x_h = self.from_x(x_t).chunk(3, dim=-1)  # (B, 3H) -> 3 × (B, H)
+        w_r, w_z, w_h = self.weight_h.chunk(3)  # (3H, H) -> 3 × (H, H)
+        r, z = torch.sigmoid(x_r + F.linear(h, w_r)), torch.sigmoid(x_z + F.linear(h, w_z))
+        candidate = torch.tanh(x_h + F.linear(r * h, w_h))
+        h = z * h + (1 - z) * candidate
+        return {"r": r, "z": z, "candidate": candidate, "h": h}
+
+
+CELLS: dict[str, type[Cell]] = {"elman": Elman, "lstm": LSTM, "gru": GRU, "gru-cho": GRUCho}
+
+
+def cell_class(name: str) -> type[Cell]:
+    """The cell of that name; a wrong name is answered with the right ones."""
+    if name in CELLS:
+        return CELLS[name]
+    raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")

@@ -1,0 +1,112 @@
+"""Consumers of training events that write into the run: the log, TensorBoard, the metrics and the card."""
+
+import json
+import math
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import torch
+
+from seqloom.core.files import disk_errors, write_atomic
+from seqloom.core.version import VERSION
+from seqloom.runs.run import Run
+from seqloom.train.events import Evaluated, Event, Finished, Progress, Saved, event_to_json
+
+
+def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
+    """Write every event down, then pass it on. The first event is `Started`: it says where the log goes on."""
+    path = run.path / "log.jsonl"
+    with disk_errors(path), ExitStack() as stack:
+        stack.enter_context(run.locked())
+        started = next(events)
+        _rewrite(run, lambda entry: 0 < started.step >= entry["step"])  # later steps are made again
+        board = _tensorboard(run, started.step)
+        if board is not None:
+            stack.callback(board.close)
+        for event in chain([started], events):
+            _write(run, event, again=event.step == started.step)
+            if board is not None:
+                _draw(board, event)
+            if isinstance(event, Finished):
+                run.save_metrics("dev", {"step": event.best_step, **event.best})
+                write_atomic(run.path / "card.md", card(run, event))
+            yield event
+
+
+def _write(run: Run, event: Event, again: bool) -> None:
+    """Add an event to the log. The checkpoint a run goes on from may be evaluated and saved `again`; once is enough."""
+    stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+    entry = {"time": stamp, **event_to_json(event)}
+    if again and isinstance(event, Evaluated | Saved):
+        _rewrite(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
+    with open(run.path / "log.jsonl", "a", encoding="utf-8") as log:
+        log.write(json.dumps(entry) + "\n")
+
+
+def _rewrite(run: Run, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """The log without what is no longer true, and without a last line that a crash tore."""
+    lines = [json.dumps(entry) + "\n" for entry in run.log() if keep(entry)]
+    write_atomic(run.path / "log.jsonl", "".join(lines))
+
+
+def _tensorboard(run: Run, step: int) -> Any:
+    """A TensorBoard writer, where the package is installed (extra `tensorboard`)."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1 if step else None)
+
+
+def _draw(board: Any, event: Event) -> None:
+    if isinstance(event, Progress):
+        for name, value in event.values.items():
+            board.add_scalar(f"train/{name}", value, event.step)
+        board.add_scalar("train/tokens_per_second", event.tokens_per_second, event.step)
+    elif isinstance(event, Evaluated):
+        for name, value in event.metrics.items():
+            board.add_scalar(f"{event.split}/{name}", value, event.step)
+
+
+def card(run: Run, event: Finished) -> str:
+    """The run for a reader: what it is, what it was trained on, how good it is, and how to get it again."""
+    recipe, data = run.recipe, run.data
+    metrics = "\n".join(f"| {name} | {_number(value)} |" for name, value in event.best.items())
+    counts = "\n".join(
+        f"| {split} | {c['documents']:,} | {c['words']:,} | {c['characters']:,} | {data['sha256'][split][:16]}… |"
+        for split, c in data["counts"].items()
+    )
+    return f"""# {run.path.name}
+
+A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
+with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again with `seqloom train recipe.yaml`.
+
+## Data
+
+{data["corpus"]}, version {data["version"]}. Licence: {data["licence"]}.
+
+| split | documents | words | characters | sha256 |
+|---|---:|---:|---:|---|
+{counts}
+
+Each document's end counts as one word and one character.
+
+## Best evaluation on dev, at step {event.best_step}
+
+| metric | value |
+|---|---:|
+{metrics}
+
+## Training
+
+{event.reason} at step {event.step}, {event.seconds:.0f} s since the last start, {event.tokens_per_second:,.0f} tokens/s.
+Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}.
+"""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else str(value)

@@ -1,0 +1,171 @@
+"""One run directory: create, open, read, and refuse by name what it cannot read.
+
+    runs/<name>/
+        recipe.yaml          the resolved recipe, with the format of this directory
+        data.json            which data it was trained on: source version, checksums, counts
+        tokenizer.json
+        model.safetensors    the best weights so far
+        checkpoints/         see seqloom.train.checkpoints
+        log.jsonl            every event of the training
+        metrics/dev.json     the last evaluation of each split
+        card.md              all of this for a reader
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from seqloom.core.config import build, dump_yaml, load_yaml
+from seqloom.core.device import choose_device
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.files import disk_errors, new_directory, tensors_from_file, to_json, write_atomic, write_flushed
+from seqloom.core.version import VERSION
+from seqloom.runs.models import MODELS
+from seqloom.text import Tokenizer, tokenizer_from_json
+from seqloom.train.checkpoints import CheckpointStore
+
+FORMAT = 1
+
+
+class Run:
+    """A run that exists on disk. Make one with `Run.create` or `Run.open`."""
+
+    def __init__(self, path: Path, recipe: dict[str, Any]):
+        self.path = path
+        self.recipe = recipe
+
+    @classmethod
+    def create(cls, path: Path, recipe: Mapping[str, Any], documents: Mapping[str, Any]) -> "Run":
+        """Make a new run directory with its JSON documents; it appears complete or not at all."""
+        refuse_existing(path)
+        with new_directory(path) as folder:
+            write_flushed(folder / "recipe.yaml", _recipe_text(recipe).encode())
+            for name, content in documents.items():
+                write_flushed(folder / name, to_json(content).encode())
+        return cls(path, dict(recipe))
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Run":
+        path = Path(path)
+        if not (path / "recipe.yaml").is_file():
+            problem = "has no recipe.yaml" if path.is_dir() else "does not exist" if not path.exists() else "is a file"
+            raise CheckpointError(f"{path} is not a run: it {problem}. Name a directory that `seqloom train` made.")
+        try:
+            recipe = load_yaml(path / "recipe.yaml")
+        except UsageError as error:
+            raise CheckpointError(f"{path} is damaged: {error}") from error
+        version = recipe.pop("format", None)
+        writer = recipe.pop("seqloom", "an unknown version")
+        if version != FORMAT:
+            raise CheckpointError(
+                f"{path} has run format {version}, written by seqloom {writer}; this is seqloom {VERSION}, which "
+                f"reads format {FORMAT}. Use the version that wrote it, or train again."
+            )
+        return cls(path, recipe)
+
+    def update_recipe(self, recipe: Mapping[str, Any]) -> None:
+        write_atomic(self.path / "recipe.yaml", _recipe_text(recipe))
+        self.recipe = dict(recipe)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        data: dict[str, Any] = self._json("data.json")
+        if not isinstance(data, dict) or not {"corpus", "version", "sha256", "counts"} <= data.keys():
+            raise CheckpointError(f"{self.path / 'data.json'} is damaged: it does not say what the data was.")
+        return data
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        content = self._json("tokenizer.json")
+        try:
+            return tokenizer_from_json(content)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self.path / 'tokenizer.json'} cannot be used. {error}") from error
+
+    def _json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path} is incomplete: {name} is missing.") from None
+        except (ValueError, OSError) as error:
+            raise CheckpointError(f"{self.path / name} is damaged: it is not readable JSON ({error}).") from error
+
+    def model(self, device: str = "auto") -> Any:
+        """The best weights of this run, ready for use."""
+        weights = self.path / "model.safetensors"
+        if not weights.exists():
+            raise CheckpointError(
+                f"{self.path} has no model.safetensors yet: it was stopped before its first evaluation. "
+                f"Go on with `seqloom train --resume {self.path}`."
+            )
+        model, tensors = self._config().build(len(self.tokenizer)), tensors_from_file(weights)
+        try:
+            model.load_state_dict(tensors)
+        except (RuntimeError, KeyError, ValueError, CheckpointError) as error:
+            reason = " ".join(str(error).split())
+            raise CheckpointError(f"{weights} does not fit the model its recipe describes ({reason}).") from error
+        return model.to(choose_device(device)).eval()
+
+    def _config(self) -> Any:
+        """What the recipe says of the model."""
+        section = self.recipe.get("model")
+        kind = section.get("kind") if isinstance(section, dict) else None
+        if kind not in MODELS:
+            raise CheckpointError(
+                f"{self.path / 'recipe.yaml'} describes a model of kind {kind!r}, which this seqloom does not know."
+            )
+        try:
+            return build(MODELS[kind], section, source=f"{self.path / 'recipe.yaml'}, model,")
+        except UsageError as error:
+            raise CheckpointError(str(error)) from error
+
+    def store(self, keep: int = 2) -> CheckpointStore:
+        return CheckpointStore(self.path, keep)
+
+    def log(self) -> Iterator[dict[str, Any]]:
+        """Every event of the training, oldest first. A last line cut short by a crash is passed over."""
+        path = self.path / "log.jsonl"
+        for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and {"event", "step"} <= entry.keys():
+                yield entry
+
+    def metrics(self, split: str) -> dict[str, Any] | None:
+        path = self.path / "metrics" / f"{split}.json"
+        return self._json(f"metrics/{split}.json") if path.exists() else None
+
+    def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
+        with disk_errors(self.path / "metrics"):
+            (self.path / "metrics").mkdir(exist_ok=True)
+        write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process may train a run at a time; the lock goes with the process, however it ends."""
+        with open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"{self.path} is being trained by another process. Wait for it, or stop it.") from None
+            yield
+
+
+def _recipe_text(recipe: Mapping[str, Any]) -> str:
+    return dump_yaml({"format": FORMAT, "seqloom": VERSION, **recipe})
+
+
+def refuse_existing(path: Path) -> None:
+    if not path.exists():
+        return
+    number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())
+    free = path.with_name(f"{path.name}-{number}")
+    if (path / "recipe.yaml").is_file():
+        raise UsageError(f"{path} exists. Go on with it: --resume {path}; or keep it and choose another: --out {free}.")
+    raise UsageError(f"{path} exists and is not a run. Choose another place: --out {free}.")

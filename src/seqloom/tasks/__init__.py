@@ -1,0 +1,31 @@
+"""Tasks: what ties data, model, loss and metric together. One file per task; the file's name is the task's name.
+
+A task module has a `Recipe` (its configuration, from the `task` key down) and a `Task` class with
+
+    Task.prepare(recipe)           read the data, learn what must be learnt before training (a tokenizer, say)
+    Task.reopen(recipe, run)       the same from a run that exists; refuses data that has changed since
+    task.documents()               what to keep in the run besides recipe and weights: file name → JSON content
+
+beside the protocol of `seqloom.core.protocols`: `Task` if it trains by gradient, `Estimable` if it does not.
+"""
+
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+from seqloom.core.config import nearest
+from seqloom.core.errors import UsageError
+
+
+def names() -> list[str]:
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def task_module(name: Any) -> ModuleType:
+    known = names()
+    if name not in known:
+        guess = nearest(str(name), known)
+        hint = f"; did you mean {guess}?" if guess else f". There are: {', '.join(known)}."
+        raise UsageError(f"no task is called {name!r}{hint}" if name else f"a recipe needs `task`, one of: {', '.join(known)}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -1,0 +1,169 @@
+"""A language model trained by gradient on a stream of text, by truncated backpropagation through time.
+
+The documents of a split, each followed by END, make one stream. It is cut into `batch.rows` contiguous rows, read side by
+side `batch.chunk` tokens at a time; the state is carried from chunk to chunk and the gradient is cut between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.core.config import Discriminator, config
+from seqloom.core.errors import DataError
+from seqloom.core.protocols import Goal, Loss
+from seqloom.core.tree import Tree
+from seqloom.data import corpora
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.stream import StreamBatches
+from seqloom.evaluate.perplexity import evaluate_stream, metrics
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.runs.run import Run
+from seqloom.text import Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
+from seqloom.train.fit import FitConfig
+
+
+@config
+class BatchConfig:
+    """How the stream is cut."""
+
+    rows: int = 32  # sequences read side by side
+    chunk: int = 64  # tokens between two cuts of the gradient
+    eval_rows: int = 1  # rows in evaluation: more is faster, but each begins without a memory
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "chunk", "eval_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@config
+class Recipe:
+    task: Literal["language-model"] = "language-model"
+    seed: int = 1
+    data: CorpusConfig
+    tokenizer: TokenizerConfig
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[RecurrentLMConfig, Discriminator("kind")] = RecurrentLMConfig()
+    train: FitConfig
+
+
+class TextTask:
+    """What every task on plain text shares: its corpus, its tokenizer, its streams, its perplexity."""
+
+    goal = Goal("loss")
+    eval_chunk = 256  # tokens read at once in evaluation
+
+    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+        self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
+        self._streams: dict[str, Tensor] = {}
+
+    @classmethod
+    def prepare(cls, recipe: Any) -> Self:
+        corpus = load_corpus(recipe)
+        corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
+        return cls(recipe, corpus, train_tokenizer(recipe.tokenizer, corpus.split("train")))
+
+    @classmethod
+    def reopen(cls, recipe: Any, run: Run) -> Self:
+        corpus = load_corpus(recipe)
+        refuse_changed_data(run, corpus)
+        return cls(recipe, corpus, run.tokenizer)
+
+    def documents(self) -> dict[str, Any]:
+        return {"tokenizer.json": self.tokenizer.to_json(), "data.json": describe(self.corpus)}
+
+    def stream(self, split: str) -> Tensor:
+        if split not in self._streams:
+            self._streams[split] = encode_documents(self.tokenizer, self.corpus.split(split))
+        return self._streams[split]
+
+    def model(self) -> Any:
+        return self.recipe.model.build(len(self.tokenizer))
+
+    def eval_rows(self) -> int:
+        return 1
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        counts = self.corpus.counts(split)
+        totals = evaluate_stream(
+            model,
+            self.stream(split),
+            end=self.tokenizer.end,
+            rows=self.eval_rows(),
+            chunk=self.eval_chunk,
+            device=next(iter(model.state_dict().values())).device,
+        )
+        found = metrics(totals, words=counts.words, characters=counts.characters, size=counts.bytes)
+        return {**found, "unknown_rate": self.unknown_rate(split)}
+
+    def unknown_rate(self, split: str) -> float:
+        """The share of tokens read as <unk> for want of the word itself; an <unk> the text itself writes is no such."""
+        unknown = self.tokenizer.unknown
+        if unknown is None:
+            return 0.0
+        found = int((self.stream(split) == unknown).sum())
+        if self.tokenizer.encode("<unk>") == [unknown]:
+            found -= sum(document.split().count("<unk>") for document in self.corpus.split(split))
+        return found / len(self.stream(split))
+
+    @classmethod
+    def evaluate_documents(cls, recipe: Any, run: Run, model: Any, documents: Sequence[str]) -> dict[str, float]:
+        """The metrics of any other text."""
+        task = cls(recipe, Corpus("other text", "", "", "", {"other": documents}), run.tokenizer)
+        return task.evaluate(model, "other")
+
+
+class Task(TextTask):
+    recipe: Recipe
+
+    def eval_rows(self) -> int:
+        return self.recipe.batch.eval_rows
+
+    @cached_property
+    def batches(self) -> StreamBatches:
+        return StreamBatches(self.stream("train"), rows=self.recipe.batch.rows, chunk=self.recipe.batch.chunk)
+
+    def steps_per_epoch(self) -> int:
+        return self.batches.steps_per_epoch
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        """The stream is read in order, epoch after epoch, so the seed changes nothing here."""
+        return self.batches.batch(step, rank, world)
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        logits, state = model(batch["inputs"], None if batch["fresh"] else carry)  # (B, T, V)
+        value = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+        return Loss(value, state, batch["targets"].numel())
+
+
+def load_corpus(recipe: Any) -> Corpus:
+    if recipe.data is None:
+        raise DataError("This model came without data of its own. Name a text to use: --text FILE, or `data` in the recipe.")
+    return corpora.load(recipe.data)
+
+
+def describe(corpus: Corpus) -> dict[str, Any]:
+    """What a run remembers of its data."""
+    return {
+        "corpus": corpus.name,
+        "version": corpus.version,
+        "licence": corpus.licence,
+        "sha256": corpus.fingerprint(),
+        "counts": {split: asdict(corpus.counts(split)) for split in corpus.splits},
+    }
+
+
+def refuse_changed_data(run: Run, corpus: Corpus) -> None:
+    """Two versions of a corpus are not the same data, whatever they are called."""
+    now, then = corpus.fingerprint(), run.data["sha256"]
+    changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))
+    if changed:
+        raise DataError(
+            f"The data of {run.path} has changed since it was trained: {', '.join(changed)} of {corpus.name} differ "
+            f"(then {run.data['version']}, now {corpus.version}). Bring the old data back, or train anew on the new."
+        )

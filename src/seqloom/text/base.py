@@ -1,0 +1,150 @@
+"""What every tokenizer can do, and how it is kept.
+
+Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document, and it is the context before a document's first token. No
+text encodes to it. Kinds that cannot spell everything keep id 1 for `<unk>`.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from seqloom.core.errors import CheckpointError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+END, END_TEXT = 0, "</s>"
+UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
+FORMAT, VERSION = "seqloom-tokenizer", 1
+
+
+class StreamDecoder(ABC):
+    """Text piece by piece: the pieces read so far, and `flush`, join to what `decode` gives for the same ids.
+
+    To continue a prompt, `read` the prompt's ids first and throw the result away: what follows then begins with the
+    space, or the rest of a character, that belongs there.
+    """
+
+    @abstractmethod
+    def push(self, token: int) -> str:
+        """The text that is certain now that this id has come."""
+
+    def flush(self) -> str:
+        """What was held back in the hope of more."""
+        return ""
+
+    def read(self, tokens: Iterable[int]) -> str:
+        return "".join(map(self.push, tokens))
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. Trained once, from the training split alone; never changed afterwards."""
+
+    kind: ClassVar[str]
+    end: ClassVar[int] = END
+    unknown: ClassVar[int | None] = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, with nothing added: a literal `</s>` in it is spelled like any other text."""
+
+    def encode_batch(self, texts: Iterable[str]) -> Iterable[list[int]]:
+        """The ids of many texts, in their order."""
+        return map(self.encode, texts)
+
+    @abstractmethod
+    def stream(self) -> StreamDecoder:
+        """A decoder that stands at the beginning of a document."""
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of these ids. END is not shown; what follows it begins anew, as a document does."""
+        decoder = self.stream()
+        return decoder.read(tokens) + decoder.flush()
+
+    @abstractmethod
+    def token(self, token: int) -> str:
+        """One id as it is shown to people."""
+
+    @abstractmethod
+    def unknown_pieces(self, text: str) -> list[str]:
+        """What the vocabulary cannot spell, each piece once, in the order of the text."""
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """All that was learned, as JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        """The tokenizer that gave this content; ValueError, TypeError or KeyError if nothing can have."""
+
+    def fingerprint(self) -> str:
+        return digest(self.kind, self.content())
+
+    def to_json(self) -> dict[str, Any]:
+        content = self.content()
+        head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "sha256": digest(self.kind, content)}
+        return {**head, "content": content}
+
+
+def digest(kind: str, content: Mapping[str, Any]) -> str:
+    """The same for the same content, however its JSON was laid out."""
+    text = json.dumps([kind, content], ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """The kind and the content of a tokenizer's JSON, or CheckpointError with what is wrong with it."""
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        raise CheckpointError("This is not a seqloom tokenizer: its JSON must say format: seqloom-tokenizer.")
+    version, kind, content = value.get("version"), value.get("kind"), value.get("content")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise CheckpointError(f"The tokenizer is damaged: its version must be a whole number, got {version!r}.")
+    if version > VERSION:
+        raise CheckpointError(
+            f"The tokenizer has format version {version}; this seqloom reads up to {VERSION}. Install a newer seqloom."
+        )
+    if not isinstance(kind, str) or kind not in kinds:
+        raise CheckpointError(f"The tokenizer's kind must be one of {', '.join(kinds)}, got {kind!r}.")
+    if not isinstance(content, Mapping) or value.get("sha256") != digest(kind, content):
+        raise CheckpointError("The tokenizer is damaged: its content does not match its checksum. Restore the file.")
+    return kind, content
+
+
+def text_list(value: Any) -> list[str]:
+    """A list of strings out of JSON, or ValueError."""
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError("a list of strings is missing")
+    return value
+
+
+def check_ids(tokens: Sequence[int], size: int) -> None:
+    """Python would take -1 for the last token; an id outside the vocabulary is always a mistake."""
+    for token in tokens:
+        if not 0 <= token < size:
+            raise IndexError(f"token ids go from 0 to {size - 1}, got {token}")
+
+
+def each_once(pieces: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(pieces))
+
+
+def require_text(found: Any) -> None:
+    if not found:
+        raise DataError("A tokenizer needs text to learn from: the training split holds none.")
+
+
+def encode_documents(tokenizer: Tokenizer, documents: Iterable[str]) -> "Tensor":
+    """The stream a language model reads (N,): the tokens of each document, each followed by END."""
+    import numpy  # here, so that tokenizers can be listed and configured without waiting for torch
+    import torch
+
+    encoded = tokenizer.encode_batch(documents)
+    ids = chain.from_iterable(chain(tokens, (END,)) for tokens in encoded)
+    return torch.from_numpy(numpy.fromiter(ids, dtype=numpy.int64))

@@ -1,0 +1,182 @@
+"""Byte-pair encoding, learned from data by the `tokenizers` library.
+
+Words are cut into bytes; the pair of neighbours that is most frequent within words becomes a token, again and again.
+Since every byte is a token, a character never seen in training falls back to its bytes, and every text can be spelled.
+"""
+
+import codecs
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal, Self
+
+from tokenizers import Regex
+from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
+from tokenizers.trainers import BpeTrainer
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError
+from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
+
+# Merges stay within one of these: a word with the space or apostrophe before it, a number, a run of other marks, or
+# white space. \p{M} keeps combining marks with their letters.
+WORD = r"[ '’]?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+SHIFT = 1  # the library's ids begin after END, which is not in its vocabulary: no text can produce it
+MIN_PAIRS = 2  # a pair seen once is not worth a token
+
+
+@config
+class BytePairConfig:
+    kind: Literal["byte-pair"] = "byte-pair"
+    size: int = 8000  # tokens at most, the 256 bytes and </s> included
+
+    def __post_init__(self) -> None:
+        if self.size < 257:
+            raise ValueError(f"size must be at least 257 (256 bytes and </s>), got {self.size}")
+
+
+def _byte_letters() -> list[str]:
+    """The printable letter that stands for each byte in the library's vocabulary.
+
+    Bytes that Latin-1 prints stand for themselves; the others, in order, for the letters from U+0100 on.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    substitutes = map(chr, range(0x100, 0x200))
+    return [chr(byte) if byte in printable else next(substitutes) for byte in range(256)]
+
+
+_BYTE_OF = {letter: byte for byte, letter in enumerate(_byte_letters())}
+
+
+def _spelled(token: str) -> bytes:
+    return bytes(_BYTE_OF[letter] for letter in token)
+
+
+class BytePair(Tokenizer):
+    """END, the 256 bytes, then the merges in the order they were learned.
+
+    Of pairs equally frequent the one with the smaller ids comes first, so the text alone decides. Any Unicode text
+    comes back exactly: nothing is normalised.
+    """
+
+    kind = "byte-pair"
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        vocabulary = library.get_vocab(with_added_tokens=False)
+        self._bytes = [b"", *map(_spelled, sorted(vocabulary, key=vocabulary.__getitem__))]
+
+    @classmethod
+    def train(cls, config: BytePairConfig, texts: Iterable[str]) -> Self:
+        library = Library(BPE())
+        library.pre_tokenizer = _pre_tokenizer()
+        trainer = BpeTrainer(
+            vocab_size=config.size - SHIFT,
+            min_frequency=MIN_PAIRS,
+            show_progress=False,
+            initial_alphabet=ByteLevel.alphabet(),
+        )
+        seen = _Seen(texts)
+        library.train_from_iterator(seen, trainer)
+        require_text(seen.any)
+        return cls(library)
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def encode(self, text: str) -> list[int]:
+        return next(iter(self.encode_batch([text])))
+
+    def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        remaining = iter(texts)
+        while batch := list(islice(remaining, 1024)):
+            try:
+                encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
+            except TypeError:
+                raise _not_unicode(batch) from None
+            for encoding in encodings:
+                yield [id + SHIFT for id in encoding.ids]
+
+    def stream(self) -> StreamDecoder:
+        return _ByteStream(self._bytes)
+
+    def token(self, token: int) -> str:
+        """The token's text; bytes that are no whole character are shown as <0xE2>."""
+        check_ids([token], len(self))
+        if token == END:
+            return END_TEXT
+        try:
+            return self._bytes[token].decode()
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in self._bytes[token])
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        return []
+
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """What was joined, in the order it was learned."""
+        merges = self.content()["library"]["model"]["merges"]
+        return [(_spelled(left), _spelled(right)) for left, right in merges]
+
+    def content(self) -> dict[str, Any]:
+        return {"library": json.loads(self._library.to_str())}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        try:
+            library = Library.from_str(json.dumps(content["library"]))
+        except KeyError:
+            raise
+        except Exception as error:  # the library raises no narrower class
+            raise ValueError(f"the tokenizers library cannot read it ({error})") from error
+        vocabulary = library.get_vocab(with_added_tokens=False)
+        whole = sorted(vocabulary.values()) == list(range(len(vocabulary))) and vocabulary.keys() >= set(_BYTE_OF)
+        if not whole or library.get_added_tokens_decoder():
+            raise ValueError("its vocabulary must hold all 256 bytes, numbered without gaps, and nothing added")
+        return cls(library)
+
+
+class _Seen:
+    """Passes texts on and remembers whether there were any; the library itself is content with none."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts, self.any = texts, False
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self._texts:
+            self.any = self.any or bool(text)
+            yield text
+
+
+class _ByteStream(StreamDecoder):
+    """Holds bytes back until they make a character; bytes that never will become U+FFFD."""
+
+    def __init__(self, spellings: list[bytes]) -> None:
+        self._bytes = spellings
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token: int) -> str:
+        check_ids([token], len(self._bytes))
+        return self._decoder.decode(self._bytes[token], final=token == END)
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+def _pre_tokenizer() -> PreTokenizer:
+    return Sequence([Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def _not_unicode(texts: list[str]) -> Exception:
+    """A string may hold half a surrogate pair (from a command line that is not UTF-8, say); no encoding spells it."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return DataError(
+                f"Text must be valid Unicode, but character {error.start + 1} is the lone surrogate "
+                f"U+{ord(text[error.start]):04X}. Pass the text as UTF-8."
+            )
+    return TypeError(f"encode takes strings, got {[type(text).__name__ for text in texts]}")

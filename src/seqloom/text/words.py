@@ -1,0 +1,177 @@
+"""Words: what stands between white space, or words and punctuation marks apart."""
+
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Any, Literal, Self
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError
+from seqloom.text.base import (
+    END,
+    END_TEXT,
+    UNKNOWN,
+    UNKNOWN_TEXT,
+    StreamDecoder,
+    Tokenizer,
+    check_ids,
+    each_once,
+    require_text,
+    text_list,
+)
+
+# Stands before a piece that was written without a space before it. It is a symbol, never part of a word, and every
+# symbol is a piece of its own: so a longer piece that begins with it can only be a marked one.
+GLUE = "\N{HALFWIDTH BLACK SQUARE}"
+NEWLINE = "\n"
+
+
+@config
+class WordsConfig:
+    kind: Literal["words"] = "words"
+    min_count: int = 1  # rarer words become <unk>
+    max_size: int | None = None  # at most so many tokens, </s> and <unk> included; the most frequent stay
+    split: Literal["whitespace", "punctuation"] = "whitespace"  # punctuation: marks are tokens of their own
+    lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_count < 1:
+            raise ValueError(f"min_count must be at least 1, got {self.min_count}")
+        if self.max_size is not None and self.max_size < 3:
+            raise ValueError(f"max_size must leave room for </s>, <unk> and a word: at least 3, got {self.max_size}")
+
+
+class Words(Tokenizer):
+    """`</s>`, `<unk>`, then the words by falling count; equal counts in the order of their code points.
+
+    A line break within a document is a token; other white space only separates. So decode(encode(x)) = `normalise(x)`
+    where every word is known, letters made lower-case included if `lowercase` is set. A word that is literally `<unk>`
+    is the unknown word, since published texts mark theirs so.
+    """
+
+    kind = "words"
+    unknown = UNKNOWN
+
+    def __init__(self, config: WordsConfig, words: Iterable[str]) -> None:
+        self.config = config
+        self.words = list(words)
+        self._ids = {UNKNOWN_TEXT: UNKNOWN}
+        self._ids.update((word, id) for id, word in enumerate(self.words, start=UNKNOWN + 1))
+        self._pieces = _splitter(config)
+        self._word_ids = lru_cache(maxsize=1 << 17)(self._encode_word)
+
+    @classmethod
+    def train(cls, config: WordsConfig, texts: Iterable[str]) -> Self:
+        whole: Counter[str] = Counter()
+        for text in texts:
+            whole.update(_whole_words(config, text))
+        require_text(whole)
+        split, counts = _splitter(config), Counter[str]()
+        for word, count in whole.items():
+            for piece in split(word):
+                counts[piece] += count
+        counts.pop(UNKNOWN_TEXT, None)
+        frequent = [word for word, count in counts.items() if count >= config.min_count]
+        if not frequent:
+            raise DataError(f"No word occurs {config.min_count} times. Lower tokenizer.min_count, or give more text.")
+        frequent.sort(key=lambda word: (-counts[word], word))
+        return cls(config, frequent[: None if config.max_size is None else config.max_size - 2])
+
+    def __len__(self) -> int:
+        return len(self.words) + 2
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        return tuple(self._ids.get(piece, UNKNOWN) for piece in self._pieces(word))
+
+    def encode(self, text: str) -> list[int]:
+        words = _whole_words(self.config, text)
+        if self.config.split == "whitespace":
+            get = self._ids.get
+            return [get(word, UNKNOWN) for word in words]
+        word_ids = self._word_ids
+        return [id for word in words for id in word_ids(word)]
+
+    def stream(self) -> StreamDecoder:
+        return _WordStream(self)
+
+    def token(self, token: int) -> str:
+        check_ids([token], len(self))
+        return {END: END_TEXT, UNKNOWN: UNKNOWN_TEXT}.get(token) or self.words[token - 2]
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        pieces = (piece for word in _whole_words(self.config, text) for piece in self._pieces(word))
+        unknown = (piece for piece in pieces if piece not in self._ids)
+        return each_once(piece[1:] if self.glued(piece) else piece for piece in unknown)
+
+    def glued(self, piece: str) -> bool:
+        return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
+
+    def content(self) -> dict[str, Any]:
+        chosen = self.config
+        settings = {name: getattr(chosen, name) for name in ("min_count", "max_size", "split", "lowercase")}
+        return {**settings, "words": self.words}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        settings = {name: value for name, value in content.items() if name != "words"}
+        words = text_list(content["words"])
+        if len({UNKNOWN_TEXT, *words}) != len(words) + 1 or not all(words):
+            raise ValueError("the words must be distinct and not empty")
+        if settings["split"] not in ("whitespace", "punctuation"):
+            raise ValueError(f"split is {settings['split']!r}")
+        return cls(WordsConfig(**settings), words)
+
+
+def normalise(text: str) -> str:
+    """Runs of white space become one space, lines lose it at both ends, line breaks stay."""
+    return NEWLINE.join(" ".join(line.split()) for line in text.split(NEWLINE))
+
+
+def _whole_words(config: WordsConfig, text: str) -> Iterator[str]:
+    """What stands between white space, and each line break."""
+    first = True
+    for line in (text.lower() if config.lowercase else text).split(NEWLINE):
+        if not first:
+            yield NEWLINE
+        first = False
+        yield from line.split()
+
+
+def _splitter(config: WordsConfig) -> Callable[[str], list[str]]:
+    """How a whole word falls into pieces."""
+    return _punctuated if config.split == "punctuation" else lambda word: [word]
+
+
+def _punctuated(word: str) -> list[str]:
+    first, *others = _piece_pattern().findall(word)
+    return [first, *(GLUE + piece for piece in others)]
+
+
+@cache
+def _piece_pattern() -> re.Pattern[str]:
+    """`<unk>` at the beginning, a run of letters, digits and their marks, or any single other character.
+
+    Python's \\w leaves out combining marks, and would cut words of Hindi or decomposed é apart.
+    """
+    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
+    joiners = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+    return re.compile(rf"\A{UNKNOWN_TEXT}|[\w{re.escape(''.join(marks))}{joiners}]+|.", re.DOTALL)
+
+
+class _WordStream(StreamDecoder):
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._space = False  # whether a word that comes now is set apart by a space
+
+    def push(self, token: int) -> str:
+        word = self._words.token(token)
+        if token == END or word == NEWLINE:
+            self._space = False
+            return NEWLINE if token != END else ""
+        glued = self._words.glued(word)
+        text = word[1:] if glued else " " * self._space + word
+        self._space = True
+        return text

@@ -1,0 +1,84 @@
+"""What training says while it runs.
+
+`fit` and `estimate` are generators of these events. The progress bar, the log, the live curve and the tests are
+consumers of them; nothing calls back into training.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    step: int
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    total: int
+    parameters: int
+    device: str
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    total: int
+    values: Mapping[str, float]  # loss, learning_rate, gradient_norm … , whatever the method measures
+    tokens_per_second: float = 0.0
+    seconds_left: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evaluated(Event):
+    split: str
+    metrics: Mapping[str, float]
+    best: bool
+
+
+@dataclass(frozen=True)
+class Saved(Event):
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Skipped(Event):
+    """An update that was not made, because it was not finite."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class Damaged(Event):
+    """A checkpoint that could not be used; the one before it is tried."""
+
+    checkpoint: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Stopped(Event):
+    """Stopped on request; everything is saved and the run can be resumed."""
+
+
+@dataclass(frozen=True)
+class Finished(Event):
+    reason: str
+    best_step: int
+    best: Mapping[str, float]
+    parameters: int  # numbers the model keeps
+    tokens_per_second: float
+    seconds: float
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """Plain values for JSON, which has no word for infinity or for what is not a number: they become null."""
+    return {"event": type(event).__name__.lower(), **_plain(asdict(event))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,176 @@
+import errno
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+from seqloom.cli import app
+from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, SeqloomError, UsageError
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch names its own."""
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Installs a command `break` that raises what it is given, and a group `many`."""
+
+    def install(error: BaseException | None) -> None:
+        def broken() -> None:
+            """Break, on purpose. `seqloom break`"""
+            if error is not None:
+                raise error
+
+        made = typer.Typer()
+        made.callback(invoke_without_command=True)(app.seqloom)
+        made.command("break")(broken)
+        monkeypatch.setattr(app, "build_app", lambda: made)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (SeqloomError("something"), 1, "seqloom: something"),
+        (UsageError("model.hiden: no such key"), 2, "seqloom: model.hiden: no such key"),
+        (DataError("a.txt, line 3"), 3, "seqloom: a.txt, line 3"),
+        (CheckpointError("damaged"), 4, "seqloom: damaged"),
+        (ResourceError("no GPU"), 5, "seqloom: no GPU"),
+        (Interrupted("saved"), 75, "seqloom: saved"),
+        (OSError(errno.ENOSPC, "No space", "runs/x"), 5, "seqloom: the disk is full while writing runs/x."),
+        (OSError(errno.EDQUOT, "Quota"), 5, "seqloom: the disk is full. What was saved before is intact"),
+        (MemoryError(), 5, "seqloom: out of memory. Use a smaller batch"),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate"), 5, "seqloom: out of memory."),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), 5, "out of memory."),
+        (typer.Abort(), 130, "seqloom: interrupted"),
+        (ZeroDivisionError("division by zero\nmore"), 1, "seqloom: unexpected ZeroDivisionError: division by zero\n"),
+        (KeyError(), 1, "seqloom: unexpected KeyError: no message\nThis is a bug; run again with --debug"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "seqloom: unexpected FileNotFoundError: [Errno 2]"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_every_error_has_its_code_and_its_words(
+    command: Any, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, words: str
+) -> None:
+    command(error)
+    assert app.main(["break"]) == code
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert shown.err.startswith("seqloom: ")
+    assert shown.err.count("\n") <= 2
+    assert shown.out == ""
+
+
+def test_torchs_own_out_of_memory_is_recognised() -> None:
+    import torch
+
+    assert app.explain(torch.OutOfMemoryError("CUDA out of memory"))[0] == 5
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert app.explain(caught.value)[0] == 5
+
+
+@pytest.mark.parametrize("words", [["--debug", "break"], ["break", "--debug"]])
+def test_debug_shows_the_traceback_wherever_it_stands(
+    command: Any, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    command(DataError("a.txt is empty"))
+    assert app.main(words) == 3
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert shown.endswith("seqloom: a.txt is empty\n")
+
+
+def test_no_traceback_without_debug_and_debug_after_dashes_is_an_argument(
+    command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(None)
+    assert app.main(["break", "--", "--debug"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_with_130(command: Any) -> None:
+    command(KeyboardInterrupt())
+    assert app.main(["break"]) == 130
+
+
+def test_a_command_may_choose_its_exit_code(command: Any) -> None:
+    command(typer.Exit(75))
+    assert app.main(["break"]) == 75
+    command(None)
+    assert app.main(["break"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lst"], "seqloom: No such command 'lst'. Did you mean 'list'?\nTry 'seqloom --help'.\n"),
+        (["list", "--nope"], "seqloom: No such option: --nope\nTry 'seqloom list --help'.\n"),
+        (["list", "cells", "more"], "\nTry 'seqloom list --help'.\n"),
+        (["--nope"], "\nTry 'seqloom --help'.\n"),
+    ],
+)
+def test_a_wrong_command_line_takes_two_lines_and_exit_2(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert app.main(words) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.err.startswith("seqloom: ")
+    assert shown.err.count("\n") == 2
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
+def test_help_lists_every_command_with_a_whole_summary(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert app.main(words) == 0
+    shown = capsys.readouterr().out
+    listed = shown.partition("Commands:\n")[2]
+    assert [line.split()[0] for line in listed.splitlines() if line[2:3].strip()] == list(app.COMMANDS)
+    assert "..." not in listed
+    assert "`" not in listed
+
+
+@pytest.mark.parametrize("name", app.COMMANDS)
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert app.main([name, "--help"]) == 0
+    assert f"Usage: seqloom {name}" in capsys.readouterr().out
+
+
+def test_every_command_file_is_registered() -> None:
+    targets = {target.partition(":")[0].rpartition(".")[2] for target in app.COMMANDS.values()}
+    folder = os.path.dirname(app.__file__)
+    files = {name[:-3] for name in os.listdir(folder) if name.endswith(".py")}
+    helpers = {name for name in files if name.startswith("_")} | {"app", "progress"}
+    assert files - helpers == targets, "a command needs a row in COMMANDS of cli/app.py"
+
+
+def test_the_version() -> None:
+    shown = subprocess.run([sys.executable, "-m", "seqloom", "--version"], capture_output=True, text=True)
+    assert shown.stdout.startswith("seqloom 0.")
+    assert shown.returncode == 0
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "seqloom", "list", "recipes"], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert process.stderr == ""
+    assert process.returncode != 0
+
+
+def test_a_terminal_without_the_letters_shows_others_instead() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    process = subprocess.run(
+        [sys.executable, "-m", "seqloom", "list", "tasks"], capture_output=True, text=True, env=environment
+    )
+    assert process.returncode == 0
+    assert "Kneser?Ney" in process.stdout

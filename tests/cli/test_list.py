@@ -1,0 +1,44 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from seqloom.cli.app import main
+from seqloom.cli.list import PACKAGE, THINGS
+from seqloom.nn.cells import CELLS
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["list", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", THINGS)
+def test_every_thing_has_a_name_and_a_summary(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    things = json.loads(listed(capsys, kind, "--json"))
+    assert things
+    assert all(summary and "\n" not in summary for summary in things.values())
+    lines = listed(capsys, kind).splitlines()
+    assert [line.split()[0] for line in lines] == list(things)
+    assert all(line.endswith(summary) for line, summary in zip(lines, things.values(), strict=True))
+
+
+def test_the_lists_are_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(json.loads(listed(capsys, "cells", "--json"))) == list(CELLS)
+    assert {"pydocs", "toys", "text"} <= set(json.loads(listed(capsys, "corpora", "--json")))
+    files = sorted(path.stem for path in Path(PACKAGE, "recipes").glob("*.yaml"))
+    assert list(json.loads(listed(capsys, "recipes", "--json"))) == files
+    assert "ngram" in json.loads(listed(capsys, "tasks", "--json"))
+
+
+def test_everything_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(json.loads(listed(capsys, "--json"))) == list(THINGS)
+    headings = [line for line in listed(capsys).splitlines() if not line.startswith(" ")]
+    assert headings == [f"{kind}:" for kind in THINGS]
+
+
+def test_an_unknown_kind_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "corpus"]) == 2
+    assert capsys.readouterr().err == (
+        "seqloom: cannot list 'corpus': did you mean corpora? (choose from cells, tasks, corpora, recipes).\n"
+    )

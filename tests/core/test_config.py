@@ -1,0 +1,364 @@
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AllowInfNan, Field
+
+from seqloom.core.config import (
+    ABSENT,
+    Discriminator,
+    apply_overrides,
+    build,
+    config,
+    differences,
+    dump_yaml,
+    load_yaml,
+    nearest,
+    parse_overrides,
+    to_mapping,
+)
+from seqloom.core.errors import UsageError
+
+
+@config
+class Embedded:
+    corpus: Literal["pydocs"] = "pydocs"
+    part: float = 1.0
+
+
+@config
+class Files:
+    corpus: Literal["text"] = "text"
+    path: Path
+    columns: tuple[int, ...] = (0, 1)
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
+@config
+class Recurrent:
+    kind: Literal["recurrent"] = "recurrent"
+    cell: Literal["elman", "lstm", "gru"] = "lstm"
+    hidden: int = 64
+    heads: int = 1
+    clip: float | None = None
+    threshold: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden must be a multiple of heads, got {self.hidden} and {self.heads}.")
+
+
+@config
+class Train:
+    lr: float = 1e-3
+    steps: Annotated[int, Field(gt=0)] = 100
+    limit: Annotated[float, AllowInfNan(True)] = float("inf")
+    shuffle: bool = True
+    names: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@config
+class Recipe:
+    task: str
+    seed: int = 1
+    data: Annotated[Embedded | Files, Discriminator("corpus")] = Embedded()
+    model: Annotated[Recurrent, Discriminator("kind")] = Recurrent()  # a union of one
+    train: Train = Train()
+
+
+def problems(text: str) -> list[str]:
+    """The lines about `text`, without the heading."""
+    with pytest.raises(UsageError) as caught:
+        build(Recipe, load_yaml(text), "recipe x.yaml")
+    heading, *lines = str(caught.value).splitlines()
+    count = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+    assert heading == f"recipe x.yaml has {count}:"
+    assert "pydantic" not in str(caught.value)
+    return [line.strip() for line in lines]
+
+
+def test_sections_left_out_use_their_defaults() -> None:
+    assert build(Recipe, {"task": "lm"}) == Recipe(task="lm")
+    assert build(Recipe, load_yaml("task: lm\ntrain:\n  # lr: 1\n")) == Recipe(task="lm")
+
+
+def test_values_arrive_with_the_types_of_their_fields() -> None:
+    text = (
+        "task: lm\nseed: 1e3\ndata: {corpus: text, path: a.txt, columns: [2]}\n"
+        "train: {lr: 2e-3, limit: .inf, names: {a: 1}}"
+    )
+    made = build(Recipe, load_yaml(text))
+    assert made.data == Files(path=Path("a.txt"), columns=(2,))
+    assert (made.seed, made.train.lr, made.train.limit, made.train.names) == (1000, 0.002, float("inf"), {"a": 1})
+    assert type(made.seed) is int
+    assert type(build(Recipe, {"task": "lm", "train": {"lr": 1}}).train.lr) is float
+
+
+def test_configs_are_frozen_and_take_names_only() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Train().lr = 1.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Train(0.1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("task: lm\nmodel: {hiden: 3}", "model.hiden: no such key; did you mean model.hidden?"),
+        ("task: lm\nlr: 3", "lr: no such key; did you mean train.lr?"),
+        ("task: lm\nmodel: {steps: 3}", "model.steps: no such key; did you mean train.steps?"),
+        ("task: lm\ndata: {corpus: pydocs, zzz: 1}", "data.zzz: no such key; choose from corpus, part"),
+        ("task: lm\ntrain: {lr: fast}", "train.lr: must be a number, got 'fast'"),
+        ("task: lm\ntrain: {lr: '1e-3'}", "train.lr: must be a number, got '1e-3'"),
+        ("task: lm\ntrain: {lr: true}", "train.lr: must be a number, got true"),
+        ("task: lm\ntrain: {lr: .nan}", "train.lr: must be a finite number, got nan"),
+        ("task: lm\ntrain: {lr: -.inf}", "train.lr: must be a finite number, got -inf"),
+        ("task: lm\nseed: true", "seed: must be a whole number, got true"),
+        ("task: lm\nseed: 1.5", "seed: must be a whole number, got 1.5"),
+        ("task: lm\nseed: '1.5'", "seed: must be a whole number, got '1.5'"),
+        ("task: lm\nseed:", "seed: must be a whole number, got null"),
+        ("task: lm\ntrain: {shuffle: 1}", "train.shuffle: must be true or false, got 1"),
+        ("task: lm\ntrain: {shuffle: yes}", "train.shuffle: must be true or false, got 'yes'"),
+        ("task: lm\ntrain: {steps: 0}", "train.steps: must be greater than 0, got 0"),
+        ("task: lm\ntrain: {names: {a: x}}", "train.names.a: must be a whole number, got 'x'"),
+        ("task: 3", "task: must be text, got 3; put it in quotes"),
+        ("seed: 1", "task: missing; it must be text"),
+        ("task: lm\ndata: {corpus: text}", "data.path: missing; it must be a path"),
+        ("task: lm\ndata: {corpus: txt}", "data.corpus: must be one of pydocs, text, got 'txt'; did you mean text?"),
+        ("task: lm\ndata: {corpus: 7}", "data.corpus: must be one of pydocs, text, got 7"),
+        ("task: lm\ndata: {part: 1.0}", "data.corpus: missing; it must be one of pydocs, text"),
+        ("task: lm\ndata: {corpsu: text}", "data.corpsu: no such key; did you mean data.corpus?"),
+        ("task: lm\ndata: 5", "data: must be a section, got 5"),
+        ("task: lm\ntrain: [1]", "train: must be a section, got [1]"),
+        ("task: lm\nmodel: {kind: recurent}", "model.kind: must be recurrent, got 'recurent'; did you mean recurrent?"),
+        (
+            "task: lm\nmodel: {cell: gruu}",
+            "model.cell: must be one of elman, lstm, gru, got 'gruu'; did you mean gru?",
+        ),
+        ("task: lm\nmodel: {clip: none}", "model.clip: must be a number or null, got 'none'"),
+        (
+            "task: lm\nmodel: {threshold: atuo}",
+            "model.threshold: must be a number or auto, got 'atuo'; did you mean auto?",
+        ),
+        ("task: lm\nmodel: {hidden: 5, heads: 2}", "model: hidden must be a multiple of heads, got 5 and 2"),
+        ("task: lm\ndata: {corpus: text, path: a, columns: 3}", "data.columns: must be a list, got 3"),
+        (
+            "task: lm\ndata: {corpus: text, path: a, columns: [3, x]}",
+            "data.columns[1]: must be a whole number, got 'x'",
+        ),
+        ("task: lm\ndata: {corpus: text, path: a, betas: [1]}", "data.betas: must be a list of 2, got [1]"),
+        (
+            "task: lm\ndata: {corpus: text, path: a, betas: [1, 2, 3]}",
+            "data.betas: must have at most 2 entries, got [1, 2, 3]",
+        ),
+    ],
+)
+def test_each_problem_has_its_words(text: str, line: str) -> None:
+    assert problems(text) == [line]
+
+
+def test_all_problems_come_at_once() -> None:
+    found = problems("tsk: lm\nseed: x\nmodel: {hiden: 1, cell: lstn}\ntrain: {lr: fast}")
+    assert {line.split(":")[0] for line in found} == {"task", "tsk", "seed", "model.hiden", "model.cell", "train.lr"}
+
+
+def test_keys_and_text_that_no_file_could_hold() -> None:
+    with pytest.raises(UsageError, match="train: keys must be text, got 1"):
+        build(Recipe, {"task": "lm", "train": {1: 2}})
+    with pytest.raises(UsageError, match="task: is not valid UTF-8 text"):
+        build(Recipe, {"task": "\udc80"})
+
+
+def test_a_union_can_be_built_by_itself() -> None:
+    corpora = Annotated[Embedded | Files, Discriminator("corpus")]
+    assert build(corpora, {"corpus": "text", "path": "x"}) == Files(path=Path("x"))
+    with pytest.raises(UsageError, match="part: must be a number, got 'x'"):
+        build(corpora, {"corpus": "pydocs", "part": "x"})
+
+
+texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=12) | st.sampled_from(
+    ["no", "yes", "null", "1e5", "12:30", "~", "0x1f", "2001-01-01", "=", "<<", "- a", "#", "a: b", " x ", ".5", ""]
+)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+recipes = st.builds(
+    Recipe,
+    task=texts,
+    seed=st.integers(),
+    data=st.builds(Embedded, part=finite)
+    | st.builds(
+        Files,
+        path=texts.map(Path),
+        columns=st.lists(st.integers()).map(tuple),
+        betas=st.tuples(finite, finite),
+    ),
+    model=st.builds(
+        Recurrent,
+        cell=st.sampled_from(["elman", "gru"]),
+        clip=st.none() | finite,
+        threshold=st.just("auto") | finite,
+    ),
+    train=st.builds(
+        Train,
+        lr=finite,
+        limit=st.floats(allow_nan=False),
+        shuffle=st.booleans(),
+        names=st.dictionaries(texts, st.integers()),
+    ),
+)
+
+
+@given(recipes)
+def test_a_recipe_survives_plain_values_and_yaml(recipe: Recipe) -> None:
+    plain = to_mapping(recipe)
+    assert build(Recipe, plain) == recipe
+    text = dump_yaml(plain)
+    assert build(Recipe, load_yaml(text)) == recipe
+    assert dump_yaml(load_yaml(text)) == text
+    assert differences(plain, load_yaml(text)) == []
+
+
+def test_dumped_yaml_is_readable() -> None:
+    assert dump_yaml({"task": "lm", "train": {"lr": 0.002, "betas": [0.9, 0.99]}, "word": "1e3"}) == (
+        "task: lm\ntrain:\n  lr: 0.002\n  betas: [0.9, 0.99]\nword: '1e3'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "f.yaml, line 3: the key 'a' stands twice."),
+        ("a:\n  b: 1\n  b: 1\n", "f.yaml, line 3: the key 'b' stands twice."),
+        ("a: &x 1\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not used here."),
+        ("a: *x\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not used here."),
+        ("a: !!python/name:os.system x\n", "tags (tag:yaml.org,2002:python/name:os.system) are not used here."),
+        ("1: 2\n", "f.yaml, line 1: keys must be text."),
+        ("? [a]\n: 1\n", "f.yaml, line 1: keys must be text."),
+        ("a:\n\tb: 1\n", "f.yaml, line 2: indentation must be spaces, not tabs."),
+        ("a: [1,\n", "f.yaml, line 2: this is not valid YAML"),
+        ("a: 1\n---\nb: 1\n", "f.yaml, line 2: this is not valid YAML"),
+        ("a: 1\nb: \x01\n", "f.yaml, line 2: contains the control character U+0001."),
+        ("- 1\n", "f.yaml: must be keys and values, such as 'seed: 1'; this is a list."),
+        ("word\n", "f.yaml: must be keys and values, such as 'seed: 1'; this is a single value."),
+        ("[" * 5000, "f.yaml: nested too deeply."),
+    ],
+)
+def test_bad_yaml_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_yaml(text, "f.yaml")
+    assert message in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "lm.yaml"
+    with pytest.raises(UsageError, match=r"lm\.yaml: there is no such file"):
+        load_yaml(path)
+    path.write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(UsageError, match=r"lm\.yaml, line 2: not UTF-8 text"):
+        load_yaml(path)
+    with pytest.raises(UsageError, match="is a folder"):
+        load_yaml(tmp_path)
+    path.write_bytes("\ufeffa: größe\n".encode())
+    assert load_yaml(path) == {"a": "größe"}
+    path.write_bytes(b"")
+    assert load_yaml(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("~", None),
+        ("12:30", "12:30"),
+        ("2001-01-01", "2001-01-01"),
+        ("2e-3", 0.002),
+        ("1e6", 1_000_000),
+        ("-1e2", -100),
+        ("1.0e2", 100.0),
+        (".5", 0.5),
+        ("0x1f", 31),
+        ("-.inf", float("-inf")),
+        ("+3", 3),
+        ("1_000", "1_000"),
+        ("'2e-3'", "2e-3"),
+        ("inf", "inf"),
+    ],
+)
+def test_scalars_follow_the_core_schema(scalar: str, value: Any) -> None:
+    read = load_yaml(f"a: {scalar}\n")["a"]
+    assert (read, type(read)) == (value, type(value))
+    assert parse_overrides([f"a={scalar}"]) == [(("a",), value)]
+
+
+def test_overrides_are_yaml_values() -> None:
+    assert parse_overrides(
+        ["model.cell=gru", "train.lr=2e-3", "data.train=[a.en,b.de]", "x={a: 1}", "y=", "z=a=b"]
+    ) == [
+        (("model", "cell"), "gru"),
+        (("train", "lr"), 0.002),
+        (("data", "train"), ["a.en", "b.de"]),
+        (("x",), {"a": 1}),
+        (("y",), None),
+        (("z",), "a=b"),
+    ]
+    assert parse_overrides(["data.path=*.txt", "prompt=To be: or # not", 'seed="1"']) == [
+        (("data", "path"), "*.txt"),
+        (("prompt",), "To be: or # not"),
+        (("seed",), "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("train.lr", "must look like key.path=value, got 'train.lr'"),
+        ("=3", "must begin with a key"),
+        ("train..lr=3", "must begin with a key"),
+        (".lr=3", "must begin with a key"),
+        ("a=[1", "the override 'a=[1', line 1: this is not valid YAML"),
+        ("a=[*x]", "the override 'a=[*x]', line 1: anchors"),
+    ],
+)
+def test_bad_overrides(word: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_overrides([word])
+    assert message in str(caught.value)
+
+
+def test_overrides_are_applied_to_a_copy() -> None:
+    recipe: dict[str, Any] = {"train": {"lr": 1}, "model": None}
+    overridden = apply_overrides(recipe, parse_overrides(["train.lr=2", "train.lr=3", "model.cell=gru", "data.a.b=x"]))
+    assert overridden == {"train": {"lr": 3}, "model": {"cell": "gru"}, "data": {"a": {"b": "x"}}}
+    assert recipe == {"train": {"lr": 1}, "model": None}
+    with pytest.raises(UsageError, match=r"train\.lr\.x cannot be set: train\.lr is 1, not a section"):
+        apply_overrides(recipe, parse_overrides(["train.lr.x=2"]))
+
+
+def test_an_override_shares_nothing_with_what_it_came_from() -> None:
+    overrides = parse_overrides(["a={b: 1}"])
+    first = apply_overrides({}, overrides)
+    first["a"]["b"] = 2
+    assert apply_overrides({}, overrides) == {"a": {"b": 1}}
+
+
+def test_differences_name_every_key_path() -> None:
+    a = {"seed": 1, "train": {"lr": 0.1, "on": True, "betas": [1, 2], "nan": float("nan")}, "old": 1}
+    b = {"seed": 1.0, "train": {"lr": 0.2, "on": 1, "betas": [1, 3], "nan": float("nan")}, "new": {"x": 1}}
+    assert differences(a, b) == [
+        ("train.lr", 0.1, 0.2),
+        ("train.on", True, 1),
+        ("train.betas", [1, 2], [1, 3]),
+        ("old", 1, ABSENT),
+        ("new", ABSENT, {"x": 1}),
+    ]
+
+
+def test_nearest() -> None:
+    assert nearest("hiden", ["hidden", "cell"]) == "hidden"
+    assert nearest("LSTM", ["lstm"]) == "lstm"
+    assert nearest("zzz", ["hidden", "cell"]) is None
+    assert nearest("x", []) is None

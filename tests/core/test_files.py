@@ -1,0 +1,218 @@
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.core import files
+from seqloom.core.errors import CheckpointError, ResourceError
+from seqloom.core.files import new_directory, sha256, tensors_from_file, tensors_to_bytes, to_json, write_atomic
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def failing(number: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_write_replaces_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "card.md"
+    write_atomic(path, "old and long")
+    write_atomic(path, "größer")
+    assert contents(tmp_path) == {"card.md": "größer".encode()}
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_old_file_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    write_atomic(path, b"old")
+    monkeypatch.setattr(os, step, failing(number))
+    with pytest.raises(ResourceError, match=r"disk is full.*recipe\.yaml") as caught:
+        write_atomic(path, b"new")
+    assert caught.value.exit_code == 5
+    assert contents(tmp_path) == {"recipe.yaml": b"old"}
+
+
+def test_a_disk_that_is_really_full() -> None:
+    """/dev/full refuses every write, as a full disk does, but only when the bytes leave Python's buffer."""
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    with pytest.raises(ResourceError, match="disk is full"), files.disk_errors(full):
+        files.write_flushed(full, b"x")
+
+
+def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    write_atomic(path, b"old")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(path, b"new")
+    assert contents(tmp_path) == {"log": b"old"}
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_place_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(os, "replace", failing(number))
+    with pytest.raises(ResourceError, match="Not allowed to write"):
+        write_atomic(tmp_path / "x", b"")
+
+
+def test_other_errors_pass_unchanged(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_atomic(tmp_path / "missing" / "x", b"")
+
+
+def test_bytes_are_on_disk_before_the_name_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsync of the file, then the rename, then fsync of the folder: any other order can lose it in a power cut."""
+    order: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted(name: str, function: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            order.append(name)
+            function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", noted("fsync", fsync))
+    monkeypatch.setattr(os, "replace", noted("replace", replace))
+    write_atomic(tmp_path / "x", b"1")
+    assert order == ["fsync", "replace", "fsync"]
+
+
+def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "step-1"
+    with pytest.raises(RuntimeError), new_directory(path) as folder:
+        (folder / "half").write_text("x")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    with new_directory(path) as folder:
+        (folder / "whole").write_text("x")
+        assert not path.exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["step-1"]
+    assert contents(path) == {"whole": b"x"}
+
+
+def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "step-1") as folder:
+        leftover = tmp_path / folder.name
+    (tmp_path / "step-1").rmdir()
+    leftover.mkdir()
+    (leftover / "half").write_text("x")
+    with new_directory(tmp_path / "step-1") as folder:
+        (folder / "whole").write_text("x")
+    assert contents(tmp_path / "step-1") == {"whole": b"x"}
+
+
+def test_a_directory_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "step-1") as folder:
+        (folder / "old").write_text("x")
+    with pytest.raises(OSError), new_directory(tmp_path / "step-1") as folder:
+        (folder / "new").write_text("x")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["step-1"]
+    assert contents(tmp_path / "step-1") == {"old": b"x"}
+
+
+def test_json_keeps_letters_as_they_are() -> None:
+    assert to_json({"ß": [1, "ø"]}) == '{\n "ß": [\n  1,\n  "ø"\n ]\n}\n'
+    assert sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+TENSORS = {
+    "weight": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "step": torch.tensor(7),
+    "mask": torch.tensor([True, False]),
+    "empty": torch.zeros(0, 4, dtype=torch.float64),
+}
+
+
+def written(tmp_path: Path, tensors: dict[str, Tensor]) -> Path:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(tensors_to_bytes(tensors))
+    return path
+
+
+def test_tensors_come_back_to_the_bit(tmp_path: Path) -> None:
+    read = tensors_from_file(written(tmp_path, TENSORS))
+    assert set(read) == set(TENSORS)
+    for name, tensor in TENSORS.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+
+
+def test_tensors_that_are_views_or_need_gradients(tmp_path: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    tensors: dict[str, Tensor] = {"transposed": base.T, "row": base[1], "column": base[:, 1], "base": base}
+    read = tensors_from_file(written(tmp_path, tensors))
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+
+
+def test_tied_tensors_are_written_for_each_name(tmp_path: Path) -> None:
+    shared = torch.arange(4.0)
+    read = tensors_from_file(written(tmp_path, {"embedding": shared, "output": shared, "view": shared[:2]}))
+    assert torch.equal(read["embedding"], shared)
+    assert torch.equal(read["output"], shared)
+    assert torch.equal(read["view"], shared[:2])
+    read["output"].zero_()
+    assert torch.equal(read["embedding"], shared)
+
+
+CONTENT = tensors_to_bytes(TENSORS)
+
+
+def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    for place in range(len(CONTENT)):
+        for bit in {place % 8, place * 3 % 8}:
+            path.write_bytes(CONTENT[:place] + bytes([CONTENT[place] ^ 1 << bit]) + CONTENT[place + 1 :])
+            with pytest.raises(CheckpointError, match=r"x\.safetensors"):
+                tensors_from_file(path)
+
+
+def test_a_changed_kind_name_or_shape_is_noticed(tmp_path: Path) -> None:
+    """Headers that are still valid, over bytes that have not changed."""
+    path = tmp_path / "x.safetensors"
+    for old, new in ((b'"F32"', b'"I32"'), (b'"weight"', b'"height"'), (b"[2,3]", b"[3,2]"), (b'"BF16"', b'"F16" ')):
+        assert CONTENT.count(old) == 1
+        path.write_bytes(CONTENT.replace(old, new))
+        with pytest.raises(CheckpointError, match="does not match its checksum"):
+            tensors_from_file(path)
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 100, len(CONTENT) - 1])
+def test_a_file_cut_short_is_noticed(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(CONTENT[:length])
+    with pytest.raises(CheckpointError):
+        tensors_from_file(path)
+
+
+def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
+    from safetensors.torch import save
+
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(CheckpointError, match="is missing"):
+        tensors_from_file(path)
+    path.write_bytes(save({"a": torch.zeros(1)}))
+    with pytest.raises(CheckpointError, match="not written by seqloom"):
+        tensors_from_file(path)
+    with pytest.raises(CheckpointError):
+        tensors_from_file(tmp_path)

@@ -1,0 +1,218 @@
+"""What must hold for every corpus; those read from files are tried on small ones of the same layout."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from seqloom.core.config import build, config, to_mapping
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.corpora import CORPORA, CorpusConfig, pydocs
+from seqloom.data.corpus import Corpus, Counts, digest
+from seqloom.data.folder import data_folder, use_data_folder
+
+FILES = {
+    "tinyshakespeare/input.txt.gz": "".join(f"Speaker {n}:\nWords of speech {n}.\n\n" for n in range(40)),
+    "ptb/ptb.train.txt.gz": " the <unk> of n \n a b c \n",
+    "ptb/ptb.valid.txt.gz": " dev words \n",
+    "ptb/ptb.test.txt.gz": " test words here \n more \n",
+    "wikitext-2/train.txt.gz": " \n = Title = \n \n Text @-@ here <unk> . \n",
+    "wikitext-2/valid.txt.gz": " \n = Dev = \n",
+    "wikitext-2/test.txt.gz": " \n = Test = \n \n Ü . \n",
+    "mine.txt": "".join(f"my line {n}\n" for n in range(30)),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data")
+    for name, text in FILES.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def settings(name: str, folder: Path) -> dict[str, Any]:
+    own: dict[str, dict[str, Any]] = {
+        "text": {"train": str(folder / "mine.txt")},
+        "toys": {"train": 200, "dev": 20, "test": 20},
+    }
+    return {"corpus": name, **own.get(name, {})}
+
+
+@pytest.fixture(params=CORPORA)
+def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus:
+    with use_data_folder(folder):
+        return corpora.load(build(CorpusConfig, settings(request.param, folder)))
+
+
+def test_names_are_the_files() -> None:
+    files = {path.stem for path in Path(corpora.__path__[0]).glob("[!_]*.py")}
+    assert set(corpora.names()) == files >= {"pydocs", "toys", "text", "shakespeare", "ptb", "wikitext2"}
+
+
+@pytest.mark.parametrize(("name", "module"), CORPORA.items())
+def test_each_file_keeps_the_agreement(name: str, module: ModuleType) -> None:
+    assert module.Config.__dataclass_fields__["corpus"].default == name
+    assert 0 < len(module.SUMMARY) <= 100
+    assert "\n" not in module.SUMMARY
+
+
+def test_config_is_chosen_by_name(folder: Path) -> None:
+    for name, module in CORPORA.items():
+        made = build(CorpusConfig, settings(name, folder))
+        assert type(made) is module.Config
+        assert build(CorpusConfig, to_mapping(made)) == made
+
+
+def test_config_in_a_recipe() -> None:
+    @config
+    class Recipe:
+        data: CorpusConfig
+
+    assert build(Recipe, {"data": {"corpus": "pydocs"}}).data == pydocs.Config()
+    with pytest.raises(UsageError, match="pydocs"):
+        build(Recipe, {"data": {"corpus": "pydoc"}})
+    with pytest.raises(UsageError, match="seed"):
+        build(Recipe, {"data": {"corpus": "toys", "sed": 1}})
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(UsageError, match="did you mean shakespeare"):
+        corpora.find("shakespear")
+
+
+def test_importing_is_cheap() -> None:
+    script = f"import sys\nsys.path[:0] = {sys.path!r}\nimport seqloom.data.corpora\nprint(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert not {"'torch'", "'numpy'", "'pydoc_data.topics'", "'tokenizers'"} & set(loaded.strip("[]\n").split(", "))
+
+
+def test_filled_in(corpus: Corpus) -> None:
+    assert corpus.name in CORPORA
+    assert all((corpus.version, corpus.licence, corpus.description))
+    assert "train" in corpus.splits
+    for name in ("train", "dev", "test"):
+        assert (name in corpus.splits) != (name in corpus.absent)
+    assert all(any(document.strip() for document in documents) for documents in corpus.splits.values())
+
+
+def test_splits_do_not_overlap(corpus: Corpus) -> None:
+    for one, other in combinations(corpus.splits.values(), 2):
+        assert not {text for text in one if text.strip()} & {text for text in other if text.strip()}
+
+
+def test_absent_split_says_why(corpus: Corpus) -> None:
+    for name, reason in corpus.absent.items():
+        with pytest.raises(DataError, match=f"{corpus.name} has no {name} split"):
+            corpus.split(name)
+        assert reason
+    with pytest.raises(DataError, match="no split 'valid'; it has train"):
+        corpus.split("valid")
+
+
+def test_counts(corpus: Corpus) -> None:
+    for name, counts in corpus.statistics().items():
+        documents = corpus.split(name)
+        stream = "".join(document + "\n" for document in documents)
+        assert counts.characters == len(stream)
+        assert counts.bytes == len(stream.encode())
+        assert counts.words == len(stream.split()) + len(documents)
+        assert counts == corpus.counts(name)
+
+
+FINGERPRINTS = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+from seqloom.core.config import build
+from seqloom.data import corpora
+for settings in json.loads(sys.argv[2]):
+    corpus = corpora.load(build(corpora.CorpusConfig, settings))
+    print(corpus.name, corpus.version, corpus.fingerprint())
+"""
+
+
+def test_the_same_in_every_process(folder: Path) -> None:
+    arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in CORPORA])]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", FINGERPRINTS, *arguments],
+            env={**os.environ, "PYTHONHASHSEED": seed, "SEQLOOM_DATA": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop().splitlines()) == len(CORPORA)
+
+
+def test_fingerprint_sees_text_and_borders() -> None:
+    different = [["ab", "c"], ["a", "bc"], ["abc"], ["ab", "c", ""], ["c", "ab"]]
+    assert len(set(map(digest, different))) == len(different)
+
+
+def test_counts_by_hand() -> None:
+    assert Counts.of(["a bc", "", "é"]) == Counts(documents=3, words=6, characters=8, bytes=9)
+
+
+@pytest.mark.parametrize("name", ["shakespeare", "ptb", "wikitext2"])
+def test_missing_data_says_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+    with pytest.raises(DataError, match=r"SEQLOOM_DATA is not set.*\.txt\.gz") as unset:
+        corpora.load(CORPORA[name].Config())
+    monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="which is not there") as lacking:
+        corpora.load(CORPORA[name].Config())
+    assert str(tmp_path) in str(lacking.value)
+    for error in (unset, lacking):
+        assert "https://github.com/" in str(error.value)
+        assert str(error.value).count("\n") == 1
+
+
+def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+    assert data_folder() is None
+    monkeypatch.setenv("SEQLOOM_DATA", "~/sets")
+    assert data_folder() == Path.home() / "sets"
+    with use_data_folder(tmp_path):
+        assert data_folder() == tmp_path
+        with use_data_folder(None):
+            assert data_folder() == tmp_path
+    assert data_folder() == Path.home() / "sets"
+
+
+def test_uncompressed_files_will_do(tmp_path: Path) -> None:
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare/input.txt").write_text("0123456789" * 3)
+    with use_data_folder(tmp_path):
+        corpus = corpora.load(CORPORA["shakespeare"].Config())
+    assert corpus.splits == {"train": ["0123456789" * 2 + "0123456"], "dev": ["789"]}
+
+
+def test_layouts(folder: Path) -> None:
+    with use_data_folder(folder):
+        ptb, wiki = (corpora.load(CORPORA[name].Config()) for name in ("ptb", "wikitext2"))
+    assert ptb.split("train") == [" the <unk> of n ", " a b c "]
+    assert ptb.counts("test") == Counts(documents=2, words=6, characters=25, bytes=25)
+    assert wiki.split("test") == [" ", " = Test = ", " ", " Ü . "]
+
+
+@dataclass(frozen=True)
+class Other:
+    corpus: str
+
+
+def test_load_goes_by_name() -> None:
+    with pytest.raises(UsageError, match="no corpus 'nothing'"):
+        corpora.load(Other("nothing"))

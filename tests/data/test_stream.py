@@ -1,0 +1,104 @@
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.stream import StreamBatches
+from seqloom.text import END
+
+Side = Literal["inputs", "targets"]
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> StreamBatches:
+    rows = draw(st.integers(1, 6))
+    size = draw(st.integers(2 * rows, 80))
+    return StreamBatches(torch.arange(1, size + 1), rows=rows, chunk=draw(st.integers(1, 20)))
+
+
+def whole_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int = 1) -> Tensor:
+    chunks = [batches.batch(step, rank, world)[name] for step in range(batches.steps_per_epoch)]
+    return torch.cat(chunks, dim=1)
+
+
+def test_a_small_one_by_hand() -> None:
+    batches = StreamBatches(torch.arange(10, 21), rows=2, chunk=3)
+    first, second = batches.batch(0), batches.batch(1)
+    assert first["inputs"].tolist() == [[END, 10, 11], [14, 15, 16]]
+    assert first["targets"].tolist() == [[10, 11, 12], [15, 16, 17]]
+    assert second["inputs"].tolist() == [[12, 13], [17, 18]]
+    assert second["targets"].tolist() == [[13, 14], [18, 19]]
+    assert (first["fresh"], second["fresh"]) == (True, False)
+    assert batches.left_out == 1
+    assert batches.shapes() == {(2, 3), (2, 2)}
+
+
+@given(cuts())
+def test_every_token_is_predicted_once_but_the_stated_rest(batches: StreamBatches) -> None:
+    targets = whole_rows(batches, "targets").flatten()  # row after row is the order of the stream
+    kept = len(batches.stream) - batches.left_out
+    assert targets.tolist() == batches.stream[:kept].tolist()
+    assert batches.left_out < batches.rows
+
+
+@given(cuts())
+def test_inputs_are_the_token_before_and_never_of_a_later_row(batches: StreamBatches) -> None:
+    inputs, targets = whole_rows(batches, "inputs"), whole_rows(batches, "targets")
+    assert inputs[:, 1:].tolist() == targets[:, :-1].tolist()  # nothing is skipped between chunks
+    assert inputs[:, 0].tolist() == [END, *targets[:-1, -1].tolist()]
+    for row in range(batches.rows):
+        assert inputs[row].max() <= (row + 1) * batches.length
+
+
+@given(cuts())
+def test_shapes_are_the_declared_ones(batches: StreamBatches) -> None:
+    seen = {tuple(batches.batch(step)["targets"].shape) for step in range(batches.steps_per_epoch)}
+    assert seen == batches.shapes()
+    assert len(seen) <= 2
+
+
+@given(cuts(), st.integers(0, 50))
+def test_epochs_repeat_and_begin_fresh(batches: StreamBatches, step: int) -> None:
+    one, other = batches.batch(step), batches.batch(step + batches.steps_per_epoch)
+    assert one["fresh"] is other["fresh"] is (step % batches.steps_per_epoch == 0)
+    assert torch.equal(one["inputs"], other["inputs"])
+    assert torch.equal(one["targets"], other["targets"])
+
+
+@given(cuts(), st.integers(1, 6))
+def test_ranks_share_the_rows(batches: StreamBatches, world: int) -> None:
+    if batches.rows % world:
+        with pytest.raises(UsageError, match=f"must be a multiple of the {world} processes"):
+            batches.batch(0, 0, world)
+        return
+    sides: list[Side] = ["inputs", "targets"]
+    for name in sides:
+        parts = [whole_rows(batches, name, rank, world) for rank in range(world)]
+        assert torch.equal(torch.cat(parts), whole_rows(batches, name))
+    shapes = {tuple(batches.batch(step, world - 1, world)["inputs"].shape) for step in range(batches.steps_per_epoch)}
+    assert shapes == batches.shapes(world)
+
+
+def test_changing_a_batch_does_not_change_the_stream() -> None:
+    batches = StreamBatches(torch.arange(1, 20), rows=1, chunk=5)
+    for step in (0, 1):
+        batch = batches.batch(step)
+        batch["inputs"].zero_()
+        batch["targets"].zero_()
+    assert batches.stream.tolist() == list(range(1, 20))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_too_short_a_text_is_refused(size: int) -> None:
+    with pytest.raises(DataError, match=f"4 rows need at least 8 tokens, but the text has {size}"):
+        StreamBatches(torch.ones(size, dtype=torch.long), rows=4, chunk=3)
+
+
+@pytest.mark.parametrize(("rows", "chunk"), [(0, 3), (3, 0), (-1, 1)])
+def test_impossible_sizes_are_refused(rows: int, chunk: int) -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        StreamBatches(torch.arange(10), rows=rows, chunk=chunk)

@@ -1,0 +1,216 @@
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.tree import clone
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.nn.cells import CELLS
+
+V, B, T = 11, 3, 6
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def model(seed=0, **options):
+    torch.manual_seed(seed)
+    return RecurrentLMConfig(**{"hidden": 8, "layers": 2, **options}).build(V).double().eval()
+
+
+def some_tokens(rows=B, steps=T):
+    return torch.randint(V, (rows, steps))
+
+
+@pytest.fixture(params=CELLS)
+def lm(request):
+    return model(cell=request.param)
+
+
+def test_it_is_a_language_model(lm):
+    assert isinstance(lm, LanguageModel)
+
+
+@pytest.mark.parametrize("t", range(T))
+def test_editing_a_token_leaves_what_came_before_unchanged(lm, t):
+    tokens = some_tokens()
+    edited = tokens.clone()
+    edited[:, t] = (edited[:, t] + 1) % V
+    before, after = lm(tokens)[0], lm(edited)[0]
+    assert before.shape == (B, T, V)
+    assert torch.equal(before[:, :t], after[:, :t])
+    assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
+
+
+def test_token_by_token_equals_whole_equals_score(lm):
+    tokens = some_tokens(steps=T + 1)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    whole = lm(inputs)[0].log_softmax(dim=-1)
+    state = lm.start(rows=B)
+    for t in range(T):
+        output = lm.step(inputs[:, t : t + 1], state)
+        exactly(output.log_probs, whole[:, t])
+        state = output.state
+    scores, after = lm.score(inputs, targets, lm.start(rows=B))
+    exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
+    exactly(after.carry, state.carry)
+
+
+def test_score_in_pieces_equals_score_at_once(lm, monkeypatch):
+    inputs, targets = some_tokens(), some_tokens()
+    whole, _ = lm.score(inputs, targets, lm.start(rows=B))
+    monkeypatch.setattr("seqloom.models.recurrent_lm.SCORED_AT_ONCE", 4)
+    pieces, _ = lm.score(inputs, targets, lm.start(rows=B))
+    exactly(pieces, whole)
+    (-pieces.mean()).backward()
+    assert lm.embed.weight.grad.abs().sum() > 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    side=st.sampled_from(["left", "right"]),
+    cell=st.sampled_from(sorted(CELLS)),
+)
+def test_a_padded_prompt_is_the_prompt_alone(lengths, side, cell):
+    lm = model(cell=cell)
+    prompts = [some_tokens(1, length) for length in lengths]
+    width = max(lengths) + 1
+    gaps = [(width - n, 0) if side == "left" else (0, width - n) for n in lengths]
+    tokens = torch.cat([F.pad(prompt, gap, value=3) for prompt, gap in zip(prompts, gaps, strict=True)])
+    mask = torch.cat([F.pad(torch.ones_like(p, dtype=torch.bool), gap) for p, gap in zip(prompts, gaps, strict=True)])
+    together = lm.step(tokens, lm.start(rows=len(lengths)), mask)
+    scores, after = lm.score(tokens, tokens, lm.start(rows=len(lengths)), mask)
+    exactly(after.carry, together.state.carry)
+    assert not scores[~mask].any()
+    for row, prompt in enumerate(prompts):
+        alone = lm.step(prompt, lm.start(rows=1))
+        exactly(together.log_probs[row : row + 1], alone.log_probs)
+        rows = torch.tensor([row])
+        exactly(select(together.state, rows, rows).carry, alone.state.carry)
+        exactly(scores[row, mask[row]], lm.score(prompt, prompt, lm.start(rows=1))[0][0])
+
+
+def test_a_row_that_reads_nothing_predicts_what_it_did(lm):
+    first = lm.step(some_tokens(), lm.start(rows=B))
+    mask = torch.ones(B, 2, dtype=torch.bool)
+    mask[1] = False
+    second = lm.step(some_tokens(steps=2), clone(first.state), mask)
+    exactly(second.log_probs[1], first.log_probs[1])
+    assert not torch.allclose(second.log_probs[0], first.log_probs[0])
+
+
+def test_log_probs_are_normalised_and_at_least_single_precision():
+    lm = model().to(torch.bfloat16)
+    output = lm.step(some_tokens(), lm.start(rows=B))
+    assert output.log_probs.dtype == torch.float32
+    torch.testing.assert_close(output.log_probs.exp().sum(dim=1), torch.ones(B))
+
+
+def test_start_counts_rows_and_takes_no_source(lm):
+    assert lm.start().carry[0]["h"].shape == (1, 8)
+    with pytest.raises(UsageError, match="takes no source"):
+        lm.start(source=some_tokens())
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_eight_examples_are_learned_by_heart(cell):
+    torch.manual_seed(0)
+    lm = RecurrentLMConfig(cell=cell, hidden=48).build(V)
+    tokens = torch.randint(1, V, (8, 10))
+    tokens[:, 0] = torch.arange(8)  # tells the rows apart
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    optimizer = torch.optim.Adam(lm.parameters(), lr=2e-2)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(lm(inputs)[0].flatten(0, 1), targets.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
+        optimizer.step()
+    assert loss.item() < 0.01
+
+
+def test_tied_embeddings_are_one_parameter():
+    lm = model(tied=True)
+    assert lm.output.weight is lm.embed.weight
+    assert len(list(lm.parameters())) == len(list(model().parameters())) - 1
+    twin = copy.deepcopy(lm)
+    assert twin.output.weight is twin.embed.weight and twin.embed.weight is not lm.embed.weight
+    other = model(seed=1, tied=True)
+    other.load_state_dict(lm.state_dict())
+    assert other.output.weight is other.embed.weight
+    tokens = some_tokens()
+    exactly(other(tokens)[0], lm(tokens)[0])
+
+
+def test_dropout_falls_on_embeddings_between_layers_and_before_the_output():
+    places = []
+    lm = model(dropout=0.5, layers=3)
+    for module, name in ((lm.dropout, "model"), (lm.stack.dropout, "stack")):
+        module.register_forward_hook(lambda *_, name=name: places.append(name))
+    lm.train()(some_tokens())
+    assert places == ["model", "stack", "stack", "model"]
+    tokens = some_tokens()
+    assert not torch.equal(lm(tokens)[0], lm(tokens)[0])
+    assert torch.equal(lm.eval()(tokens)[0], lm(tokens)[0])
+
+
+def test_initial_range_reaches_every_parameter_and_spares_the_forget_bias():
+    lm = model(cell="lstm", init=0.05, forget_bias=0.0)
+    for name, parameter in lm.named_parameters():
+        assert 0.03 < parameter.abs().max() <= 0.05, name
+    raised = model(cell="lstm", init=0.05).stack.cells[1].bias_x.detach().view(4, 8)
+    assert (raised[1] > 0.94).all() and (raised[0] < 0.06).all()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(cell, tied):
+    lm = model(cell=cell, tied=tied, hidden=64)
+    log_probs = lm.step(some_tokens(), lm.start(rows=B)).log_probs
+    assert (log_probs + torch.log(torch.tensor(V))).abs().max() < 0.5
+
+
+def test_the_trace_follows_the_model(lm):
+    tokens = some_tokens()
+    traces = lm.trace(tokens)
+    assert len(traces) == 2
+    exactly(lm.output(traces[-1]["h"]), lm(tokens)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bidirectional": True}, "would see the word it must predict"),
+        ({"cell": "lsmt"}, "did you mean lstm"),
+        ({"cell": "gru", "activation": "relu"}, "elman cell only"),
+        ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
+        ({"tied": True, "embedding": 4}, "embedding 4 and hidden 256"),
+        ({"layers": 0}, "layers must be at least 1; got 0"),
+        ({"embedding": 0}, "embedding must be at least 1; got 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+        ({"init": 0.0}, "init must be above 0; got 0.0"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_words(options, words):
+    with pytest.raises(ValueError, match=words):
+        RecurrentLMConfig(**options)
+    with pytest.raises(UsageError, match=words):
+        build(RecurrentLMConfig, options)
+
+
+def test_options_reach_the_cells():
+    lm = model(cell="elman", activation="sigmoid", embedding=3, layers=2)
+    assert [(cell.inputs, cell.hidden, cell.activation) for cell in lm.stack.cells] == [
+        (3, 8, "sigmoid"),
+        (8, 8, "sigmoid"),
+    ]
+    assert model(cell="lstm", forget_bias=2.5).stack.cells[0].forget_bias == 2.5
+    assert model(cell="lstm").stack.cells[0].forget_bias == 1.0

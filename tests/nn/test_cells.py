@@ -1,0 +1,154 @@
+"""Each cell against its equations, written again in numpy and sharing nothing with the code under test."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.nn.cells import CELLS, LSTM, Cell, Elman, cell_class
+
+B, D, H = 3, 4, 5
+
+
+def sigmoid(value):
+    return 1 / (1 + np.exp(-value))
+
+
+ACTIVATIONS: dict[str, Any] = {"tanh": np.tanh, "relu": lambda value: np.maximum(value, 0), "sigmoid": sigmoid}
+
+
+def weights(cell):
+    arrays = {name: parameter.detach().numpy() for name, parameter in cell.named_parameters()}
+    blocks = len(cell.blocks)
+    return [
+        np.split(arrays.get(name, np.zeros(blocks * H)), blocks)
+        for name in ("weight_x", "weight_h", "bias_x", "bias_h")
+    ]
+
+
+def elman(cell, x, h):
+    (wx,), (wh,), (bx,), (bh,) = weights(cell)
+    total = x @ wx.T + h @ wh.T + bx + bh
+    return {"h": ACTIVATIONS[cell.activation](total)}
+
+
+def lstm(cell, x, h, c):
+    wx, wh, bx, bh = weights(cell)
+    i, f, g, o = (x @ wx[k].T + h @ wh[k].T + bx[k] + bh[k] for k in range(4))
+    i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+    new = f * c + i * g
+    return {"i": i, "f": f, "g": g, "o": o, "c": new, "h": o * np.tanh(new)}
+
+
+def gru(cell, x, h):
+    wx, wh, bx, bh = weights(cell)
+    r = sigmoid(x @ wx[0].T + bx[0] + h @ wh[0].T + bh[0])
+    z = sigmoid(x @ wx[1].T + bx[1] + h @ wh[1].T + bh[1])
+    candidate = np.tanh(x @ wx[2].T + bx[2] + r * (h @ wh[2].T + bh[2]))
+    return {"r": r, "z": z, "candidate": candidate, "h": z * h + (1 - z) * candidate}
+
+
+def gru_cho(cell, x, h):
+    wx, wh, b, _ = weights(cell)
+    r = sigmoid(x @ wx[0].T + h @ wh[0].T + b[0])
+    z = sigmoid(x @ wx[1].T + h @ wh[1].T + b[1])
+    candidate = np.tanh(x @ wx[2].T + (r * h) @ wh[2].T + b[2])
+    return {"r": r, "z": z, "candidate": candidate, "h": z * h + (1 - z) * candidate}
+
+
+REFERENCES: dict[str, Any] = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CELLS} | {
+    f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    return VARIANTS[request.param]
+
+
+def make(variant) -> tuple[Cell, torch.Tensor, dict[str, torch.Tensor]]:
+    torch.manual_seed(1)
+    name, options = variant
+    cell = CELLS[name](D, H, **options).double()
+    state = {key: torch.randn(B, H, dtype=torch.float64) for key in cell.state_names}
+    return cell, torch.randn(B, D, dtype=torch.float64), state
+
+
+def test_equations_agree_with_numpy(variant):
+    cell, x, state = make(variant)
+    wanted = REFERENCES[variant[0]](cell, x.numpy(), **{name: leaf.numpy() for name, leaf in state.items()})
+    computed = cell.equations(x, state)
+    assert computed.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(computed[name].detach().numpy(), value, atol=1e-12, rtol=0, err_msg=name)
+
+
+def test_forward_is_the_state_part_of_the_equations(variant):
+    cell, x, state = make(variant)
+    after, values = cell(x, state), cell.equations(x, state)
+    assert tuple(after) == cell.state_names
+    assert all(torch.equal(after[name], values[name]) and after[name].shape == (B, H) for name in after)
+
+
+def test_gradcheck(variant):
+    cell, x, state = make(variant)
+    names = cell.state_names
+    parameters = dict(cell.named_parameters())
+
+    def function(x, *rest):
+        given = dict(zip(parameters, rest[len(names) :], strict=True))
+        after = torch.func.functional_call(cell, given, (x, dict(zip(names, rest, strict=False))))
+        return tuple(after.values())
+
+    leaves = [x, *state.values(), *parameters.values()]
+    assert torch.autograd.gradcheck(function, [leaf.detach().requires_grad_() for leaf in leaves], fast_mode=True)
+
+
+def test_gates_are_explained_in_words_and_lie_between_0_and_1(variant):
+    cell, x, state = make(variant)
+    values = cell.equations(x, state)
+    assert cell.__doc__ and "h_t" in cell.__doc__
+    for gate, words in cell.gates.items():
+        assert "near 1" in words
+        assert ((values[gate] > 0) & (values[gate] < 1)).all()
+
+
+def test_initialisation_is_uniform_within_one_over_root_hidden(variant):
+    torch.manual_seed(2)
+    name, options = variant
+    cell = CELLS[name](50, 100, **options)
+    weight = cell.weight_h.detach()
+    assert weight.abs().max() <= 0.1
+    assert weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.03)
+    cell.reset_parameters(0.01)
+    assert cell.weight_x.abs().max() <= 0.01
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0, 2.5])
+def test_forget_bias_moves_the_forget_gate_alone(bias):
+    means = LSTM(3, 400, forget_bias=bias).bias_x.detach().view(4, 400).mean(dim=1)
+    torch.testing.assert_close(means, torch.tensor([0.0, bias, 0.0, 0.0]), atol=0.01, rtol=0)
+
+
+def test_forget_bias_is_1_unless_told():
+    assert LSTM(3, 400).bias_x.detach()[400:800].mean().item() == pytest.approx(1, abs=0.01)
+
+
+def test_a_lstm_that_forgets_nothing_and_admits_nothing_keeps_its_content():
+    cell, x, state = make(("lstm", {}))
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.zero_()
+        i, f, *_ = cell.bias_x.view(4, H)
+        i.fill_(-1e9)
+        f.fill_(1e9)
+    assert torch.equal(cell(x, state)["c"], state["c"])
+
+
+def test_wrong_names_are_answered_with_the_right_ones():
+    with pytest.raises(ValueError, match=r"did you mean lstm\?.*elman, lstm, gru, gru-cho"):
+        cell_class("lsmt")
+    with pytest.raises(ValueError, match="tanh, relu, sigmoid"):
+        Elman(1, 1, activation="swish")

@@ -1,0 +1,195 @@
+"""The house rules, read off the syntax trees: who may import whom, what stays light, what is never used."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "seqloom"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# A room, or a module at the top, and what it may import besides itself; what those may import, it may too.
+BEFORE: dict[str, set[str]] = {
+    "core": set(),
+    "nn": {"core"},
+    "models": {"nn"},
+    "text": {"core"},
+    "data": {"text"},
+    "decoding": {"core"},
+    "evaluate": {"decoding"},
+    "train": {"core"},
+    "classical": {"nn", "text", "decoding", "train"},
+    "runs": {"models", "classical", "text", "data", "train"},
+    "tasks": {"runs", "evaluate"},
+    "inspect": {"tasks"},
+    "api": {"tasks", "inspect"},
+    "__init__": {"api"},
+    "studio": {"__init__"},
+    "serve": {"__init__"},
+    "cli": {"__init__", "studio", "serve"},
+    "__main__": {"cli"},
+}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+FORBIDDEN_CALLS = {"eval", "exec", "torch.load", "builtins.eval", "builtins.exec", "yaml.load", "yaml.unsafe_load"}
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "matplotlib", "tensorboard", "rich.progress")
+
+
+def allowed(room: str) -> set[str]:
+    """The rooms before this one, all the way to the front door."""
+    return {room}.union(*(allowed(other) for other in BEFORE[room]))
+
+
+def room_of(parts: list[str]) -> str:
+    """`["seqloom", "nn", "cells"]` → nn; the package itself is the module __init__."""
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def module_parts(path: Path, root: Path = SOURCE) -> list[str]:
+    return ["seqloom", *path.relative_to(root).with_suffix("").parts]
+
+
+def imports(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line and target of every import of ours, wherever it stands: functions and TYPE_CHECKING too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = parts[: len(parts) - node.level] if node.level else []
+            base = [*base, *(node.module or "").split(".")] if node.module else base
+            for alias in node.names:
+                named_room = base == ["seqloom"] and alias.name in BEFORE
+                yield node.lineno, [*base, alias.name] if named_room else base
+        elif isinstance(node, ast.Call) and called(node).endswith("import_module") and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield node.lineno, name.value.split(".")
+
+
+def called(node: ast.Call) -> str:
+    return ast.unparse(node.func)
+
+
+def broken_rules(text: str, parts: list[str]) -> list[str]:
+    """What a module does against the room rules."""
+    room = room_of(parts)
+    if room not in BEFORE:
+        return [f"seqloom/{room} is not a known room: add it to BEFORE in {Path(__file__).name} and to ARCHITECTURE.md"]
+    return [
+        f"{'.'.join(parts)} line {line}: {room} may not import {room_of(target)}; it may import "
+        f"{', '.join(sorted(allowed(room) - {room})) or 'nothing of ours'}"
+        for line, target in imports(ast.parse(text), parts)
+        if target[:1] == ["seqloom"] and room_of(target) not in allowed(room)
+    ]
+
+
+def dangers(text: str) -> list[str]:
+    """Ways to run code hidden in data."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] in FORBIDDEN_MODULES]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found += (
+                [node.module] if node.module.split(".")[0] in FORBIDDEN_MODULES else sorted(names & FORBIDDEN_CALLS)
+            )
+        elif isinstance(node, ast.Call):
+            found += [called(node)] if called(node) in FORBIDDEN_CALLS else []
+            found += [keyword.arg for keyword in node.keywords if keyword.arg == "allow_pickle"]
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_room_knows_only_the_rooms_before_it(path: Path) -> None:
+    assert broken_rules(path.read_text("utf-8"), module_parts(path)) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_unpickled_or_evaluated(path: Path) -> None:
+    assert dangers(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("nn.x", "from seqloom.models.recurrent_lm import RecurrentLM"),
+        ("nn.x", "import seqloom.models"),
+        ("nn.x", "from seqloom import models"),
+        ("nn.x", "import seqloom"),
+        ("nn.x", "from ..models import recurrent_lm"),
+        ("nn.x", "from .. import models"),
+        ("data.corpora.x", "from ...models import recurrent_lm"),
+        ("decoding.x", "def f():\n    from seqloom.nn.cells import LSTM"),
+        ("train.x", "if TYPE_CHECKING:\n    import seqloom.models.recurrent_lm as m"),
+        ("train.x", "import importlib\nimportlib.import_module('seqloom.models.recurrent_lm')"),
+        ("core.x", "from seqloom.api import load"),
+        ("tasks.x", "from seqloom.cli.app import main"),
+        ("inspect.x", "from seqloom import load"),
+        ("attic.x", "import math"),
+        ("helpers", "import math"),
+    ],
+)
+def test_the_rules_would_notice(module: str, text: str) -> None:
+    assert broken_rules(text, ["seqloom", *module.split(".")])
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("models.x", "from seqloom.core.tree import Tree\nfrom ..nn import cells\nfrom . import other"),
+        ("runs.x", "from seqloom.decoding.generate import generate  # through classical"),
+        ("nn.x", "import torch.nn.models\nfrom torch import models"),
+        ("__main__", "from seqloom.cli.app import main"),
+    ],
+)
+def test_the_rules_allow_what_they_should(module: str, text: str) -> None:
+    assert broken_rules(text, ["seqloom", *module.split(".")]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "def f():\n    from cloudpickle import loads",
+        "import torch\ntorch.load('x')",
+        "from torch import load",
+        "eval('1')",
+        "np.load('x', allow_pickle=True)",
+        "import yaml\nyaml.load('x', Loader=yaml.Loader)",
+    ],
+)
+def test_dangers_would_be_noticed(text: str) -> None:
+    assert dangers(text)
+
+
+def test_switching_a_module_to_evaluation_is_no_danger() -> None:
+    assert dangers("model.eval()\njson.load(file)\nseqloom.load('runs/x')") == []
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["list", "--help"], ["list", "recipes"]])
+def test_the_command_line_starts_without_torch(words: list[str]) -> None:
+    loaded = python(
+        f"import sys\nfrom seqloom.cli.app import main\ncode = main({words})\nprint()\nprint(code, *sys.modules)"
+    ).splitlines()[-1]
+    code, *modules = loaded.split()
+    assert code == "0"
+    assert [name for name in HEAVY if name in modules] == []
+
+
+def test_the_package_itself_is_light_and_its_names_come_on_demand() -> None:
+    loaded = python("import sys, seqloom; dir(seqloom); print(seqloom.__version__, *sys.modules)").split()
+    assert loaded[0].count(".") == 2
+    assert [name for name in HEAVY if name in loaded] == []
+    import seqloom
+
+    assert {"load", "train"} <= set(dir(seqloom))
+    assert callable(seqloom.load)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = seqloom.trian

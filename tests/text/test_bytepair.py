@@ -1,0 +1,139 @@
+import re
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from seqloom.core.errors import DataError
+from seqloom.text import BytePair, BytePairConfig, Tokenizer, train_tokenizer
+
+LECTURE = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
+SAMPLE = ["The brown fox — naïve café, don't! 12345\n\n\tdef f(x): return x\r\n", "नमस्ते 你好 مرحبا 👩\u200d👧"] * 4
+
+
+def trained(texts: list[str], size: int = 300) -> BytePair:
+    tokenizer = train_tokenizer(BytePairConfig(size=size), texts)
+    assert isinstance(tokenizer, BytePair)
+    return tokenizer
+
+
+SPELLER = trained(SAMPLE)
+
+
+def reference_merges(words: list[str], count: int) -> list[tuple[bytes, bytes]]:
+    """Byte-pair encoding written down directly: recount everything before each merge.
+
+    The most frequent pair is merged; of equally frequent ones, the one whose ids are smaller, first the left id then
+    the right. A byte's id follows the order of the library's letters for bytes, for ASCII letters the alphabet.
+    """
+    corpus = Counter(tuple(bytes([byte]) for byte in word.encode()) for word in words)
+    ids = {bytes([byte]): byte for byte in range(256)}
+    merges: list[tuple[bytes, bytes]] = []
+    while len(merges) < count:
+        pairs: Counter[tuple[bytes, bytes]] = Counter()
+        for word, times in corpus.items():
+            for pair in pairwise(word):
+                pairs[pair] += times
+        frequent = {pair: times for pair, times in pairs.items() if times >= 2}
+        if not frequent:
+            break
+        best = min(frequent, key=lambda pair: (-frequent[pair], ids[pair[0]], ids[pair[1]]))
+        merges.append(best)
+        ids.setdefault(best[0] + best[1], len(ids))
+        merged: Counter[tuple[bytes, ...]] = Counter()
+        for word, times in corpus.items():
+            merged[merge(word, best)] += times
+        corpus = merged
+    return merges
+
+
+def merge(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ...]:
+    result: list[bytes] = []
+    place = 0
+    while place < len(word):
+        if word[place : place + 2] == pair:
+            result.append(pair[0] + pair[1])
+            place += 2
+        else:
+            result.append(word[place])
+            place += 1
+    return tuple(result)
+
+
+def test_worked_example() -> None:
+    """low×5 lower×2 newest×6 widest×3 → es, est, lo …"""
+    learned = [(left + right).decode() for left, right in trained(LECTURE, 257 + 8).merges()]
+    assert learned == ["es", "est", "lo", "low", "ew", "new", "newest", "dest"]
+
+
+def test_worked_example_by_hand() -> None:
+    tokenizer = trained(LECTURE, 257 + 4)
+    assert [tokenizer.token(id) for id in tokenizer.encode("lowest")] == ["low", "est"]
+    assert [tokenizer.token(id) for id in tokenizer.encode("slow")] == ["s", "low"]
+
+
+@given(st.lists(st.text(alphabet="abcde", min_size=1, max_size=8), min_size=1, max_size=40))
+@example(["aaa"])
+@example(["aaaa", "aaaaa", "aa"])
+@example(["abab", "baba", "abab"])
+def test_merges_equal_a_direct_reference(words: list[str]) -> None:
+    learned = trained(words, 257 + 20).merges()
+    assert learned == reference_merges(words, 20)
+
+
+def test_merges_stay_within_words() -> None:
+    tokenizer = trained(["to be or not to be, that's it: 42 (or 43) "] * 50, 400)
+    learned = [(left + right).decode() for left, right in tokenizer.merges()]
+    assert {" be", "'s", " 42"} <= set(learned)
+    assert all(re.fullmatch(r"[ ']?[a-z]+| ?[0-9]+| ?[^\w\s]+", text) for text in learned)
+
+
+@given(st.text())
+@example("\0")
+@example("a\r\nb\r")
+@example("e\u0301 é")
+@example("हिन्दी में लिखा")
+@example("مرحبا بالعالم")
+@example("👩\u200d👩\u200d👧\U0001f1ee\U0001f1f3")
+@example("</s><unk><0x41><|endoftext|> Ġ Ċ")
+@example(" leading, trailing  \n\n ")
+@example("\ufeff\u2028\u0085")
+def test_any_text_comes_back(text: str) -> None:
+    ids = SPELLER.encode(text)
+    assert SPELLER.decode(ids) == text
+    assert SPELLER.unknown_pieces(text) == []
+    assert b"".join(SPELLER._bytes[id] for id in ids) == text.encode()
+
+
+def test_unseen_characters_fall_back_to_bytes() -> None:
+    tokenizer = trained(["abc abc"])
+    assert [tokenizer.token(id) for id in tokenizer.encode("aé")] == ["a", "<0xC3>", "<0xA9>"]
+    assert tokenizer.unknown is None
+
+
+def test_streaming_waits_for_whole_characters() -> None:
+    tokenizer = trained(["abc abc"])
+    stream = tokenizer.stream()
+    assert [stream.push(id) for id in tokenizer.encode("é€")] == ["", "é", "", "", "€"]
+    half = tokenizer.encode("€")[:2]
+    assert tokenizer.stream().read(half) == ""
+    assert tokenizer.decode(half) == "\ufffd"
+    rest = tokenizer.encode("€")[2:]
+    assert tokenizer.decode([*half, *rest]) == "€"
+    assert tokenizer.decode([*half, tokenizer.end, *rest]) == "\ufffd\ufffd"  # no character spans two documents
+
+
+def test_size_counts_everything() -> None:
+    assert len(trained(LECTURE, 260)) == 260
+    assert len(trained(["xyz"], 400)) == 257  # no pair occurs twice
+
+
+def test_lone_surrogate_is_refused() -> None:
+    with pytest.raises(DataError, match=r"character 3 is the lone surrogate U\+DCFF"):
+        SPELLER.encode("ab\udcff")
+
+
+def test_is_a_tokenizer() -> None:
+    assert isinstance(SPELLER, Tokenizer)

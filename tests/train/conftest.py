@@ -1,0 +1,186 @@
+"""A small gradient task whose every step can be spoilt, watched or interrupted, and the comparison of whole checkpoints."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.files import tensors_from_file
+from seqloom.core.protocols import Goal, Loss
+from seqloom.core.seeding import generator
+from seqloom.core.tree import Growing, Tree
+from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.events import Event, Progress
+from seqloom.train.fit import FitConfig, fit
+from seqloom.train.stop import Stop
+
+V, H, ROWS, WIDTH, EPOCH = 7, 6, 3, 4, 5
+
+
+class Spoilt(torch.autograd.Function):
+    """x going forward; going back, a gradient that is not finite."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, value: float) -> Tensor:
+        context.value = value
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient * context.value, None
+
+
+class TinyModel(nn.Module):
+    """One GRU cell over a few tokens, with dropout: something with a state worth carrying."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(V, H)
+        self.cell = nn.GRUCell(H, H)
+        self.out = nn.Linear(H, V)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, h: Tensor | None, spoil: float | None = None) -> tuple[Tensor, Tensor]:
+        weight = self.embed.weight if spoil is None else Spoilt.apply(self.embed.weight, spoil)
+        h = weight.new_zeros(len(tokens), H) if h is None else h
+        logits = []
+        for x in F.embedding(tokens, weight).unbind(1):
+            h = self.cell(self.dropout(x), h)
+            logits.append(self.out(self.dropout(h)))
+        return torch.stack(logits, 1), h
+
+
+class TinyTask:
+    """Random tokens in rows, five batches to an epoch, the state carried on. `spoil` maps a batch to what happens to it:
+    "loss" makes the loss NaN, a number multiplies the gradient of `embed.weight`."""
+
+    goal = Goal("loss")
+
+    def __init__(self, dropout: float = 0.2, spoil: dict[int, Any] | None = None, batch_rows: int = ROWS) -> None:
+        self.dropout, self.spoil, self.rows = dropout, spoil or {}, batch_rows
+        self.text = torch.randint(V, (self.rows, EPOCH * WIDTH + 1), generator=generator(5, "text"))
+        self.on_evaluate: Callable[[], None] = lambda: None
+        self.evaluations = 0
+
+    def model(self) -> TinyModel:
+        return TinyModel(self.dropout)
+
+    def steps_per_epoch(self) -> int:
+        return EPOCH
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        start = step % EPOCH * WIDTH
+        piece = self.text[:, start : start + WIDTH + 1]
+        return {"inputs": piece[:, :-1], "targets": piece[:, 1:], "fresh": start == 0, "spoil": self.spoil.get(step)}
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        spoil = batch["spoil"]
+        logits, h = model(
+            batch["inputs"], None if batch["fresh"] or carry is None else carry["h"], None if spoil == "loss" else spoil
+        )
+        value = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+        return Loss(value * float("nan") if spoil == "loss" else value, {"h": h}, batch["targets"].numel())
+
+    @torch.no_grad()
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        assert split == "dev"
+        assert not model.training
+        self.evaluations += 1
+        torch.rand(3)  # an evaluation that draws numbers must not disturb the training
+        self.on_evaluate()
+        text = torch.randint(V, (2, 9), generator=generator(5, "dev")).to(model.embed.weight.device)
+        logits, _ = model(text[:, :-1], None)
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()).item(), "accuracy": 0.5}
+
+
+@pytest.fixture
+def tiny_task() -> type[TinyTask]:
+    return TinyTask
+
+
+class Session:
+    """A run directory and the events of training in it."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path = path
+        self.config = FitConfig(**{"steps": 14, "lr": 0.05, "log_every": 1, "keep": 20, "device": "cpu", **options})
+        path.mkdir(exist_ok=True)
+
+    def events(self, task: Any, *, stop: Stop | None = None, resume: bool = False, seed: int = 3) -> Iterator[Event]:
+        store = CheckpointStore(self.path, self.config.keep)
+        return fit(task, self.config, store, seed=seed, stop=stop, resume=resume)
+
+    def train(self, task: Any, *, until: int | None = None, resume: bool = False) -> list[Event]:
+        """All events; with `until`, up to the stop that is asked for when that step is reported."""
+        stop, seen = Stop(), []
+        for event in self.events(task, stop=stop, resume=resume):
+            seen.append(event)
+            if isinstance(event, Progress) and event.step == until:
+                stop.request()
+        return seen
+
+    def checkpoint(self, step: int) -> Any:
+        return contents(self.path / "checkpoints" / f"step-{step}")
+
+    def best(self) -> dict[str, Tensor]:
+        return tensors_from_file(self.path / "model.safetensors")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Callable[..., Session]:
+    return lambda name="run", **options: Session(tmp_path / name, **options)
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Everything a checkpoint holds: tensors, JSON values, and which files there are."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".safetensors":
+            found[path.name] = tensors_from_file(path)
+        elif path.name == "manifest.json":  # safetensors writes its header in any order, so digests may differ
+            manifest = json.loads(path.read_text())
+            found[path.name] = {**manifest, "files": sorted(manifest["files"])}
+        else:
+            found[path.name] = json.loads(path.read_text())
+    return found
+
+
+def bits(tensor: Tensor) -> bytes:
+    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal to the bit: kinds, shapes, types, NaN where the other has NaN."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and bits(a) == bits(b)
+    if isinstance(a, Growing):
+        return same(a.buffer, b.buffer) and same(a.length, b.length)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b) or (isinstance(a, float) and a != a and b != b)
+
+
+@pytest.fixture(name="same", scope="session")
+def _same() -> Callable[[Any, Any], bool]:
+    return same
+
+
+@pytest.fixture(name="contents", scope="session")
+def _contents() -> Callable[[Path], dict[str, Any]]:
+    return contents
+
+
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing to the platter takes most of the time of a small training and changes nothing these tests see."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -1,0 +1,111 @@
+"""Training without gradients: the same events, checkpoints and stops."""
+
+import pytest
+import torch
+
+from seqloom.core.errors import CheckpointError
+from seqloom.core.files import tensors_from_file
+from seqloom.core.protocols import Estimate, Goal
+from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.estimate import EstimateConfig, estimate
+from seqloom.train.events import Damaged, Evaluated, Finished, Progress, Saved, Started, Stopped
+from seqloom.train.stop import Stop
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+class Mean:
+    """A model that is one number."""
+
+    def __init__(self):
+        self.value = torch.zeros((), dtype=torch.float64)
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, tensors):
+        self.value = tensors["value"]
+
+
+class Halving:
+    """Comes half way nearer to 1 at each of six stages; every second one is worth keeping."""
+
+    goal = Goal("loss")
+
+    def __init__(self, before=lambda stage: None):
+        self.before, self.began_at = before, None
+
+    def model(self):
+        return Mean()
+
+    def estimates(self, model, step):
+        self.began_at = step
+        model = model or Mean()
+        for stage in range(step + 1, 7):
+            self.before(stage)
+            model.value = (model.value + 1) / 2
+            yield Estimate(stage, 6, model if stage % 2 == 0 else None, {"distance": 1 - model.value.item()})
+
+    def evaluate(self, model, split):
+        self.before("evaluation")
+        return {"loss": 1 - model.value.item()}
+
+
+def run(path, task, stop=None, resume=False):
+    return estimate(task, EstimateConfig(keep=9), CheckpointStore(path, 9), seed=1, stop=stop, resume=resume)
+
+
+def kinds(events):
+    return [type(event) for event in events]
+
+
+def test_the_events_of_an_estimation(tmp_path):
+    events = list(run(tmp_path, Halving()))
+    stage = [Progress, Progress, Saved]
+    assert kinds(events) == [Started, *stage * 3, Evaluated, Finished]
+    assert events[0] == Started(0, 0, 0, "cpu", resumed=False)
+    assert [event.values["distance"] for event in events if isinstance(event, Progress)] == [2.0**-k for k in range(1, 7)]
+    assert events[-2] == Evaluated(6, "dev", {"loss": 2.0**-6}, best=True)
+    assert (events[-1].best_step, events[-1].best, events[-1].parameters) == (6, {"loss": 2.0**-6}, 1)
+    assert tensors_from_file(tmp_path / "model.safetensors")["value"].item() == 1 - 2.0**-6
+
+
+@pytest.mark.parametrize("when", [1, 2, 3, 4, 5, 6, "evaluation"])
+def test_stopped_anywhere_and_resumed_it_ends_the_same(tmp_path, when):
+    stop = Stop()
+    events = list(run(tmp_path, Halving(lambda stage: stop.request() if stage == when else None), stop))
+    assert isinstance(events[-1], Stopped)
+    assert not (tmp_path / "model.safetensors").exists()
+    task = Halving()
+    after = list(run(tmp_path, task, resume=True))
+    kept = 6 if when == "evaluation" else (when - 1) // 2 * 2
+    assert task.began_at == kept
+    assert after[0] == Started(kept, kept, 0, "cpu", resumed=kept > 0)
+    assert isinstance(after[-1], Finished)
+    assert after[-1].best == {"loss": 2.0**-6}
+
+
+def test_stopped_while_saving(tmp_path, monkeypatch):
+    stop = Stop()
+    fill = CheckpointStore._fill
+    monkeypatch.setattr(CheckpointStore, "_fill", lambda *given: (stop.request(), fill(*given))[1])
+    events = list(run(tmp_path, Halving(), stop))
+    assert kinds(events)[-2:] == [Saved, Stopped]
+    assert CheckpointStore(tmp_path).load().step == 2
+
+
+def test_damage_is_named_and_the_one_before_used(tmp_path):
+    list(run(tmp_path, Halving()))
+    (tmp_path / "checkpoints" / "step-6" / "state.json").write_text("")
+    events = list(run(tmp_path, Halving(), resume=True))
+    assert events[0].step == 4
+    assert (events[1].checkpoint, type(events[1])) == ("step-6", Damaged)
+    assert events[-1].best == {"loss": 2.0**-6}
+
+
+def test_all_damaged_is_refused(tmp_path):
+    list(run(tmp_path, Halving()))
+    for path in (tmp_path / "checkpoints").glob("step-*/state.json"):
+        path.unlink()
+    with pytest.raises(CheckpointError):
+        list(run(tmp_path, Halving(), resume=True))

@@ -1,0 +1,346 @@
+"""The loop: what it does to weights, when it evaluates, saves, skips, lowers the rate and ends."""
+
+import math
+
+import pytest
+import torch
+
+from seqloom.core.config import build
+from seqloom.core.errors import DivergedError, ResourceError, UsageError
+from seqloom.core.protocols import Goal
+from seqloom.train.events import Damaged, Evaluated, Finished, Progress, Saved, Skipped, Started, event_to_json
+from seqloom.train.fit import FitConfig, Trainer
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+def trainer(task, seed=3, **options):
+    return Trainer(task, FitConfig(**{"steps": 10, "device": "cpu", **options}), seed)
+
+
+def weights(model):
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def of_kind(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+# --- one update -------------------------------------------------------------------------------------------------------
+
+
+def test_updates_equal_a_loop_written_out(tiny_task, same):
+    """Dropout off: gradients of each batch, the state carried and cut, torch's plain Adam."""
+    ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip=None)
+    task = tiny_task(dropout=0.0)
+    model = task.model()
+    model.load_state_dict(ours.model.state_dict())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02, foreach=False)
+    h = None
+    for step in range(7):
+        update = ours.update()
+        batch = task.batch(3, step)
+        logits, h = model(batch["inputs"], None if step % 5 == 0 else h.detach())
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 7), batch["targets"].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert update.loss == pytest.approx(loss.item(), abs=1e-6)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(ours.model.state_dict()[name], tensor, atol=1e-6, rtol=0)
+    torch.testing.assert_close(ours.carry["h"], h.detach(), atol=1e-6, rtol=0)
+    assert not ours.carry["h"].requires_grad
+
+
+@pytest.mark.parametrize("clip", [0.05, 1e6, None])
+def test_clipping_is_g_times_min_1_theta_over_norm(tiny_task, clip):
+    plain = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip=None)
+    clipped = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip=clip)
+    before = weights(plain.model)
+    norm = plain.update().gradient_norm
+    assert clipped.update().gradient_norm == norm  # reported as it was before clipping
+    gradient = {name: before[name] - after for name, after in weights(plain.model).items()}
+    total = math.sqrt(sum(g.double().square().sum().item() for g in gradient.values()))
+    assert norm == pytest.approx(total, rel=1e-5)
+    factor = 1.0 if clip is None else min(1.0, clip / norm)
+    assert factor < 1 if clip == 0.05 else factor == 1
+    for name, after in weights(clipped.model).items():
+        torch.testing.assert_close(after, before[name] - factor * gradient[name], atol=1e-6, rtol=0)
+
+
+def test_accumulated_batches_equal_one_big_batch(tiny_task):
+    """Two batches of three rows, equally long, from the same state: the mean of the means is the mean of all."""
+    small, big = tiny_task(dropout=0.0), tiny_task(dropout=0.0, batch_rows=6)
+    halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
+    small.batch = lambda seed, step: {**halves[step % 2], "fresh": True, "spoil": None}
+    two, one = trainer(small, accumulate=2, clip=0.1), trainer(big, clip=0.1)
+    updates = [each.update() for each in (two, one)]
+    assert updates[0].loss == pytest.approx(updates[1].loss, abs=1e-6)
+    assert updates[0].gradient_norm == pytest.approx(updates[1].gradient_norm, abs=1e-6)
+    assert updates[0].tokens == updates[1].tokens == 24
+    for name, tensor in weights(one.model).items():
+        torch.testing.assert_close(weights(two.model)[name], tensor, atol=1e-6, rtol=0)
+
+
+def test_the_rate_reaches_the_optimizer_and_the_report(session, tiny_task):
+    run = session(schedule="cosine", warmup=3, min_lr=0.01, steps=6)
+    rates = [event.values["learning_rate"] for event in of_kind(run.train(tiny_task()), Progress)]
+    cosine = [0.01 + 0.04 * 0.5 * (1 + math.cos(math.pi * k / 3)) for k in range(3)]
+    assert rates == pytest.approx([0.05 / 3, 0.1 / 3, 0.05, *cosine])
+    groups = dict(run.checkpoint(6)["state.json"]["optimizer"]["dict"])["param_groups"]["list"]
+    assert [dict(group["dict"])["lr"]["value"] for group in groups] == pytest.approx([rates[-1]] * 2)
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoil", "cause"),
+    [
+        ("loss", "the loss is nan"),
+        (math.inf, "the gradient of embed.weight is not finite"),
+        (math.nan, "the gradient of embed.weight is not finite"),
+        (1e25, "the norm of the gradient overflows"),
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, optimizer, accumulate, spoil, cause):
+    task = tiny_task(spoil={accumulate * 2: spoil})
+    subject = trainer(task, optimizer=optimizer, momentum=0.9, weight_decay=0.1, accumulate=accumulate)
+    subject.update()
+    assert subject.update().cause is None
+    before, optimizer_before = weights(subject.model), str(subject.optimizer.state_dict())
+    update = subject.update()
+    assert update.cause == cause
+    assert same(weights(subject.model), before)
+    assert str(subject.optimizer.state_dict()) == optimizer_before
+    assert subject.carry is None  # it may be as spoilt as the gradient
+    assert subject.tally.skips == 1
+    assert subject.update().cause is None
+    assert subject.tally.skips == 0
+    assert not same(weights(subject.model), before)
+    assert all(tensor.isfinite().all() for tensor in subject.model.state_dict().values())
+
+
+def test_a_skip_is_reported_with_step_and_cause(session, tiny_task):
+    events = session(steps=5).train(tiny_task(spoil={2: "loss", 3: math.inf}))
+    assert of_kind(events, Skipped) == [
+        Skipped(3, "the loss is nan"),
+        Skipped(4, "the gradient of embed.weight is not finite"),
+    ]
+    assert isinstance(events[-1], Finished)
+    assert math.isnan(of_kind(events, Progress)[2].values["loss"])
+
+
+def test_losses_that_were_skipped_are_not_in_the_mean(session, tiny_task):
+    clean = of_kind(session("a", steps=2, log_every=1).train(tiny_task()), Progress)
+    events = session("b", steps=3, log_every=3).train(tiny_task(spoil={2: "loss"}))
+    (progress,) = of_kind(events, Progress)
+    assert progress.values["loss"] == pytest.approx(sum(event.values["loss"] for event in clean) / 2)
+
+
+def test_giving_up_names_step_and_cause(session, tiny_task):
+    spoil = {1: "loss", **dict.fromkeys(range(3, 20), math.inf)}  # one alone does not count towards four in a row
+    run, events = session(max_skips=4, save_every=1), []
+    with pytest.raises(DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite, 4 updates") as caught:
+        events.extend(run.events(tiny_task(spoil=spoil)))
+    assert caught.value.exit_code == 5
+    assert "train.lr" in str(caught.value)
+
+
+def test_a_run_that_diverged_goes_on_as_it_would_have(session, tiny_task):
+    """The counter of skips is kept too: resuming is no way around max_skips."""
+    spoil = dict.fromkeys(range(3, 20), "loss")
+    run = session(max_skips=4, save_every=1)
+    with pytest.raises(DivergedError):
+        run.train(tiny_task(spoil=spoil))
+    with pytest.raises(DivergedError, match="at step 7"):
+        run.train(tiny_task(spoil=spoil), resume=True)
+
+
+def test_json_has_no_nan():
+    event = Progress(3, 9, {"loss": math.nan, "gradient_norm": math.inf, "learning_rate": 0.5})
+    assert event_to_json(event)["values"] == {"loss": None, "gradient_norm": None, "learning_rate": 0.5}
+    assert event_to_json(event)["event"] == "progress"
+
+
+# --- when things happen -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "evaluated", "saved"),
+    [
+        ({}, [5, 10, 14], [5, 10, 14]),  # once an epoch, and at the end
+        ({"evaluate_every": 4}, [4, 8, 12, 14], [4, 8, 12, 14]),
+        ({"evaluate_every": 4, "save_every": 6}, [4, 8, 12, 14], [6, 12, 14]),
+        ({"save_every": 6}, [5, 10, 14], [6, 12, 14]),
+        ({"accumulate": 2}, [2, 4, 6, 8, 10, 12, 14], [2, 4, 6, 8, 10, 12, 14]),  # 5 batches are 2 updates and a half
+        ({"accumulate": 9}, list(range(1, 15)), list(range(1, 15))),
+        ({"evaluate_every": 99}, [14], [14]),
+    ],
+)
+def test_when_it_evaluates_and_saves(session, tiny_task, options, evaluated, saved):
+    events = session(**options).train(tiny_task())
+    assert [event.step for event in of_kind(events, Evaluated)] == evaluated
+    assert [event.step for event in of_kind(events, Saved)] == saved
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({"steps": 7}, 7),
+        ({"epochs": 2}, 10),
+        ({"epochs": 0.5}, 3),
+        ({"epochs": 2, "accumulate": 2}, 5),
+        ({"epochs": 1, "accumulate": 2}, 3),
+        ({"epochs": 0.01}, 1),
+        ({"epochs": 2, "steps": 3}, 3),
+    ],
+)
+def test_how_many_steps(options, total):
+    assert FitConfig(**options).total_steps(5) == total
+
+
+def test_the_order_of_events(session, tiny_task):
+    events = session(steps=5).train(tiny_task())
+    kinds = [type(event) for event in events]
+    assert kinds == [Started, *[Progress] * 5, Evaluated, Saved, Finished]
+    started, finished = events[0], events[-1]
+    assert started.parameters == sum(p.numel() for p in tiny_task().model().parameters()) == finished.parameters
+    assert (started.step, started.total, started.device, started.resumed) == (0, 5, "cpu", False)
+    assert finished.reason == "all steps are done"
+    assert finished.tokens_per_second > 0
+    assert all(event.tokens_per_second > 0 for event in of_kind(events, Progress))
+    assert [event.step for event in of_kind(events, Progress)] == [1, 2, 3, 4, 5]
+    assert events[-4].seconds_left == 0
+
+
+def test_a_report_of_the_last_step_even_off_the_beat(session, tiny_task):
+    events = session(steps=7, log_every=3).train(tiny_task())
+    assert [event.step for event in of_kind(events, Progress)] == [3, 6, 7]
+
+
+def test_damage_is_an_event_and_the_one_before_is_used(session, tiny_task, same):
+    whole, parts = session("whole"), session("parts")
+    whole.train(tiny_task())
+    parts.train(tiny_task(), until=12)
+    (parts.path / "checkpoints" / "step-12" / "model.safetensors").write_bytes(b"")
+    events = parts.train(tiny_task(), resume=True)
+    assert events[0].step == 10
+    assert isinstance(events[1], Damaged)
+    assert events[1].checkpoint == "step-12"
+    assert "model.safetensors" in events[1].cause
+    assert same(parts.checkpoint(14), whole.checkpoint(14))
+
+
+# --- the best, the plateau, the end -----------------------------------------------------------------------------------
+
+
+def judged(subject, losses):
+    """What `judge` makes of one evaluation after another: best or not, and by what the rate is multiplied."""
+    found = []
+    for step, loss in enumerate(losses, start=1):
+        subject.tally.step = step
+        found.append((subject.judge({"loss": loss}), subject.tally.decay))
+    return found
+
+
+def test_plateau_lowers_the_rate_after_patience(tiny_task):
+    subject = trainer(tiny_task(), schedule="plateau", plateau_factor=0.5, plateau_patience=1, lr=1.0, min_lr=0.2)
+    losses = [3, 2, 2, 2.5, 1.9, 2, 2, 2, 2, 2, 2]
+    best, decay = zip(*judged(subject, losses), strict=True)
+    assert best == (True, True, False, False, True, False, False, False, False, False, False)
+    assert decay == (1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625)
+    assert subject.rate() == 0.2  # not below min_lr
+    subject.tally.decay = 0.5
+    assert subject.rate() == 0.5
+    assert (subject.tally.best_step, subject.tally.best) == (5, {"loss": 1.9})
+
+
+def test_only_plateau_lowers_the_rate(tiny_task):
+    assert judged(trainer(tiny_task(), schedule="constant"), [1, 2, 3])[-1] == (False, 1.0)
+
+
+def test_higher_may_be_better(tiny_task):
+    task = tiny_task()
+    task.goal = Goal("loss", higher_is_better=True)
+    assert [best for best, _ in judged(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
+
+
+def test_an_evaluation_that_is_no_number_is_never_preferred_to_one_that_is(tiny_task):
+    found = [best for best, _ in judged(trainer(tiny_task()), [math.nan, math.nan, math.inf, 2.0, math.nan, 1.0])]
+    assert found == [True, False, True, True, False, True]
+
+
+def test_early_stopping_counts_evaluations_since_the_best(tiny_task):
+    subject = trainer(tiny_task(), patience=2, steps=100)
+    reasons = []
+    for loss in (3, 2, 2.1, 1.9, 2, 1.9):
+        judged(subject, [loss])
+        reasons.append(subject.exhausted())
+    assert reasons == [None, None, None, None, None, "no better evaluation in 2 attempts"]
+
+
+def test_the_best_weights_are_those_of_the_best_step(session, tiny_task, same):
+    run = session(lr=0.4, evaluate_every=1, steps=12)
+    events = run.train(tiny_task())
+    losses = [event.metrics["loss"] for event in of_kind(events, Evaluated)]
+    best = losses.index(min(losses)) + 1
+    assert 1 < best < 12, "a test of something in between"
+    assert [event.best for event in of_kind(events, Evaluated)] == [
+        loss < min(losses[:index], default=math.inf) for index, loss in enumerate(losses)
+    ]
+    assert events[-1].best_step == best
+    assert events[-1].best["loss"] == min(losses)
+    kept = run.best()
+    at_best = run.checkpoint(best)["model.safetensors"]
+    names = [name for name, _ in run.checkpoint(best)["state.json"]["model"]["dict"]]
+    assert same([kept[name] for name in names], [at_best[f"leaf{index}"] for index in range(len(names))])
+    last = run.checkpoint(12)["model.safetensors"]
+    assert not same([kept[name] for name in names], [last[f"leaf{index}"] for index in range(len(names))])
+
+
+def test_the_checkpoints_that_are_kept(session, tiny_task):
+    run = session(keep=2)
+    run.train(tiny_task())
+    assert sorted(path.name for path in (run.path / "checkpoints").glob("step-*")) == ["step-10", "step-14"]
+
+
+# --- what this machine cannot do, and recipes that make no sense ------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_needs_a_gpu(tiny_task, precision):
+    with pytest.raises(UsageError, match=f"train.precision={precision} needs a CUDA GPU") as caught:
+        trainer(tiny_task(), precision=precision)
+    assert caught.value.exit_code == 2
+
+
+def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ResourceError, match="cuda was asked for, but this machine shows 0") as caught:
+        trainer(tiny_task(), device="cuda")
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "needs steps or epochs"),
+        ({"steps": 0}, "steps must be above 0"),
+        ({"steps": 5, "lr": -1.0}, "lr must be above 0"),
+        ({"steps": 5, "clip": 0.0}, "clip must be above 0"),
+        ({"steps": 5, "patience": 0}, "patience must be above 0"),
+        ({"steps": 5, "max_skips": 0}, "max_skips must be above 0"),
+        ({"steps": 5, "warmup": -1}, "warmup must be at least 0"),
+        ({"steps": 5, "weight_decay": -0.1}, "weight_decay must be at least 0"),
+        ({"steps": 5, "betas": [0.9, 1.0]}, "betas must be"),
+        ({"steps": 5, "plateau_factor": 1.0}, "plateau_factor must be between"),
+        ({"steps": 5, "optimizer": "adm"}, "did you mean adam"),
+        ({"steps": 5, "stepps": 5}, "steps"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense(options, words):
+    with pytest.raises(UsageError, match=words):
+        build(FitConfig, options)

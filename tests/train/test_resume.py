@@ -1,0 +1,254 @@
+"""2N steps = N + save + load + N, whole checkpoints compared at tolerance zero; and controls that must differ."""
+
+import os
+
+import pytest
+import torch
+
+from seqloom.train import fit as fit_module
+from seqloom.train.checkpoints import Checkpoint, CheckpointStore
+from seqloom.train.events import Evaluated, Finished, Progress, Saved, Skipped, Started, Stopped
+from seqloom.train.fit import Trainer
+from seqloom.train.stop import Stop
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+CASES = {
+    "sgd": {"optimizer": "sgd", "lr": 0.5},
+    "sgd with momentum": {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.01},
+    "adam": {"optimizer": "adam", "schedule": "cosine", "warmup": 3, "min_lr": 0.01},
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.1, "clip": 0.1, "schedule": "inverse-sqrt", "warmup": 4},
+    "plateau, early stopping, accumulation": {
+        "lr": 0.3,
+        "schedule": "plateau",
+        "accumulate": 3,
+        "evaluate_every": 2,
+        "patience": 4,
+        "steps": 30,
+    },
+}
+STEPS = (1, 4, 7, 10)  # in the first epoch, at its end but one, in the middle of the second, at an epoch's end
+
+
+def end(session):
+    """The last step a session came to."""
+    return max(int(path.name.removeprefix("step-")) for path in (session.path / "checkpoints").glob("step-*"))
+
+
+def curve(events):
+    """What does not depend on the clock or on how often training was stopped."""
+    return [
+        (type(event), event.step, dict(event.values) if isinstance(event, Progress) else getattr(event, "metrics", None))
+        for event in events
+        if isinstance(event, Progress | Evaluated | Skipped)
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stopping_and_going_on_changes_not_a_bit(session, tiny_task, same, case):
+    whole = session("whole", **CASES[case])
+    events = whole.train(tiny_task())
+    assert isinstance(events[-1], Finished)
+    for step in STEPS:
+        parts = session(f"parts-{step}", **CASES[case])
+        before = parts.train(tiny_task(), until=step)
+        assert isinstance(before[-1], Stopped)
+        assert before[-1].step == step
+        after = parts.train(tiny_task(), resume=True)
+        assert after[0] == Started(step, whole.config.steps, events[0].parameters, "cpu", resumed=True)
+        assert end(parts) == end(whole)
+        assert same(parts.checkpoint(end(whole)), whole.checkpoint(end(whole)))
+        assert same(parts.best(), whole.best())
+        assert same(curve(before + after), curve(events))
+
+
+def test_the_plateau_case_has_what_it_is_meant_to_have(session, tiny_task):
+    """Otherwise the test above would prove less than it says."""
+    whole = session(**CASES["plateau, early stopping, accumulation"])
+    events = whole.train(tiny_task())
+    tally = whole.checkpoint(events[-1].step)["state.json"]["tally"]["dict"]
+    assert dict(tally)["decay"]["value"] < 1
+    assert events[-1].reason.startswith("no better evaluation in 4")
+    assert events[-1].step < 30
+    assert max(STEPS) < events[-1].step
+
+
+def test_stopped_again_and_again(session, tiny_task, same):
+    whole, parts = session("whole"), session("parts")
+    whole.train(tiny_task())
+    for step in range(1, 15):
+        parts.train(tiny_task(), until=step, resume=True)
+    assert isinstance(parts.train(tiny_task(), resume=True)[-1], Finished)
+    assert same(parts.checkpoint(14), whole.checkpoint(14))
+
+
+def test_a_window_of_the_log_may_span_a_stop(session, tiny_task, same):
+    """The mean loss at step 10 is that of steps 6 … 10, though training stopped after step 7."""
+    whole, parts = session("whole", log_every=5), session("parts", log_every=5)
+    events = whole.train(tiny_task())
+    stop, before = Stop(), []
+    tasks = tiny_task()
+    batch = tasks.batch
+    tasks.batch = lambda seed, step: (stop.request() if step == 6 else None, batch(seed, step))[1]
+    before = list(parts.events(tasks, stop=stop))
+    assert before[-1] == Stopped(7)
+    after = parts.train(tiny_task(), resume=True)
+    assert same(curve(before + after), curve(events))
+
+
+# --- controls: each forgets one thing, and must be caught -------------------------------------------------------------
+
+
+def differs(session, tiny_task, same, **options):
+    whole, parts = session("whole", **options), session("parts", **options)
+    whole.train(tiny_task())
+    parts.train(tiny_task(), until=7)
+    parts.train(tiny_task(), resume=True)
+    return not same(parts.checkpoint(14), whole.checkpoint(14))
+
+
+def forget(monkeypatch, **replaced):
+    load = CheckpointStore.load
+
+    def forgetful(store):
+        checkpoint = load(store)
+        return Checkpoint(checkpoint.step, {**checkpoint.parts, **replaced})
+
+    monkeypatch.setattr(CheckpointStore, "load", forgetful)
+
+
+def test_control_nothing_forgotten(session, tiny_task, same):
+    assert not differs(session, tiny_task, same)
+
+
+def test_control_without_the_carry(session, tiny_task, same, monkeypatch):
+    forget(monkeypatch, carry=None)
+    assert differs(session, tiny_task, same)
+
+
+def test_control_without_the_optimizer(session, tiny_task, same, monkeypatch):
+    restore = Trainer.restore
+
+    def forgetful(trainer, checkpoint):
+        fresh = trainer.optimizer.state_dict()
+        restore(trainer, checkpoint)
+        trainer.optimizer.load_state_dict(fresh)
+
+    monkeypatch.setattr(Trainer, "restore", forgetful)
+    assert differs(session, tiny_task, same)
+
+
+def test_control_without_seeding_each_step(session, tiny_task, same, monkeypatch):
+    monkeypatch.setattr(fit_module, "seed_step", lambda *_: None)
+    assert differs(session, tiny_task, same)
+
+
+def test_control_without_the_lowered_rate(session, tiny_task, same, monkeypatch):
+    restore = Trainer.restore
+
+    def forgetful(trainer, checkpoint):
+        restore(trainer, checkpoint)
+        trainer.tally.decay = 1.0
+
+    monkeypatch.setattr(Trainer, "restore", forgetful)
+    assert differs(session, tiny_task, same, schedule="plateau", lr=0.3, evaluate_every=1)
+
+
+def test_control_another_seed(session, tiny_task, same):
+    one, other = session("one"), session("other")
+    list(one.events(tiny_task(), seed=1))
+    list(other.events(tiny_task(), seed=2))
+    assert not same(one.checkpoint(14), other.checkpoint(14))
+
+
+# --- what must not matter ---------------------------------------------------------------------------------------------
+
+
+def test_evaluations_do_not_change_training(session, tiny_task, same):
+    never, always = session("never", evaluate_every=1000), session("always", evaluate_every=1, save_every=7)
+    never.train(tiny_task())
+    always.train(tiny_task())
+    a, b = never.checkpoint(14), always.checkpoint(14)
+    for name in ("model.safetensors", "optimizer.safetensors", "carry.safetensors"):
+        assert same(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("when", ["evaluating", "saving", "training"])
+def test_a_request_to_stop_in_any_phase(session, tiny_task, same, monkeypatch, when):
+    whole, parts = session("whole"), session("parts")
+    events = whole.train(tiny_task())
+    stop, task = Stop(), tiny_task()
+    if when == "evaluating":
+        task.on_evaluate = stop.request
+    elif when == "training":
+        loss = task.loss
+        task.loss = lambda *given: (stop.request() if stop_at(task, 8) else None, loss(*given))[1]
+    else:
+        save = CheckpointStore._fill
+        monkeypatch.setattr(CheckpointStore, "_fill", lambda *given: (stop.request(), save(*given))[1])
+    before = list(parts.events(task, stop=stop))
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    assert isinstance(before[-1], Stopped)
+    assert isinstance(before[-2], Saved)
+    assert before[-1].step == before[-2].step == (8 if when == "training" else 5)
+    evaluated = [event.step for event in before if isinstance(event, Evaluated)]
+    assert evaluated == ([] if when == "evaluating" else [5])  # broken off at once, and made after the resume
+    after = parts.train(tiny_task(), resume=True)
+    assert isinstance(after[-1], Finished)
+    assert same(parts.checkpoint(14), whole.checkpoint(14))
+    assert same(parts.best(), whole.best())
+    assert same(curve(before + after), curve(events))
+
+
+def stop_at(task, step, counter={}):  # noqa: B006 (counts the calls of one task)
+    counter[id(task)] = counter.get(id(task), 0) + 1
+    return counter[id(task)] == step
+
+
+def test_a_request_before_the_first_step(session, tiny_task, same):
+    whole, parts = session("whole"), session("parts")
+    whole.train(tiny_task())
+    stop = Stop()
+    stop.request()
+    assert [type(event) for event in parts.events(tiny_task(), stop=stop)] == [Started, Stopped]
+    parts.train(tiny_task(), resume=True)
+    assert same(parts.checkpoint(14), whole.checkpoint(14))
+
+
+def test_a_request_during_the_last_save_still_finishes_after_a_resume(session, tiny_task, monkeypatch):
+    stop, run = Stop(), session()
+    for event in run.events(tiny_task(), stop=stop):
+        if isinstance(event, Evaluated) and event.step == 14:
+            stop.request()
+    assert event == Stopped(14)
+    after = run.train(tiny_task(), resume=True)
+    assert [type(event) for event in after] == [Started, Finished]
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(session, tiny_task, monkeypatch):
+    from seqloom.core.errors import CheckpointError
+
+    run = session(steps=2)
+    run.train(tiny_task())
+    forget(monkeypatch, model={"embed.weight": torch.zeros(2, 2)})
+    with pytest.raises(CheckpointError, match="step-2 does not fit") as caught:
+        run.train(tiny_task(), resume=True)
+    assert caught.value.exit_code == 4
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_exact_on_a_gpu_when_asked_to_be_deterministic(session, tiny_task, same, precision):
+    options = {"device": "cuda", "precision": precision, "deterministic": True, "steps": 20}
+    whole, parts = session("whole", **options), session("parts", **options)
+    try:
+        whole.train(tiny_task())
+        parts.train(tiny_task(), until=7)
+        parts.train(tiny_task(), resume=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert same(parts.checkpoint(20), whole.checkpoint(20))

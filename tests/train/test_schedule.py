@@ -1,0 +1,64 @@
+"""Learning rates against the formulas, written out by hand."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.train.schedule import learning_rate
+
+SCHEDULES = ("constant", "plateau", "inverse-sqrt", "cosine")
+PEAK, TOTAL, WARMUP, FLOOR = 0.4, 20, 5, 0.04
+
+
+def rates(schedule, warmup=WARMUP, floor=0.0):
+    return [learning_rate(schedule, PEAK, step, TOTAL, warmup, floor) for step in range(TOTAL)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_climb_is_linear_and_ends_at_the_peak(schedule):
+    assert rates(schedule)[:WARMUP] == pytest.approx([0.08, 0.16, 0.24, 0.32, 0.4], rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "plateau"])
+def test_constant_stays_at_the_peak(schedule):
+    assert rates(schedule)[WARMUP:] == [PEAK] * (TOTAL - WARMUP)
+    assert rates(schedule, warmup=0) == [PEAK] * TOTAL
+
+
+def test_inverse_square_root():
+    """The update with number n (from 1) has the rate peak·√(warmup/n) once the climb is over."""
+    expected = [PEAK * (WARMUP / number) ** 0.5 for number in range(WARMUP + 1, TOTAL + 1)]
+    assert rates("inverse-sqrt")[WARMUP:] == pytest.approx(expected, rel=1e-12)
+    assert rates("inverse-sqrt", warmup=0) == pytest.approx([PEAK / n**0.5 for n in range(1, TOTAL + 1)], rel=1e-12)
+
+
+def test_cosine():
+    found = rates("cosine", floor=FLOOR)
+    half = (TOTAL - WARMUP) / 2
+    for step in range(WARMUP, TOTAL):
+        angle = math.pi * (step - WARMUP) / (TOTAL - WARMUP)
+        assert found[step] == pytest.approx(FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(angle)), rel=1e-12)
+    assert found[WARMUP] == PEAK
+    assert learning_rate("cosine", 1.0, 10, 20) == pytest.approx(0.5)  # halfway, half the peak
+    assert learning_rate("cosine", PEAK, TOTAL, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
+    assert learning_rate("cosine", PEAK, TOTAL + 7, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
+    assert found[int(WARMUP + half)] > (PEAK + FLOOR) / 2 > found[int(WARMUP + half) + 1]
+
+
+@given(
+    schedule=st.sampled_from(SCHEDULES),
+    warmup=st.integers(0, 30),
+    total=st.integers(1, 60),
+    floor=st.floats(0, PEAK),
+)
+def test_up_then_never_up_again_and_always_within_bounds(schedule, warmup, total, floor):
+    found = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
+    climb, rest = found[:warmup], found[warmup:]
+    assert all(a < b for a, b in zip(climb, climb[1:], strict=False))
+    assert all(a >= b for a, b in zip(rest, rest[1:], strict=False))
+    assert all(0 < rate <= PEAK * (1 + 1e-12) for rate in climb)
+    assert all(0 <= rate <= PEAK * (1 + 1e-12) for rate in rest)
+    if schedule == "cosine":
+        assert all(rate >= floor * (1 - 1e-12) for rate in rest)
