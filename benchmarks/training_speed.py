@@ -1,8 +1,8 @@
 """Tokens per second of training an LSTM language model: seqloom's loop beside a bare torch loop doing the same work.
 
-Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW with torch's one-kernel
-update), and both carry their state from chunk to chunk. They take turns, several rounds each, in one process; reported is
-the median over rounds with its range.
+Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by one
+fused kernel), and both carry their state from chunk to chunk. They take turns, several rounds each, in one process;
+reported is the median over rounds with its range.
 
     python benchmarks/training_speed.py --rounds 7 --steps 40
 """
@@ -115,7 +115,8 @@ def main() -> None:
     m, b = recipe.model, recipe.batch
     print(
         f"{m.layers}×{m.hidden} LSTM, {b.rows} rows × {b.chunk} tokens, vocabulary {len(task.tokenizer):,}; "
-        f"{where}, torch {torch.__version__}, {platform.machine()}; {arguments.rounds} rounds of {arguments.steps} steps"
+        f"{where}, torch {torch.__version__}, {platform.machine()}; "
+        f"{arguments.rounds} rounds of {arguments.steps} steps"
     )
     ratio = show("seqloom", speeds["ours"]) / show("bare nn.LSTM loop", speeds["bare"])
     print(f"  ratio of medians       {ratio:12.3f}")

@@ -1,18 +1,20 @@
 """seqloom from Python: train by recipe, load a run, use it.
 
-    import seqloom
+import seqloom
 
-    lm = seqloom.train("lm-char-lstm", "train.steps=200", out="runs/mine")
-    lm = seqloom.load("runs/mine")
-    print("".join(lm.generate("The class", temperature=0.8, seed=7)))
+lm = seqloom.train("lm-char-lstm", "train.steps=200", out="runs/mine")
+lm = seqloom.load("runs/mine")
+print("".join(lm.generate("The class", temperature=0.8, seed=7)))
 """
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -142,6 +144,16 @@ def train(recipe: str | Path, *overrides: str, out: str | Path | None = None) ->
     return Trained(training.run)
 
 
+class _Callable(ModuleType):
+    """`seqloom.train` is also a package, and importing it puts it in the function's place: so it answers the call."""
+
+    def __call__(self, recipe: str | Path, *overrides: str, out: str | Path | None = None) -> "Trained":
+        return train(recipe, *overrides, out=out)
+
+
+sys.modules["seqloom.train"].__class__ = _Callable
+
+
 @dataclass(frozen=True)
 class Scored:
     """A text and what a language model thinks of it; the last token is END."""
@@ -194,13 +206,11 @@ class Trained:
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             raise DataError(
-                f"The vocabulary of {self.run.path} cannot spell {_quoted(unknown)} in the prompt. Leave them out, or pass "
-                "--allow-unknown to read each as <unk>."
+                f"The vocabulary of {self.run.path} cannot spell {_quoted(unknown)} in the prompt. "
+                "Leave them out, or pass --allow-unknown to read each as <unk>."
             )
         ids = torch.tensor([[self.tokenizer.end, *self.tokenizer.encode(prompt)]], device=self.device)
-        steps = generate(
-            self.model, ids, options=sampling, max_tokens=max_tokens, end=self.tokenizer.end, seed=seed
-        )
+        steps = generate(self.model, ids, options=sampling, max_tokens=max_tokens, end=self.tokenizer.end, seed=seed)
         decoder = self.tokenizer.stream()
         decoder.read(ids[0].tolist())  # so that what follows begins with the space, or not, that belongs there
         return text_stream(steps, decoder, stop)
@@ -228,7 +238,7 @@ class Trained:
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         """Every metric of any other text."""
-        return self._task.evaluate_documents(self._recipe, self.run, self.model, documents)  # type: ignore[no-any-return]
+        return self._task.evaluate_documents(self._recipe, self.run, self.model, documents)
 
     @cached_property
     def _recipe(self) -> Any:
@@ -242,7 +252,8 @@ class Trained:
         recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "step")
-        return f"<{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}; dev: {shown or 'not evaluated'}>"
+        what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
+        return f"<{what}; dev: {shown or 'not evaluated'}>"
 
     def _repr_png_(self) -> bytes | None:
         """In a notebook: the training curve. None, and so the text above, where matplotlib is missing."""

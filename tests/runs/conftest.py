@@ -21,7 +21,12 @@ RECIPES: dict[str, dict[str, Any]] = {
         "model": {"kind": "recurrent-lm", "cell": "gru", "hidden": 8, "dropout": 0.2},
         "train": {"steps": 12, "lr": 0.02, "evaluate_every": 4, "log_every": 3, "device": "cpu"},
     },
-    "ngram": {"task": "ngram", "data": TOYS, "tokenizer": {"kind": "characters"}, "model": {"kind": "ngram", "order": 3}},
+    "ngram": {
+        "task": "ngram",
+        "data": TOYS,
+        "tokenizer": {"kind": "characters"},
+        "model": {"kind": "ngram", "order": 3},
+    },
 }
 
 

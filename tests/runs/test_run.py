@@ -4,15 +4,23 @@ import errno
 import json
 import multiprocessing
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from seqloom import api
+from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.core.files import tensors_to_bytes
 from seqloom.runs import run as run_module
 from seqloom.runs.run import Run, refuse_existing
+
+
+def close(events: Any) -> None:
+    """Drop a training without a word, as a crash would."""
+    events.close()
 
 
 @pytest.fixture(params=["language-model", "ngram"])
@@ -36,7 +44,8 @@ def test_created_and_opened_again(tmp_path):
 @pytest.mark.parametrize("failing", [1, 2, 3])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
 def test_it_appears_complete_or_not_at_all(tmp_path, monkeypatch, failing, error):
-    calls, write = [], run_module.write_flushed
+    calls: list[Path] = []
+    write = files.write_flushed
 
     def fail(path, content):
         calls.append(path)
@@ -163,7 +172,11 @@ def test_weights_of_another_model(trained):
 def test_a_recipe_whose_model_is_not_known(trained, section):
     run = Run.open(trained.path)
     run.update_recipe({**run.recipe, "model": section})
-    for attempt in (lambda: Run.open(run.path).model(), lambda: api.resume(run.path), lambda: api.load(run.path).evaluate()):
+    for attempt in (
+        lambda: Run.open(run.path).model(),
+        lambda: api.resume(run.path),
+        lambda: api.load(run.path).evaluate(),
+    ):
         with pytest.raises(CheckpointError, match=r"recipe\.yaml") as caught:
             attempt()
         assert caught.value.exit_code == 4
@@ -203,13 +216,16 @@ def test_a_second_trainer_of_the_same_run_is_refused(recipe, tmp_path):
     first = api.begin(recipe(), tmp_path / "one").events()
     next(first)
     before = (tmp_path / "one" / "log.jsonl").read_bytes()
-    for attempt in (lambda: next(api.resume(tmp_path / "one").events()), lambda: api.resume(tmp_path / "one", ["train.steps=99"])):
+    for attempt in (
+        lambda: next(api.resume(tmp_path / "one").events()),
+        lambda: api.resume(tmp_path / "one", ["train.steps=99"]),
+    ):
         with pytest.raises(UsageError, match="being trained by another process") as caught:
             attempt()
         assert caught.value.exit_code == 2
     assert (tmp_path / "one" / "log.jsonl").read_bytes() == before
     assert Run.open(tmp_path / "one").recipe["train"]["steps"] == 12
-    first.close()
+    close(first)
     assert next(api.resume(tmp_path / "one").events()).step == 0
 
 

@@ -1,4 +1,4 @@
-"""A small gradient task whose every step can be spoilt, watched or interrupted, and the comparison of whole checkpoints."""
+"""A small gradient task whose every step can be spoilt or interrupted, and the comparison of whole checkpoints."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Spoilt(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient * context.value, None
 
 
@@ -57,8 +57,11 @@ class TinyModel(nn.Module):
 
 
 class TinyTask:
-    """Random tokens in rows, five batches to an epoch, the state carried on. `spoil` maps a batch to what happens to it:
-    "loss" makes the loss NaN, a number multiplies the gradient of `embed.weight`."""
+    """Random tokens in rows, five batches to an epoch, the state carried on.
+
+    `spoil` maps a batch to what happens to it: "loss" makes its loss NaN, a number multiplies the gradient of
+    `embed.weight`.
+    """
 
     goal = Goal("loss")
 

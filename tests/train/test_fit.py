@@ -36,7 +36,7 @@ def test_updates_equal_a_loop_written_out(tiny_task, same):
     model = task.model()
     model.load_state_dict(ours.model.state_dict())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02, foreach=False)
-    h = None
+    h = torch.zeros(3, 6)
     for step in range(7):
         update = ours.update()
         batch = task.batch(3, step)
@@ -143,7 +143,9 @@ def test_losses_that_were_skipped_are_not_in_the_mean(session, tiny_task):
 def test_giving_up_names_step_and_cause(session, tiny_task):
     spoil = {1: "loss", **dict.fromkeys(range(3, 20), math.inf)}  # one alone does not count towards four in a row
     run, events = session(max_skips=4, save_every=1), []
-    with pytest.raises(DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite, 4 updates") as caught:
+    with pytest.raises(
+        DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite, 4 updates"
+    ) as caught:
         events.extend(run.events(tiny_task(spoil=spoil)))
     assert caught.value.exit_code == 5
     assert "train.lr" in str(caught.value)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 from seqloom.train.optimizers import build_optimizer
 
-OPTIONS = {"lr": 0.05, "weight_decay": 0.3, "momentum": 0.9, "betas": (0.8, 0.95)}
+OPTIONS: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.3, "momentum": 0.9, "betas": (0.8, 0.95)}
 
 
 def model():

@@ -1,5 +1,6 @@
 """2N steps = N + save + load + N, whole checkpoints compared at tolerance zero; and controls that must differ."""
 
+import itertools
 import os
 
 import pytest
@@ -38,10 +39,26 @@ def end(session):
 def curve(events):
     """What does not depend on the clock or on how often training was stopped."""
     return [
-        (type(event), event.step, dict(event.values) if isinstance(event, Progress) else getattr(event, "metrics", None))
+        (
+            type(event),
+            event.step,
+            dict(event.values) if isinstance(event, Progress) else getattr(event, "metrics", None),
+        )
         for event in events
         if isinstance(event, Progress | Evaluated | Skipped)
     ]
+
+
+def calling(first, method, at=1):
+    """`method`, with `first` called before its `at`-th call."""
+    calls = itertools.count(1)
+
+    def call(*given):
+        if next(calls) == at:
+            first()
+        return method(*given)
+
+    return call
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -86,11 +103,9 @@ def test_a_window_of_the_log_may_span_a_stop(session, tiny_task, same):
     """The mean loss at step 10 is that of steps 6 … 10, though training stopped after step 7."""
     whole, parts = session("whole", log_every=5), session("parts", log_every=5)
     events = whole.train(tiny_task())
-    stop, before = Stop(), []
-    tasks = tiny_task()
-    batch = tasks.batch
-    tasks.batch = lambda seed, step: (stop.request() if step == 6 else None, batch(seed, step))[1]
-    before = list(parts.events(tasks, stop=stop))
+    stop, task = Stop(), tiny_task()
+    task.batch = calling(stop.request, task.batch, at=7)
+    before = list(parts.events(task, stop=stop))
     assert before[-1] == Stopped(7)
     after = parts.train(tiny_task(), resume=True)
     assert same(curve(before + after), curve(events))
@@ -112,6 +127,7 @@ def forget(monkeypatch, **replaced):
 
     def forgetful(store):
         checkpoint = load(store)
+        assert checkpoint is not None
         return Checkpoint(checkpoint.step, {**checkpoint.parts, **replaced})
 
     monkeypatch.setattr(CheckpointStore, "load", forgetful)
@@ -181,11 +197,9 @@ def test_a_request_to_stop_in_any_phase(session, tiny_task, same, monkeypatch, w
     if when == "evaluating":
         task.on_evaluate = stop.request
     elif when == "training":
-        loss = task.loss
-        task.loss = lambda *given: (stop.request() if stop_at(task, 8) else None, loss(*given))[1]
+        task.loss = calling(stop.request, task.loss, at=8)
     else:
-        save = CheckpointStore._fill
-        monkeypatch.setattr(CheckpointStore, "_fill", lambda *given: (stop.request(), save(*given))[1])
+        monkeypatch.setattr(CheckpointStore, "_fill", calling(stop.request, CheckpointStore._fill))
     before = list(parts.events(task, stop=stop))
     monkeypatch.undo()
     monkeypatch.setattr(os, "fsync", lambda handle: None)
@@ -199,11 +213,6 @@ def test_a_request_to_stop_in_any_phase(session, tiny_task, same, monkeypatch, w
     assert same(parts.checkpoint(14), whole.checkpoint(14))
     assert same(parts.best(), whole.best())
     assert same(curve(before + after), curve(events))
-
-
-def stop_at(task, step, counter={}):  # noqa: B006 (counts the calls of one task)
-    counter[id(task)] = counter.get(id(task), 0) + 1
-    return counter[id(task)] == step
 
 
 def test_a_request_before_the_first_step(session, tiny_task, same):

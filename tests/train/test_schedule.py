@@ -1,5 +1,6 @@
 """Learning rates against the formulas, written out by hand."""
 
+import itertools
 import math
 
 import pytest
@@ -56,8 +57,8 @@ def test_cosine():
 def test_up_then_never_up_again_and_always_within_bounds(schedule, warmup, total, floor):
     found = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
     climb, rest = found[:warmup], found[warmup:]
-    assert all(a < b for a, b in zip(climb, climb[1:], strict=False))
-    assert all(a >= b for a, b in zip(rest, rest[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(climb))
+    assert all(a >= b for a, b in itertools.pairwise(rest))
     assert all(0 < rate <= PEAK * (1 + 1e-12) for rate in climb)
     assert all(0 <= rate <= PEAK * (1 + 1e-12) for rate in rest)
     if schedule == "cosine":

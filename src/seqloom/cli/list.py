@@ -1,6 +1,7 @@
 """What there is to choose from."""
 
 import ast
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,13 +31,15 @@ def list_things(
             print(f"{kind}:")
         width = max(map(len, things), default=0) + 2
         for name, summary in things.items():
-            print(f"{'' if what else '  '}{name:{width}}{summary}")
+            margin = "" if what else "  "
+            print(f"{margin}{name:{width}}" + summary.replace("\n", "\n" + " " * (width + len(margin))))
 
 
 def cells() -> dict[str, str]:
+    """A cell's docstring begins with its equations."""
     from seqloom.nn.cells import CELLS
 
-    return {name: _first_line(cell.__doc__) for name, cell in CELLS.items()}
+    return {name: inspect.cleandoc(cell.__doc__ or "").partition("\n\n")[0] for name, cell in CELLS.items()}
 
 
 def tasks() -> dict[str, str]:

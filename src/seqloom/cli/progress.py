@@ -88,8 +88,8 @@ class _Live:
 
     def __call__(self, event: e.Event) -> None:
         if isinstance(event, e.Progress):
-            line = describe(event) or ""
-            self.bar.update(self.task, completed=event.step, total=event.total, description=line.split("  ", 1)[-1])
+            figures = (describe(event) or "").split("  ", 1)[-1]
+            self.bar.update(self.task, completed=event.step, total=event.total, description=figures)
         elif (line := describe(event)) is not None:
             self.bar.console.print(line, markup=False)
         if isinstance(event, e.Started):

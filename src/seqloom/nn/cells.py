@@ -9,6 +9,7 @@ Weights are laid out as torch lays them, the blocks of all gates stacked, so tha
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -20,7 +21,7 @@ from seqloom.core.words import did_you_mean
 State = dict[str, Tensor]  # by name, each (B, H)
 
 
-class Cell(nn.Module):
+class Cell(nn.Module, ABC):
     """One time step of a recurrent network: inputs (B, D) and a state of tensors (B, H) to the next state."""
 
     blocks: ClassVar[tuple[str, ...]]  # what the rows of the weights are for, H rows each
@@ -58,9 +59,9 @@ class Cell(nn.Module):
         """W_h h_{t-1} (+ the second bias) for all blocks at once (B, G·H)."""
         return F.linear(h, self.weight_h, self.bias_h)
 
+    @abstractmethod
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         """Everything computed in this step by name, each (B, H); the next state is among it."""
-        raise NotImplementedError
 
     def forward(self, x_t: Tensor, state: State) -> State:
         values = self.equations(x_t, state)

@@ -28,13 +28,20 @@ def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
         if board is not None:
             stack.callback(board.close)
         for event in chain([started], events):
-            _write(run, event, again=event.step == started.step)
-            if board is not None:
-                _draw(board, event)
-            if isinstance(event, Finished):
+            over = isinstance(event, Finished) and _has_finished(run, event.step)
+            if isinstance(event, Finished) and not over:
                 run.save_metrics("dev", {"step": event.best_step, **event.best})
                 write_atomic(run.path / "card.md", card(run, event))
+            if not over:
+                _write(run, event, again=event.step == started.step)
+            if board is not None:
+                _draw(board, event)
             yield event
+
+
+def _has_finished(run: Run, step: int) -> bool:
+    """Resuming a run that was over has nothing to add, and knows less of its speed than the log does."""
+    return any(entry["event"] == "finished" and entry["step"] == step for entry in run.log())
 
 
 def _write(run: Run, event: Event, again: bool) -> None:
@@ -103,7 +110,8 @@ Each document's end counts as one word and one character.
 
 ## Training
 
-{event.reason} at step {event.step}, {event.seconds:.0f} s since the last start, {event.tokens_per_second:,.0f} tokens/s.
+{event.reason} at step {event.step}, {event.seconds:.0f} s since the last start.
+{event.tokens_per_second:,.0f} tokens/s, {event.parameters:,} parameters.
 Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}.
 """
 

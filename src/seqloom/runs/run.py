@@ -1,14 +1,14 @@
 """One run directory: create, open, read, and refuse by name what it cannot read.
 
-    runs/<name>/
-        recipe.yaml          the resolved recipe, with the format of this directory
-        data.json            which data it was trained on: source version, checksums, counts
-        tokenizer.json
-        model.safetensors    the best weights so far
-        checkpoints/         see seqloom.train.checkpoints
-        log.jsonl            every event of the training
-        metrics/dev.json     the last evaluation of each split
-        card.md              all of this for a reader
+runs/<name>/
+    recipe.yaml          the resolved recipe, with the format of this directory
+    data.json            which data it was trained on: source version, checksums, counts
+    tokenizer.json
+    model.safetensors    the best weights so far
+    checkpoints/         see seqloom.train.checkpoints
+    log.jsonl            every event of the training
+    metrics/dev.json     the last evaluation of each split
+    card.md              all of this for a reader
 """
 
 import fcntl
@@ -112,7 +112,7 @@ class Run:
 
     def _config(self) -> Any:
         """What the recipe says of the model."""
-        section = self.recipe.get("model")
+        section: Any = self.recipe.get("model")
         kind = section.get("kind") if isinstance(section, dict) else None
         if kind not in MODELS:
             raise CheckpointError(

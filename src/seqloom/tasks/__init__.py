@@ -14,8 +14,8 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-from seqloom.core.config import nearest
 from seqloom.core.errors import UsageError
+from seqloom.core.words import did_you_mean
 
 
 def names() -> list[str]:
@@ -24,8 +24,8 @@ def names() -> list[str]:
 
 def task_module(name: Any) -> ModuleType:
     known = names()
+    if name is None:
+        raise UsageError(f"A recipe needs the key `task`, one of: {', '.join(known)}.")
     if name not in known:
-        guess = nearest(str(name), known)
-        hint = f"; did you mean {guess}?" if guess else f". There are: {', '.join(known)}."
-        raise UsageError(f"no task is called {name!r}{hint}" if name else f"a recipe needs `task`, one of: {', '.join(known)}")
+        raise UsageError(f"No task is called {name!r}: {did_you_mean(str(name), known)}.")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

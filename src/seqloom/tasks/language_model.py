@@ -1,7 +1,7 @@
 """A language model trained by gradient on a stream of text, by truncated backpropagation through time.
 
-The documents of a split, each followed by END, make one stream. It is cut into `batch.rows` contiguous rows, read side by
-side `batch.chunk` tokens at a time; the state is carried from chunk to chunk and the gradient is cut between them.
+The documents of a split, each followed by END, make one stream. It is cut into `batch.rows` contiguous rows, read side
+by side `batch.chunk` tokens at a time; the state is carried from chunk to chunk and the gradient is cut between them.
 """
 
 from collections.abc import Sequence
@@ -143,7 +143,10 @@ class Task(TextTask):
 
 def load_corpus(recipe: Any) -> Corpus:
     if recipe.data is None:
-        raise DataError("This model came without data of its own. Name a text to use: --text FILE, or `data` in the recipe.")
+        raise DataError(
+            "There is no data: the recipe has no `data` section, as when a model was imported. "
+            "Name a corpus there, or evaluate a text: --text FILE."
+        )
     return corpora.load(recipe.data)
 
 

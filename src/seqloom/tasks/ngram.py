@@ -47,7 +47,9 @@ class Task(TextTask):
 def adopt(model: NGram, words: list[str], path: Path) -> Run:
     """Make a run of a model that was estimated elsewhere. It has no data of its own to be evaluated on."""
     if words[:2] != ["</s>", "<unk>"]:
-        raise DataError("The model must know <unk>, so that any text can be read; its file has none. Estimate it with one.")
+        raise DataError(
+            "A model must know <unk>, so that any text can be read; this file has none. Estimate it with one."
+        )
     recipe = Recipe(data=None, tokenizer=WordsConfig(), model=NGramConfig(order=model.order))
     tokenizer = Words(WordsConfig(), words[2:])
     run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": ADOPTED})

@@ -1,11 +1,11 @@
 """Checkpoints on disk: complete or absent, verified on reading, never unpickled.
 
-    checkpoints/
-        latest.json          which step is the newest, moved last
-        step-400/
-            manifest.json    format, step, sha256 of every file
-            state.json       the shape of every part and all its plain values
-            model.safetensors, optimizer.safetensors, carry.safetensors …   one per part that has tensors
+checkpoints/
+    latest.json          which step is the newest, moved last
+    step-400/
+        manifest.json    format, step, sha256 of every file
+        state.json       the shape of every part and all its plain values
+        model.safetensors, optimizer.safetensors, carry.safetensors …   one per part that has tensors
 """
 
 import json
@@ -59,7 +59,7 @@ class CheckpointStore:
             if not self.folder.is_dir():
                 self.folder.mkdir(parents=True)
                 flush_directory(self.run)
-            self._put_back()
+            self._tidy()
             with new_directory(target) as folder:
                 self._fill(folder, step, parts)
                 if target.exists():  # saved before its evaluation was made, or damaged
@@ -88,7 +88,8 @@ class CheckpointStore:
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is intact, or None where none was ever written."""
         self.damaged = []
-        self._put_back()
+        with disk_errors(self.folder):
+            self._tidy()
         candidates = self._steps()
         newest = self._pointer(candidates)
         for step in [step for step in candidates if step <= newest]:
@@ -164,19 +165,20 @@ class CheckpointStore:
         """Where a checkpoint waits while another of the same step takes its place."""
         return self.folder / f".step-{step}.aside"
 
-    def _put_back(self) -> None:
-        """Undo a replacement that was cut short between its two renames."""
-        for aside in self.folder.glob(".step-*.aside"):
-            target = self.folder / aside.name.removeprefix(".").removesuffix(".aside")
-            if target.exists():
-                shutil.rmtree(aside, ignore_errors=True)
+    def _tidy(self) -> None:
+        """Sweep up after a save that was cut short; a replacement that was cut between its two renames is undone."""
+        for leftover in self.folder.glob(".*"):
+            target = self.folder / leftover.name.removeprefix(".").removesuffix(".aside")
+            if leftover.suffix == ".aside" and not target.exists():
+                leftover.rename(target)
+            elif leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                aside.rename(target)
+                leftover.unlink(missing_ok=True)
 
     def _prune(self, newest: int) -> None:
         """Keep the newest intact ones. What lies after `newest` belongs to steps that are being made again."""
-        for leftover in self.folder.glob(".*"):  # of a save or removal that was cut short
-            shutil.rmtree(leftover, ignore_errors=True)
+        self._tidy()
         intact = [step for step in self._steps() if step <= newest and step not in self._unusable]
         for step in set(self._steps()) - set(intact[: self.keep]):
             self._remove(self.folder / f"step-{step}")

@@ -26,8 +26,8 @@ from seqloom.train.optimizers import OptimizerName, build_optimizer
 from seqloom.train.schedule import Schedule, learning_rate
 from seqloom.train.stop import Stop
 
-_ABOVE_ZERO = ("steps", "epochs", "lr", "clip", "accumulate", "evaluate_every", "save_every", "log_every", "keep")
-_ABOVE_ZERO += ("patience", "max_skips")
+_LENGTHS = ("steps", "epochs", "accumulate", "evaluate_every", "save_every", "log_every")
+_ABOVE_ZERO = (*_LENGTHS, "lr", "clip", "keep", "patience", "max_skips")
 
 
 @config

@@ -1,0 +1,167 @@
+"""The command line in process, and a handful of tiny runs that all its tests share."""
+
+import io
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.cli import progress
+from seqloom.cli.app import main
+from seqloom.core.files import tensors_from_file
+from seqloom.train import events as e
+
+SMALL = ["batch.rows=4", "batch.chunk=16", "model.hidden=12", "train.log_every=2", "train.schedule=constant"]
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON object that is all of the output."""
+        assert self.code == 0, self.err
+        return strict_json(self.out)
+
+    @property
+    def objects(self) -> list[Any]:
+        """One JSON object for every line of the output."""
+        assert self.code == 0, self.err
+        return [strict_json(line) for line in self.out.splitlines()]
+
+    def refuses(self, code: int, *words: str, lines: int = 2) -> None:
+        """One or two lines on stderr with these words in them, nothing on stdout, and the right code."""
+        assert self.code == code, self.err
+        assert self.out == ""
+        assert self.err.startswith("seqloom: ")
+        assert self.err.count("\n") <= lines
+        assert "This is a bug" not in self.err
+        for word in words:
+            assert word in self.err
+
+
+def strict_json(text: str) -> Any:
+    def never(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=never)
+
+
+@pytest.fixture
+def seqloom(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """Run a command: `seqloom("evaluate", run)`."""
+
+    def call(*words: object) -> Result:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        shown = capfd.readouterr()
+        return Result(code, shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture
+def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """What the next command reads from its standard input."""
+    return lambda content: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def sentences(count: int, seed: int) -> str:
+    """Lines of a little language; about one in twenty has a word that stands nowhere else."""
+    draw = random.Random(seed)
+    nouns, verbs, places = (
+        ("cat", "dog", "owl", "naïve fox"),
+        ("sat", "saw", "slept"),
+        ("on a mat", "in the hay", "here"),
+    )
+    lines = []
+    for number in range(count):
+        rare = f" word{seed}x{number}" if draw.random() < 0.05 else ""
+        lines.append(f"the {draw.choice(nouns)}{rare} {draw.choice(verbs)} {draw.choice(places)} .")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.txt, dev.txt and test.txt."""
+    folder = tmp_path_factory.mktemp("texts")
+    for seed, (name, count) in enumerate({"train": 120, "dev": 15, "test": 20}.items(), start=1):
+        (folder / f"{name}.txt").write_text(sentences(count, seed), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def own(texts: Path) -> list[str]:
+    """Overrides that train on these texts, a line being a document."""
+    files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
+    return ["data.corpus=text", *files, "data.documents=line"]
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+    """Finished runs. `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) are of one text;
+    `toys` is of another. Do not change them: see `copy`."""
+    folder = tmp_path_factory.mktemp("runs")
+    recurrent = [*SMALL, "train.steps=24", "train.evaluate_every=8"]
+    commands = {
+        "chars": ["lm-char-lstm", *own, *recurrent],
+        "gru": ["lm-char-lstm", *own, *recurrent, "model.cell=gru", "seed=5"],
+        "pairs": ["lm-bpe-gru", *own, *recurrent, "tokenizer.size=300", "model.tied=false"],
+        "words": ["lm-word-lstm", *own, *recurrent, "tokenizer.min_count=2", "model.tied=false"],
+        "grams": ["ngram-kn5", *own, "model.order=3", "tokenizer.split=whitespace", "tokenizer.min_count=2"],
+        "toys": ["toys-copy", "data.train=200", "data.dev=20", "data.test=20", "data.longest=4", *recurrent],
+    }
+    for name, words in commands.items():
+        assert main(["train", *words, "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+@pytest.fixture
+def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """A run of one's own, to break or to train on."""
+
+    def make(name: str) -> Path:
+        return Path(shutil.copytree(runs / name, tmp_path / name))
+
+    return make
+
+
+@pytest.fixture
+def weights() -> Callable[[Path], dict[str, list[float]]]:
+    """The best weights of a run, as plain numbers to compare."""
+    return lambda run: {name: t.tolist() for name, t in tensors_from_file(run / "model.safetensors").items()}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], None]], None]:
+    """Do something when the training first shows an event of this kind."""
+
+    def install(kind: type, action: Callable[[], None]) -> None:
+        plain, waiting = progress.describe, [action]
+
+        def describe(event: e.Event) -> str | None:
+            if isinstance(event, kind) and waiting:
+                waiting.pop()()
+            return plain(event)
+
+        monkeypatch.setattr(progress, "describe", describe)
+
+    return install

@@ -1,0 +1,386 @@
+"""What people get wrong, and what disks and copies do to runs: a clear line, the right exit code, nothing lost."""
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from seqloom.core.files import tensors_from_file, tensors_to_bytes
+from seqloom.train import events as e
+
+# --- recipes --------------------------------------------------------------------------------------------------------
+
+
+def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here: Path) -> None:
+    shown = seqloom("train", "lm-char-lstm", "model.hiden=3", "train.learning_rate=1", "modle.x=1", "batch.rows=many")
+    shown.refuses(2, "recipe lm-char-lstm has 4 problems:", lines=5)
+    lines = shown.err.splitlines()[1:]
+    assert sorted(lines) == [
+        "  batch.rows: must be a whole number, got 'many'",
+        "  model.hiden: no such key; did you mean model.hidden?",
+        "  modle: no such key; did you mean model?",
+        next(line for line in lines if line.startswith("  train.learning_rate: no such key; ")),
+    ]
+    assert not any(here.iterdir())
+
+
+def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path, runs: Path) -> None:
+    text = (runs / "chars/recipe.yaml").read_text().replace("dropout:", "droput:").replace("  rows:", "  row:")
+    (here / "mine.yaml").write_text(text)
+    shown = seqloom("train", "mine.yaml")
+    shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.rows?", lines=3)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model.bidirectional=true", ["bidirectional must be false", "would see the word it must predict"]),
+        ("model.cell=lsmt", ["'lsmt'", "did you mean lstm?", "elman, lstm, gru, gru-cho"]),
+        ("data.corpus=pydoc", ["data.corpus", "did you mean pydocs?"]),
+        ("task=langage-model", ["'langage-model'", "did you mean language-model?"]),
+        ("tokenizer.kind=word", ["tokenizer.kind", "did you mean words?"]),
+        ("train.schedule=cosin", ["train.schedule", "did you mean cosine?"]),
+        ("train.optimizer=admw", ["train.optimizer", "did you mean adam"]),
+        ("model.hidden=0", ["hidden must be at least 1; got 0"]),
+        ("train.lr=-1", ["lr must be above 0, got -1"]),
+        ("train.lr=fast", ["train.lr", "'fast'"]),
+        ("model.dropout=1.5", ["dropout must be at least 0 and below 1; got 1.5"]),
+        ("model=3", ["model: must be a section"]),
+        ("train.lr.x=3", ["train.lr"]),
+    ],
+)
+def test_one_wrong_value(seqloom: Any, here: Path, override: str, words: list[str]) -> None:
+    seqloom("train", "lm-char-lstm", override).refuses(2, *words)
+    assert not any(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("task: language-model\n\tseed: 1\n", ["line 2", "tabs"]),
+        ("seed: 1\nseed: 2\n", ["line 2", "'seed' stands twice"]),
+        ("- a\n- b\n", ["must be keys and values"]),
+        ("", ["task"]),
+        ("task: !!python/object/apply:os.system [true]\n", ["line 1", "tags"]),
+        ("task: [\n", ["line 2"]),
+    ],
+)
+def test_a_file_that_is_no_recipe(seqloom: Any, here: Path, text: str, words: list[str]) -> None:
+    (here / "mine.yaml").write_text(text)
+    seqloom("train", "mine.yaml").refuses(2, *words)
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["lm-char-lstm", "ngram-kn5"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ["does not exist"]),
+        (b"", ["is empty"]),
+        (b"\n  \n", ["is empty"]),
+        ("one\ntwo\ncafé\n".encode("latin1"), ["UTF-8", "line 3", "0xE9"]),
+        (b"one\ntw\0o\n", ["line 2", "NUL"]),
+        ("one\ntwo\n".encode("utf-16"), ["UTF-16", "iconv"]),
+        (b"only one line", ["at least 3 lines", "ends after line 1", "data.dev"]),
+    ],
+    ids=["missing", "empty", "blank", "latin1", "binary", "utf16", "one line"],
+)
+def test_a_text_that_cannot_be_used(
+    seqloom: Any, here: Path, recipe: str, content: bytes | None, words: list[str]
+) -> None:
+    if content is not None:
+        (here / "my text.txt").write_bytes(content)
+    shown = seqloom("train", recipe, "data.corpus=text", "data.train=my text.txt")
+    shown.refuses(3, "my text.txt", *words)
+    assert not (here / "runs").exists()
+
+
+def test_a_text_too_short_for_its_rows(seqloom: Any, here: Path) -> None:
+    (here / "short.txt").write_text("some\nfew\nlines\nof text\n")
+    shown = seqloom("train", "lm-char-lstm", "data.corpus=text", "data.train=short.txt")
+    shown.refuses(3, "32 rows need at least 64 tokens", "lower batch.rows", lines=1)
+    assert not (here / "runs").exists()
+
+
+def test_a_text_shorter_than_the_order(seqloom: Any, here: Path, own: list[str]) -> None:
+    shown = seqloom("train", "ngram-kn5", *own, "model.order=40")
+    shown.refuses(3, "order 40", "lower model.order", lines=1)
+    assert not (here / "runs").exists()
+
+
+# --- the run directory ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_exists_and_both_ways_out(seqloom: Any, here: Path, copy: Any) -> None:
+    run = copy("toys")
+    before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
+    recipe = run / "recipe.yaml"
+    seqloom("train", recipe, "--out", run).refuses(2, f"{run} exists", f"--resume {run}", f"--out {run}-2", lines=1)
+    assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
+    assert seqloom("train", "--resume", run).code == 0
+    assert seqloom("train", recipe, "train.steps=1", "--out", f"{run}-2").code == 0
+    seqloom("train", recipe, "--out", run).refuses(2, f"--out {run}-3")
+
+
+def test_something_else_of_that_name(seqloom: Any, here: Path, runs: Path) -> None:
+    recipe = runs / "toys/recipe.yaml"
+    (here / "folder").mkdir()
+    (here / "file").write_text("precious")
+    for name in ("folder", "file"):
+        seqloom("train", recipe, "--out", name).refuses(
+            2, f"{name} exists and is not a run", f"--out {name}-2", lines=1
+        )
+    assert (here / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("words", [["train", "--resume"], ["generate"], ["score"], ["evaluate"], ["compare"]])
+@pytest.mark.parametrize(
+    ("place", "why"), [("nowhere", "does not exist"), ("file", "is a file"), ("", "no recipe.yaml")]
+)
+def test_what_is_not_a_run(seqloom: Any, here: Path, type_in: Any, words: list[str], place: str, why: str) -> None:
+    type_in(b"")
+    (here / "file").write_text("text")
+    seqloom(*words, here / place).refuses(4, "is not a run", why, lines=1)
+
+
+def test_a_run_stopped_before_its_first_evaluation_says_how_to_go_on(seqloom: Any, copy: Any) -> None:
+    run = copy("chars")
+    (run / "model.safetensors").unlink()
+    seqloom("generate", run).refuses(4, "no model.safetensors", f"seqloom train --resume {run}", lines=1)
+
+
+def test_a_run_that_is_being_trained(seqloom: Any, copy: Any) -> None:
+    from seqloom.runs.run import Run
+
+    run = copy("chars")
+    with Run.open(run).locked():
+        seqloom("train", "--resume", run).refuses(2, "is being trained by another process", lines=1)
+    assert seqloom("train", "--resume", run).code == 0
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    """One bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) * 3 // 4] ^= 1
+    path.write_bytes(content)
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "newer run": (lambda run: rewrite(run / "recipe.yaml", "format: 1", "format: 2"), ["format 2", "reads format 1"]),
+    "foreign run": (lambda run: (run / "recipe.yaml").write_text("name: other tool\n"), ["format None"]),
+    "broken recipe": (lambda run: (run / "recipe.yaml").write_bytes(b"\xff{"), ["recipe.yaml", "damaged"]),
+    "unknown model": (lambda run: rewrite(run / "recipe.yaml", "recurrent-lm", "oracle"), ["recipe.yaml", "'oracle'"]),
+    "newer recipe": (lambda run: rewrite(run / "recipe.yaml", "  hidden:", "  sparkle: 1\n  hidden:"), ["sparkle"]),
+    "flipped bit": (lambda run: flip(run / "model.safetensors"), ["model.safetensors", "damaged", "checksum"]),
+    "cut short": (lambda run: os.truncate(run / "model.safetensors", 500), ["model.safetensors", "not a readable"]),
+    "foreign weights": (
+        lambda run: save_file(tensors_from_file(run / "model.safetensors"), run / "model.safetensors"),
+        ["model.safetensors", "not written by seqloom"],
+    ),
+    "pickle": (
+        lambda run: torch.save({"w": torch.zeros(2)}, run / "model.safetensors"),
+        ["model.safetensors", "not a readable safetensors file"],
+    ),
+    "other weights": (
+        lambda run: (run / "model.safetensors").write_bytes(tensors_to_bytes({"w": torch.zeros(2)})),
+        ["model.safetensors", "does not fit the model"],
+    ),
+    "other size": (lambda run: rewrite(run / "recipe.yaml", "hidden: 12", "hidden: 13"), ["does not fit the model"]),
+    "lost tokenizer": (lambda run: (run / "tokenizer.json").unlink(), ["incomplete", "tokenizer.json"]),
+    "broken tokenizer": (lambda run: (run / "tokenizer.json").write_text("{"), ["tokenizer.json", "damaged"]),
+    "edited tokenizer": (lambda run: rewrite(run / "tokenizer.json", '"a"', '"Z"'), ["tokenizer.json", "checksum"]),
+    "newer tokenizer": (
+        lambda run: rewrite(run / "tokenizer.json", '"version": 1', '"version": 2'),
+        ["tokenizer.json", "version 2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("command", ["generate", "score", "evaluate"])
+def test_a_damaged_foreign_or_newer_run_is_refused_by_name(seqloom: Any, copy: Any, command: str, damage: str) -> None:
+    run = copy("chars")
+    harm, words = DAMAGES[damage]
+    harm(run)
+    seqloom(command, run, *["a text"] * (command == "score")).refuses(4, str(run), *words)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train --resume"])
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
+def test_damaged_data_json(seqloom: Any, copy: Any, command: str, content: str | None) -> None:
+    run = copy("chars")
+    (run / "data.json").unlink() if content is None else (run / "data.json").write_text(content)
+    seqloom(*command.split(), run).refuses(4, "data.json", lines=1)
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(
+    seqloom: Any, copy: Any, runs: Path, weights: Any
+) -> None:
+    run = copy("chars")
+    flip(run / "checkpoints/step-24/model.safetensors")
+    shown = seqloom("train", "--resume", run)
+    assert shown.code == 0, shown.err
+    assert "resumed at step 16" in shown.out
+    assert "checkpoint step-24 is passed over: model.safetensors is damaged" in shown.out
+    assert weights(run) == weights(runs / "chars")  # the steps made again are the same
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda step: flip(step / "optimizer.safetensors"), ["optimizer.safetensors is damaged"]),
+        (lambda step: (step / "state.json").unlink(), ["state.json is missing"]),
+        (lambda step: (step / "manifest.json").write_text("?"), ["manifest.json is not readable"]),
+        (lambda step: rewrite(step / "manifest.json", '"format": 1', '"format": 9'), ["format is 9", "reads format 1"]),
+    ],
+    ids=["corrupt", "incomplete", "foreign", "newer"],
+)
+def test_when_no_checkpoint_can_be_read_each_is_named(
+    seqloom: Any, copy: Any, harm: Callable[[Path], Any], words: list[str]
+) -> None:
+    run = copy("chars")
+    for step in ("step-16", "step-24"):
+        harm(run / "checkpoints" / step)
+    seqloom("train", "--resume", run).refuses(4, "No checkpoint in", "step-16", "step-24", *words)
+    assert (run / "checkpoints/step-24").is_dir()
+    assert seqloom("generate", run, "--tokens=3").code == 0  # the best weights are still there
+
+
+# --- a machine that lacks something ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_no_gpu_where_one_was_asked_for(seqloom: Any, here: Path, runs: Path) -> None:
+    words = ["device cuda", "0 CUDA GPUs", "auto or cpu"]
+    seqloom("train", "toys-copy", "train.device=cuda").refuses(5, *words, lines=1)
+    for command in ("generate", "evaluate"):
+        seqloom(command, runs / "chars", "--device=cuda").refuses(5, *words, lines=1)
+    seqloom("score", runs / "chars", "a text", "--device=cuda:3").refuses(5, "device cuda:3", lines=1)
+    assert not any(here.iterdir())
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_needs_a_gpu(seqloom: Any, here: Path, precision: str) -> None:
+    shown = seqloom("train", "toys-copy", f"train.precision={precision}")
+    assert shown.code in (2, 5)
+    shown.refuses(shown.code, f"train.precision={precision} needs a CUDA GPU", "Use fp32", lines=1)
+    assert not any(here.iterdir())
+
+
+class Disk:
+    """A small disk that can be filled up: a real one where this process may mount it, else one that says it is full."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
+        self.path, self._monkeypatch = path, monkeypatch
+
+    def fill(self, room: int) -> None:
+        if self._monkeypatch is not None:
+            self._monkeypatch.setattr(os, "fsync", self._refuse)
+            return
+        status = os.statvfs(self.path)
+        with open(self.path / "filler", "wb") as file:
+            file.write(bytes(status.f_bavail * status.f_bsize - room))
+
+    def free(self) -> None:
+        if self._monkeypatch is not None:
+            self._monkeypatch.undo()
+        (self.path / "filler").unlink(missing_ok=True)
+
+    @staticmethod
+    def _refuse(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture(params=["real", "simulated"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    if request.param == "simulated":
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            yield Disk(path, monkeypatch)
+        return
+    try:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no mount here")
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield Disk(path)
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.mark.parametrize("room", [0, 12_000], ids=["nothing fits", "the log fits, the checkpoint does not"])
+def test_a_full_disk_loses_nothing(seqloom: Any, disk: Disk, runs: Path, when: Any, weights: Any, room: int) -> None:
+    run = disk.path / "run"
+    when(e.Saved, lambda: disk.fill(room))
+    full = seqloom("train", runs / "chars/recipe.yaml", "--out", run)
+    assert full.code == 5, full.err
+    assert full.err.startswith("seqloom: The disk is full: could not write ")
+    assert full.err.count("\n") == 1
+    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == ["latest.json", "step-8"]
+    manifest = json.loads((run / "checkpoints/step-8/manifest.json").read_text())
+    assert set(manifest["files"]) <= {path.name for path in (run / "checkpoints/step-8").iterdir()}
+    assert seqloom("generate", run, "--tokens=3").code == 0
+
+    disk.free()
+    resumed = seqloom("train", "--resume", run)
+    assert resumed.code == 0, resumed.err
+    assert "resumed at step 8" in resumed.out
+    assert weights(run) == weights(runs / "chars")
+
+
+def test_a_disk_that_is_full_from_the_beginning(seqloom: Any, disk: Disk, runs: Path, texts: Path) -> None:
+    disk.fill(room=0)
+    seqloom("train", runs / "chars/recipe.yaml", "--out", disk.path / "run").refuses(5, "The disk is full", lines=1)
+    assert not (disk.path / "run").exists()
+    seqloom("init", texts / "train.txt", "--out", disk.path / "x.yaml").refuses(5, "The disk is full", lines=1)
+    assert not (disk.path / "x.yaml").exists()
+    disk.free()
+    assert seqloom("init", texts / "train.txt", "--out", disk.path / "x.yaml").code == 0
+
+
+def test_exporting_to_a_full_disk_leaves_no_half_file(seqloom: Any, disk: Disk, runs: Path) -> None:
+    if disk._monkeypatch is not None:
+        pytest.skip("the simulated disk refuses to flush only")
+    disk.fill(room=0)
+    seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").refuses(5, "The disk is full", lines=1)
+    assert [path.name for path in disk.path.iterdir()] == ["filler"]
+    disk.free()
+    assert seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").code == 0
+
+
+def test_updates_that_are_not_finite_end_the_training_with_step_and_cause(seqloom: Any, here: Path, runs: Path) -> None:
+    recipe = runs / "toys/recipe.yaml"
+    words = ["train.optimizer=sgd", "train.lr=1e38", "train.clip=null", "train.max_skips=3", "--out", "run"]
+    shown = seqloom("train", recipe, *words)
+    assert shown.code == 5
+    assert "the update was skipped, " in shown.out
+    assert shown.err.startswith("seqloom: Training diverged at step ")
+    assert "train.lr" in shown.err and shown.err.count("\n") == 1

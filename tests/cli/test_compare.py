@@ -1,0 +1,171 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+
+pytest.importorskip("rich")
+
+
+def names(shown: Any) -> list[str]:
+    return [Path(row["run"]).name for row in shown.json["runs"]]
+
+
+def test_runs_of_one_vocabulary_are_ranked_by_loss(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("compare", runs / "chars", runs / "gru", "--json")
+    loss = {name: (api.load(runs / name).run.metrics("dev") or {})["loss"] for name in ("chars", "gru")}
+    assert shown.json["ranked_by"] == "loss"
+    assert shown.json["not_ranked"] is None
+    assert names(shown) == sorted(loss, key=loss.__getitem__)
+    assert names(seqloom("compare", runs / "gru", runs / "chars", "--json")) == names(shown)
+    assert {Path(row["run"]).name: row["metrics"]["loss"] for row in shown.json["runs"]} == loss
+
+
+def test_runs_of_different_vocabularies_are_ranked_by_bits_per_character(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("compare", runs / "chars", runs / "pairs", "--json")
+    bits = {name: (api.load(runs / name).run.metrics("dev") or {})["bits_per_character"] for name in ("chars", "pairs")}
+    assert shown.json["ranked_by"] == "bits_per_character"
+    assert names(shown) == sorted(bits, key=bits.__getitem__)
+
+
+@pytest.mark.parametrize("metric", ["loss", "perplexity"])
+def test_figures_per_token_of_different_tokens_are_never_ranked(seqloom: Any, runs: Path, metric: str) -> None:
+    shown = seqloom("compare", runs / "chars", runs / "pairs", "--by", metric)
+    shown.refuses(2, f"Not ranked by {metric}", "different tokens", "bits_per_character", lines=1)
+
+
+@pytest.mark.parametrize("metric", ["word_perplexity", "bits_per_character"])
+def test_figures_per_word_and_character_may_be(seqloom: Any, runs: Path, metric: str) -> None:
+    shown = seqloom("compare", runs / "chars", runs / "pairs", "--by", metric, "--json").json
+    values = [row["metrics"][metric] for row in shown["runs"]]
+    assert shown["ranked_by"] == metric
+    assert values == sorted(values)
+
+
+def test_runs_on_different_data_are_shown_but_not_ranked(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("compare", runs / "chars", runs / "toys", "--json")
+    assert shown.json["ranked_by"] is None
+    assert "different dev texts" in shown.json["not_ranked"]
+    assert names(shown) == ["chars", "toys"]
+    for metric in ("loss", "bits_per_character"):
+        seqloom("compare", runs / "chars", runs / "toys", "--by", metric).refuses(2, "different dev texts", lines=1)
+
+
+def test_what_the_recipes_differ_in(seqloom: Any, runs: Path) -> None:
+    chars, gru = str(runs / "chars"), str(runs / "gru")
+    differing = seqloom("compare", chars, gru, "--json").json["recipes"]
+    assert differing == {"seed": {chars: 1, gru: 5}, "model.cell": {chars: "lstm", gru: "gru"}}
+    lines = seqloom("compare", chars, gru).out.splitlines()
+    order = ["chars", "gru"] if lines[2].split()[0].endswith("chars") else ["gru", "chars"]
+    assert ["key", *order] in [line.split() for line in lines]
+    assert ["model.cell", *({"chars": "lstm", "gru": "gru"}[name] for name in order)] in [
+        line.split() for line in lines
+    ]
+
+
+def test_the_table_shows_every_figure_whole_when_piped(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")))
+    found = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")), "--json").json
+    title, heads, *rows = shown.out.splitlines()
+    assert title.strip() == "3 runs on dev, best first by bits/char"
+    for head in ("parameters", "tokens/s", "loss", "ppl/token", "ppl/word", "bits/char"):
+        assert head in heads
+    for row, expected in zip(rows, found["runs"], strict=False):
+        cells = row.split()
+        assert cells[0] == expected["run"]
+        assert cells[1] == f"{expected['parameters']:,}"
+        assert float(cells[3].replace(",", "")) == pytest.approx(expected["metrics"]["loss"], abs=1e-4)
+        assert float(cells[6].replace(",", "")) == pytest.approx(expected["metrics"]["bits_per_character"], abs=1e-4)
+    assert "…" not in shown.out
+
+
+def test_parameters_and_speed_are_those_of_the_log(seqloom: Any, runs: Path) -> None:
+    (row,) = seqloom("compare", runs / "gru", "--json").json["runs"]
+    finished = json.loads((runs / "gru/log.jsonl").read_text().splitlines()[-1])
+    assert row["parameters"] == finished["parameters"]
+    assert row["tokens_per_second"] == finished["tokens_per_second"]
+    assert row["parameters"] == sum(p.numel() for p in api.load(runs / "gru").model.parameters())
+
+
+def test_the_test_split_needs_its_evaluation_first(seqloom: Any, copy: Any) -> None:
+    chars, gru = copy("chars"), copy("gru")
+    shown = seqloom("compare", chars, gru, "--split=test")
+    assert shown.code == 0
+    assert f"no test figures for {chars}, {gru}" in re.sub(r"\s+", " ", shown.out)
+    assert "seqloom evaluate RUN --split test" in re.sub(r"\s+", " ", shown.out)
+    for run in (chars, gru):
+        assert seqloom("evaluate", run, "--split=test").code == 0
+    shown = seqloom("compare", chars, gru, "--split=test", "--json").json
+    assert shown["ranked_by"] == "loss"
+    assert {row["metrics"]["loss"] for row in shown["runs"]} == {
+        api.load(run).evaluate("test")["loss"] for run in (chars, gru)
+    }
+
+
+def test_what_is_no_run_or_damaged_is_passed_over_by_name(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+    _, _, broken = copy("chars"), copy("gru"), copy("toys")
+    (broken / "tokenizer.json").write_text("{")
+    (tmp_path / "notes.txt").write_text("not a run")
+    (tmp_path / "empty").mkdir()
+    shown = seqloom("compare", *sorted(tmp_path.iterdir()), "--json")
+    assert sorted(names(shown)) == ["chars", "gru"]
+    assert shown.json["ranked_by"] == "loss"
+    passed = shown.err.splitlines()
+    assert len(passed) == 3
+    for line, name in zip(passed, ("empty", "notes.txt", "toys"), strict=True):
+        assert line.startswith("passed over: ") and name in line
+
+
+def test_nothing_to_compare(seqloom: Any, tmp_path: Path) -> None:
+    seqloom("compare", tmp_path).refuses(4, "is not a run", lines=1)
+    nothing = seqloom("compare", tmp_path, tmp_path / "nowhere")
+    assert nothing.code == 4
+    assert nothing.err.splitlines()[-1].startswith("seqloom: None of these is a run")
+    seqloom("compare").refuses(2, "Missing argument")
+
+
+def test_a_run_that_was_stopped_is_marked(seqloom: Any, copy: Any) -> None:
+    run = copy("chars")
+    log = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    (run / "log.jsonl").write_text("".join(log[:-1]) + log[-1][:20])  # and its last line was cut short
+    assert not seqloom("compare", run, "--json").json["runs"][0]["finished"]
+    assert "(unfinished)" in seqloom("compare", run).out
+
+
+def test_one_run_is_no_ranking(seqloom: Any, runs: Path) -> None:
+    assert seqloom("compare", runs / "chars", "--json").json["ranked_by"] is None
+    assert seqloom("compare", runs / "chars").out.startswith("1 run on dev ")
+
+
+def test_words_read_as_unknown_make_a_figure_too_good_to_rank(seqloom: Any, copy: Any) -> None:
+    chars, words = copy("chars"), copy("words")
+    path = words / "metrics/dev.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "unknown_rate": 0.125}))
+    shown = seqloom("compare", chars, words, "--json").json
+    assert shown["ranked_by"] is None
+    assert "12.5%" in shown["not_ranked"] and "<unk>" in shown["not_ranked"]
+
+
+def test_names_with_brackets_are_shown_as_they_are(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "[bold]x[red]"
+    run.symlink_to(runs / "chars")
+    assert "[bold]x[red]" in seqloom("compare", run).out
+
+
+def test_a_picture_of_the_curves(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "curves.png"
+    assert seqloom("compare", runs / "chars", runs / "grams", "--plot", picture, "--json").json
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    seqloom("compare", runs / "chars", "--plot", tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--by", "los"], "did you mean loss?"), (["--split", "dve"], "did you mean dev?"), (["--by", "speed"], "choose")],
+)
+def test_unknown_names_are_answered_with_the_nearest(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
+    seqloom("compare", runs / "chars", runs / "gru", *words).refuses(2, message, lines=1)

@@ -1,0 +1,85 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.core.config import build
+from seqloom.data import corpora
+from seqloom.data.readers import read_lines
+
+
+@pytest.mark.parametrize("name", ["pydocs", "toys"])
+def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
+    found = seqloom("data", "show", name, "--json").json
+    corpus = corpora.load(build(corpora.CorpusConfig, {"corpus": name}))
+    assert found["corpus"] == name
+    assert found["version"] == corpus.version
+    assert found["licence"] == corpus.licence
+    assert found["sha256"] == corpus.fingerprint()
+    assert found["counts"] == {split: vars(counts) for split, counts in corpus.statistics().items()}
+    assert found["absent"] == {}
+
+
+def test_for_people(seqloom: Any, texts: Path) -> None:
+    settings = [f"{name}={texts / name}.txt" for name in ("train", "dev", "test")]
+    shown = seqloom("data", "show", "text", *settings, "documents=line", "--lines=2")
+    assert shown.code == 0 and shown.err == ""
+    for name in ("train", "dev", "test"):
+        lines = read_lines(texts / f"{name}.txt")
+        (row,) = re.findall(rf"^{name} +([\d,]+) +([\d,]+) +([\d,]+)   [0-9a-f]{{12}}$", shown.out, re.MULTILINE)
+        words = len(lines) + sum(len(line.split()) for line in lines)
+        characters = len(lines) + sum(map(len, lines))
+        assert row == (f"{len(lines):,}", f"{words:,}", f"{characters:,}")
+        assert f"\n{name} begins:\n  {lines[0]}\n  {lines[1]}\n" in shown.out
+        assert lines[2] not in shown.out.split(f"{name} begins:")[1].split("begins:")[0].splitlines()[3:]
+
+
+def test_how_many_lines(seqloom: Any) -> None:
+    assert "begins" not in seqloom("data", "show", "toys", "--lines=0").out
+    shown = seqloom("data", "show", "pydocs", "--lines=3").out
+    assert len(shown.partition("dev begins:\n")[2].partition("\n\n")[0].splitlines()) <= 3
+    seqloom("data", "show", "toys", "--lines=-1").refuses(2, "--lines")
+
+
+def test_its_settings(seqloom: Any) -> None:
+    shown = seqloom("data", "show", "toys", "task=reverse", "train=9", "dev=2", "test=2", "--lines=1")
+    memory, answer = shown.out.partition("train begins:\n  ")[2].partition("\n")[0].split("|")
+    assert memory == answer[::-1]
+    assert re.search(r"^train +9 ", shown.out, re.MULTILINE)
+
+
+def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare/input.txt").write_text("Speak, speak.\n" * 20)
+    shown = seqloom("data", "show", "shakespeare", "--data-dir", tmp_path)
+    assert shown.code == 0
+    assert "test    absent: its last 10 % is dev" in shown.out
+    assert (
+        "10 % is dev" in seqloom("data", "show", "shakespeare", "--data-dir", tmp_path, "--json").json["absent"]["test"]
+    )
+    monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
+    assert seqloom("data", "show", "shakespeare").code == 0
+
+
+def test_a_set_that_is_not_there_says_where_it_is_had(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+    seqloom("data", "show", "ptb").refuses(3, "SEQLOOM_DATA is not set", "--data-dir", "https://")
+    seqloom("data", "show", "ptb", "--data-dir", tmp_path).refuses(3, str(tmp_path / "ptb"), "https://")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show", "pydoc"], "did you mean pydocs?"),
+        (["show", "toys", "longst=3"], "did you mean longest?"),
+        (["show", "toys", "task=copi"], "did you mean copy?"),
+        (["show", "text"], "train: missing"),
+        (["show", "toys", "more"], "key.path=value"),
+        (["shw"], "Did you mean 'show'?"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(seqloom: Any, words: list[str], message: str) -> None:
+    seqloom("data", *words).refuses(2, message)

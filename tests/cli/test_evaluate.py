@@ -1,0 +1,143 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.data.corpus import Counts
+from seqloom.data.readers import read_lines
+
+METRICS = ("loss", "perplexity", "word_perplexity", "bits_per_character", "bits_per_byte")
+
+
+def best_in_log(run: Path) -> dict[str, Any]:
+    entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    (*_, last) = [entry["metrics"] for entry in entries if entry["event"] == "evaluated" and entry["best"]]
+    return dict(last)
+
+
+@pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "grams", "toys"])
+def test_dev_is_the_number_in_the_training_log(seqloom: Any, copy: Any, name: str) -> None:
+    run = copy(name)
+    found = seqloom("evaluate", run, "--json").json
+    logged = best_in_log(run)
+    assert {metric: found[metric] for metric in logged} == logged
+    assert set(METRICS) <= logged.keys()
+
+
+@pytest.mark.parametrize("name", ["chars", "words", "grams"])
+def test_test_is_what_python_gives_and_is_kept_for_compare(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
+    run = copy(name)
+    found = seqloom("evaluate", run, "--split", "test", "--json").json
+    expected = api.load(run).evaluate("test")
+    assert {metric: found[metric] for metric in expected} == expected
+    assert json.loads((run / "metrics/test.json").read_text()) == expected
+    counts = Counts.of(read_lines(texts / "test.txt"))
+    assert {unit: found[unit] for unit in vars(counts)} == vars(counts)
+    assert found["run"] == str(run)
+    assert found["data"] == "text, test"
+
+
+def test_the_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any) -> None:
+    found = seqloom("evaluate", copy("words"), "--split=test", "--json").json
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    total = found["bits_per_character"] * found["characters"] * math.log(2)
+    assert found["bits_per_byte"] * found["bytes"] * math.log(2) == pytest.approx(total)
+    assert math.log(found["word_perplexity"]) * found["words"] == pytest.approx(total)
+
+
+def test_for_people(seqloom: Any, copy: Any) -> None:
+    run = copy("chars")
+    shown = seqloom("evaluate", run)
+    found = seqloom("evaluate", run, "--json").json
+    assert shown.code == 0 and shown.err == ""
+    first, *rest = shown.out.splitlines()
+    assert first.startswith(f"{run} on text, dev: {found['words']:,} words, {found['characters']:,} characters")
+    assert [line.split()[-1] for line in rest][:5] == [f"{found[metric]:.4f}" for metric in METRICS]
+    assert rest[0].split()[:-1] == ["loss,", "nats", "per", "token"]
+
+
+@pytest.mark.parametrize("name", ["chars", "words", "grams"])
+def test_another_text_read_as_the_runs_own_gives_the_same_as_the_split(
+    seqloom: Any, copy: Any, texts: Path, name: str
+) -> None:
+    run = copy(name)
+    split = seqloom("evaluate", run, "--split=test", "--json").json
+    other = seqloom("evaluate", run, "--text", texts / "test.txt", "--json").json
+    assert other.pop("data") == str(texts / "test.txt")
+    split.pop("data")
+    assert other == split
+    assert not (run / "metrics" / "other.json").exists()
+
+
+def test_what_a_document_is_changes_how_often_the_end_is_predicted(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat here .\nthe dog sat here .\n\nthe owl slept .\n")
+    run = copy("chars")
+    found = [
+        seqloom("evaluate", run, "--text", text, "--documents", kind, "--json").json["documents"]
+        for kind in ("file", "line", "paragraph")
+    ]
+    assert found == [1, 3, 2]
+
+
+def test_a_perplexity_too_large_for_a_number_is_null_in_json(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("x" * 2000)
+    run = copy("chars")
+    assert seqloom("evaluate", run, "--text", text, "--json").json["word_perplexity"] is None
+    assert "perplexity per word    inf" in seqloom("evaluate", run, "--text", text).out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, ["does not exist"]), (b"", ["is empty"]), (b" \n\n", ["is empty"]), (b"a\nb\xff\n", ["line 2", "0xFF"])],
+)
+def test_another_text_that_is_none(
+    seqloom: Any, runs: Path, tmp_path: Path, content: bytes | None, words: list[str]
+) -> None:
+    text = tmp_path / "text.txt"
+    if content is not None:
+        text.write_bytes(content)
+    seqloom("evaluate", runs / "chars", "--text", text).refuses(3, str(text), *words, lines=1)
+
+
+def test_an_unknown_split_is_answered_with_the_nearest(seqloom: Any, runs: Path) -> None:
+    seqloom("evaluate", runs / "chars", "--split", "tset").refuses(2, "'tset'", "did you mean test?", lines=1)
+    seqloom("evaluate", runs / "chars", "--split", "../data").refuses(2, "train, dev, test", lines=1)
+
+
+def test_a_split_or_a_text(seqloom: Any, runs: Path, texts: Path) -> None:
+    seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").refuses(2, "not both", lines=1)
+    seqloom("evaluate", runs / "chars", "--documents=line").refuses(2, "--text", lines=1)
+    seqloom("evaluate", runs / "chars", "--text", texts, "--documents=word").refuses(2, "--documents", "'word'")
+
+
+def test_a_split_that_is_absent_says_why(seqloom: Any, tmp_path: Path, texts: Path) -> None:
+    folder = tmp_path / "data"
+    (folder / "tinyshakespeare").mkdir(parents=True)
+    (folder / "tinyshakespeare/input.txt").write_bytes((texts / "train.txt").read_bytes())
+    small = ["batch.rows=2", "batch.chunk=16", "model.hidden=4", "model.layers=1", "train.steps=1", "train.device=cpu"]
+    words = ["lm-shakespeare-lstm", *small, "train.precision=fp32", "--out", tmp_path / "run", "--data-dir", folder]
+    trained = seqloom("train", *words)
+    assert trained.code == 0, trained.err
+    assert trained.out.endswith("--split dev\n")  # no hint that leads nowhere
+    assert seqloom("evaluate", tmp_path / "run", "--data-dir", folder).code == 0
+    seqloom("evaluate", tmp_path / "run", "--split=test", "--data-dir", folder).refuses(
+        3, "has no test split", "its last 10 % is dev", lines=1
+    )
+
+
+def test_data_that_has_changed_or_gone_since_is_refused(
+    seqloom: Any, tmp_path: Path, texts: Path, own: list[str]
+) -> None:
+    text = tmp_path / "dev.txt"
+    text.write_bytes((texts / "dev.txt").read_bytes())
+    words = ["ngram-kn5", *own, f"data.dev={text}", "model.order=2", "--out", tmp_path / "run"]
+    assert seqloom("train", *words).code == 0
+    text.write_text("another text .\n")
+    seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, "has changed since it was trained: dev", lines=1)
+    text.unlink()
+    seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, str(text), "does not exist", lines=1)

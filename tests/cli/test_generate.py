@@ -1,0 +1,173 @@
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+
+
+def text(shown: Any) -> str:
+    assert shown.code == 0, shown.err
+    assert shown.err == ""
+    return str(shown.out)
+
+
+def test_it_prints_the_prompt_and_what_python_gives(seqloom: Any, runs: Path) -> None:
+    options: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 7}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    shown = text(seqloom("generate", runs / "chars", "--prompt", "the cat", *words))
+    assert shown == "the cat" + "".join(api.load(runs / "chars").generate("the cat", max_tokens=300, **options)) + "\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.0},
+        {"temperature": 0.3},
+        {"top_k": 2},
+        {"top_p": 0.5},
+        {"min_tokens": 30},
+        {"repetition_penalty": 3.0},
+        {"seed": 4},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("run", ["gru", "grams"])
+def test_every_option_reaches_the_search(seqloom: Any, runs: Path, run: str, options: dict[str, Any]) -> None:
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    shown = text(seqloom("generate", runs / run, "--tokens=40", *words))
+    assert shown == "".join(api.load(runs / run).generate(max_tokens=40, **options)) + "\n"
+    if options and options != {"top_p": 0.5}:
+        assert shown != "".join(api.load(runs / run).generate(max_tokens=40)) + "\n" or run == "grams"
+
+
+@pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
+def test_the_same_seed_gives_the_same_text(seqloom: Any, runs: Path, run: str) -> None:
+    words = ["generate", runs / run, "--tokens=30", "--min-tokens=30"]
+    first, again, other = (text(seqloom(*words, "--seed", seed)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_samples_are_numbered_and_each_has_its_seed(seqloom: Any, runs: Path) -> None:
+    words = ["generate", runs / "chars", "--tokens=20", "--min-tokens=20", "--prompt=the"]
+    one, two = (text(seqloom(*words, f"--seed={seed}")) for seed in (5, 6))
+    both = text(seqloom(*words, "--seed=5", "--samples=2"))
+    assert both == f"--- 1 of 2, seed 5\n{one}--- 2 of 2, seed 6\n{two}"
+
+
+def test_the_most_tokens_are_kept_to(seqloom: Any, runs: Path) -> None:
+    assert len(text(seqloom("generate", runs / "chars", "--tokens=9", "--min-tokens=9"))) == 9 + 1
+
+
+def test_it_ends_before_the_first_stop_string(seqloom: Any, runs: Path) -> None:
+    words = ["generate", runs / "gru", "--tokens=60", "--min-tokens=60", "--seed=3"]
+    whole = text(seqloom(*words)).rstrip("\n")
+    stops = [whole[30:33], whole[20:22]]
+    cut = min(whole.index(stop) for stop in stops)
+    assert text(seqloom(*words, "--stop", stops[0], "--stop", stops[1])) == whole[:cut] + "\n"
+    assert text(seqloom(*words, "--stop", "never said")).rstrip("\n") == whole
+
+
+class Recorder:
+    """A terminal that remembers what was on it at every flush."""
+
+    def __init__(self) -> None:
+        self.text, self.seen = "", [""]
+
+    def write(self, piece: str) -> int:
+        self.text += piece
+        return len(piece)
+
+    def flush(self) -> None:
+        self.seen.append(self.text)
+
+
+def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqloom.cli.app import main
+
+    screen = Recorder()
+    made: list[str] = []
+    plain = api.Trained.generate
+
+    def watched(self: api.Trained, *arguments: Any, **options: Any) -> Iterator[str]:
+        for piece in plain(self, *arguments, **options):
+            assert screen.seen[-1] == "".join(["the"] * bool(made) + made)
+            made.append(piece)
+            yield piece
+
+    monkeypatch.setattr(api.Trained, "generate", watched)
+    monkeypatch.setattr(sys, "stdout", screen)
+    assert main(["generate", str(runs / "chars"), "--prompt=the", "--tokens=12", "--min-tokens=12"]) == 0
+    assert len(made) == 12
+    assert screen.seen[-1] == "the" + "".join(made) + "\n"
+
+
+def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(self: api.Trained, prompt: str, **options: Any) -> Iterator[str]:
+        yield " sat"
+        signal.raise_signal(signal.SIGINT)
+        yield "never seen"
+
+    monkeypatch.setattr(api.Trained, "generate", endless)
+    shown = seqloom("generate", runs / "chars", "--prompt=the cat")
+    assert shown.code == 130
+    assert shown.out == "the cat sat\n"
+    assert "Traceback" not in shown.err
+
+
+def test_as_a_program_of_its_own(runs: Path) -> None:
+    words = ["generate", str(runs / "pairs"), "--prompt=the naïve", "--tokens=8", "--seed=2"]
+    done = subprocess.run([sys.executable, "-m", "seqloom", *words], capture_output=True, encoding="utf-8")
+    expected = "".join(api.load(runs / "pairs").generate("the naïve", max_tokens=8, seed=2))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"the naïve{expected}\n", "")
+
+
+# --- what the vocabulary cannot spell -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("run", "prompt", "named"),
+    [("chars", "the Ω cat €", "'Ω', '€'"), ("words", "the xylophone sat", "'xylophone'"), ("grams", "zyx", "'zyx'")],
+)
+def test_a_prompt_the_vocabulary_cannot_spell(seqloom: Any, runs: Path, run: str, prompt: str, named: str) -> None:
+    words = ["generate", runs / run, "--prompt", prompt, "--tokens=5", "--seed=1"]
+    seqloom(*words).refuses(3, named, "--allow-unknown", str(runs / run), lines=1)
+    seqloom(*words, "--samples=2").refuses(3, named, lines=1)
+    assert text(seqloom(*words, "--allow-unknown")).startswith(prompt)
+
+
+def test_byte_pairs_spell_anything(seqloom: Any, runs: Path) -> None:
+    shown = text(seqloom("generate", runs / "pairs", "--prompt=Ω €", "--tokens=5"))
+    assert shown.startswith("Ω €")
+
+
+# --- bad values -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--temperature=-1"], "temperature must be 0 (greedy) or a positive number; got -1"),
+        (["--temperature=nan"], "temperature"),
+        (["--temperature=warm"], "--temperature"),
+        (["--top-p=0"], "top_p must be above 0"),
+        (["--top-p=1.5"], "top_p"),
+        (["--top-k=0"], "--top-k"),
+        (["--tokens=0"], "--tokens"),
+        (["--tokens=-4"], "--tokens"),
+        (["--min-tokens=-1"], "--min-tokens"),
+        (["--repetition-penalty=0.5"], "repetition_penalty must be 1 (none) or more; got 0.5"),
+        (["--samples=0"], "--samples"),
+        (["--stop="], "Stop strings"),
+        (["--seed=x"], "--seed"),
+        (["--device=tpu9"], "device must be auto, cpu, cuda, cuda:N or mps, got 'tpu9'"),
+        (["--device=meta"], "device"),
+    ],
+)
+def test_bad_values(seqloom: Any, runs: Path, words: list[str], named: str) -> None:
+    seqloom("generate", runs / "chars", *words).refuses(2, named)

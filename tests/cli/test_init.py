@@ -1,0 +1,147 @@
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.core.config import load_yaml
+
+TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
+
+
+@pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
+def test_the_recipe_trains_as_written(seqloom: Any, here: Path, tokens: str) -> None:
+    (here / "corpus.txt").write_text(TEXT)
+    shown = seqloom("init", "corpus.txt", "--tokens", tokens)
+    assert shown.code == 0 and shown.err == ""
+    assert shown.out.splitlines()[-1] == "Wrote corpus.yaml. Look it over, then: seqloom train corpus.yaml"
+    recipe = load_yaml(here / "corpus.yaml")
+    assert recipe["data"]["train"] == "corpus.txt"
+    assert recipe["tokenizer"]["kind"] == tokens
+    recipe_lines = (here / "corpus.yaml").read_text().splitlines()
+    assert sum("#" in line for line in recipe_lines) > len(recipe_lines) / 2  # commented
+    trained = seqloom("train", "corpus.yaml", *["train.steps=3"] * (tokens != "characters"))
+    assert trained.code == 0, trained.err
+    if tokens == "characters":  # as it stands, with nothing left out
+        first, last = (
+            float(line.split("loss ")[1].split()[0]) for line in _dev(trained.out)[:: len(_dev(trained.out)) - 1]
+        )
+        assert last < first - 0.3
+
+
+def _dev(out: str) -> list[str]:
+    return [line for line in out.splitlines() if "dev: loss" in line]
+
+
+def test_the_smallest_text_that_can_be_cut_trains_too(seqloom: Any, here: Path) -> None:
+    (here / "three.txt").write_text("a line of text\nanother of them\nand the last one\n")
+    assert seqloom("init", "three.txt").code == 0
+    trained = seqloom("train", "three.yaml", "train.steps=1")
+    assert trained.code == 0, trained.err
+
+
+@pytest.mark.parametrize("kind", ["folder", "gz"])
+def test_a_folder_or_a_compressed_file(seqloom: Any, here: Path, kind: str) -> None:
+    import gzip
+
+    if kind == "folder":
+        (here / "books").mkdir()
+        (here / "books/one.txt").write_text(TEXT)
+        (here / "books/two.txt").write_text(TEXT)
+    else:
+        (here / "books.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    assert seqloom("init", "books" if kind == "folder" else "books.txt.gz").code == 0
+    assert seqloom("train", "books.yaml", "train.steps=1", "model.hidden=4").code == 0
+
+
+ODD = [
+    "a b",
+    "it's",
+    'say "x"',
+    "part: one",
+    "tag #1",
+    "naïve 小说",
+    "x=y",
+    "null",
+    "1",
+    "{b}",
+    "[l]",
+    "*s",
+    "&a",
+    "%p",
+]
+ODD += [
+    "back\\slash",
+    "two\nlines",
+    "tab\tbed",
+    "next\u0085line",
+    "sep\u2028",
+    "bell\a",
+    "long " + "word " * 30,
+    "- dash",
+]
+
+
+@pytest.mark.parametrize("name", ODD, ids=ascii)
+def test_odd_file_names_survive(seqloom: Any, here: Path, name: str) -> None:
+    (here / f"{name}.txt").write_text(TEXT)
+    shown = seqloom("init", f"./{name}.txt")
+    assert shown.code == 0, shown.err
+    assert load_yaml(here / f"{name}.yaml")["data"]["train"] == f"{name}.txt"
+    assert shown.out.endswith(f"seqloom train {shlex.quote(name + '.yaml')}\n")
+
+
+@pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x=y", "two\nlines"], ids=ascii)
+def test_odd_file_names_train(seqloom: Any, here: Path, name: str) -> None:
+    (here / f"{name}.txt").write_text(TEXT)
+    assert seqloom("init", f"{name}.txt").code == 0
+    trained = seqloom("train", f"{name}.yaml", "train.steps=1", "model.hidden=4")
+    assert trained.code == 0, trained.err
+    assert (here / "runs" / name / "model.safetensors").is_file()
+
+
+def test_a_name_that_begins_with_a_tilde_is_a_name(seqloom: Any, here: Path) -> None:
+    (here / "~draft.txt").write_text(TEXT)
+    shown = seqloom("init", "~draft.txt")
+    assert shown.code == 0, shown.err
+
+
+def test_larger_texts_get_larger_models(seqloom: Any, here: Path) -> None:
+    sizes = []
+    for repeats in (20, 5_000):
+        (here / "t.txt").write_text(TEXT * (repeats // 20))
+        assert seqloom("init", "t.txt", "--out", f"{repeats}.yaml").code == 0
+        sizes.append(load_yaml(here / f"{repeats}.yaml")["model"]["hidden"])
+    assert sizes[0] < sizes[1]
+
+
+def test_nothing_is_overwritten(seqloom: Any, here: Path) -> None:
+    (here / "t.txt").write_text(TEXT)
+    (here / "t.yaml").write_text("mine")
+    seqloom("init", "t.txt").refuses(2, "t.yaml exists", "--out", lines=1)
+    assert (here / "t.yaml").read_text() == "mine"
+    assert seqloom("init", "t.txt", "--out", "other.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nowhere.txt"], 3, "nowhere.txt does not exist"),
+        (["empty.txt"], 3, "empty.txt is empty"),
+        (["latin.txt"], 3, "latin.txt must be UTF-8, but line 2 holds the byte 0xE9"),
+        (["one.txt"], 3, "one.txt must have at least 3 lines of text"),
+        (["good.txt", "--out", "x.txt"], 2, "must end in .yaml; got x.txt"),
+        (["good.txt", "--out", "no/x.yaml"], 2, "the folder no does not exist"),
+        (["good.txt", "--tokens", "letters"], 2, "--tokens"),
+        (["folder"], 3, "The folder folder must hold files whose names end in .txt"),
+        (["bad\udce9.txt"], 2, "must be UTF-8"),
+    ],
+)
+def test_what_cannot_be_a_recipe(seqloom: Any, here: Path, words: list[str], code: int, message: str) -> None:
+    (here / "good.txt").write_text(TEXT)
+    (here / "empty.txt").write_text("")
+    (here / "latin.txt").write_bytes("one\ncafé\nthree\n".encode("latin1"))
+    (here / "one.txt").write_text("a single line")
+    (here / "folder").mkdir()
+    seqloom("init", *words).refuses(code, message)
+    assert not list(here.glob("*.yaml"))

@@ -1,0 +1,114 @@
+import math
+import os
+import pty
+import re
+import sys
+import termios
+import threading
+from pathlib import Path
+
+import pytest
+
+from seqloom.cli import progress
+from seqloom.cli.app import main
+from seqloom.train import events as e
+
+METRICS = {"loss": 1.5, "perplexity": 4.4817}
+
+
+class Terminal:
+    """A pseudo-terminal whose screen is read as fast as it is written."""
+
+    def __init__(self) -> None:
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, 160))
+        self.stream = open(slave, "w", encoding="utf-8")  # noqa: SIM115 (closed in `close`)
+        self._bytes = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                piece = os.read(self._master, 65536)
+            except OSError:  # the other side is closed
+                return
+            if not piece:
+                return
+            self._bytes += piece
+
+    def close(self) -> str:
+        self.stream.close()
+        self._reader.join()
+        os.close(self._master)
+        return self._bytes.decode()
+
+
+def test_a_live_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal.stream)
+    try:
+        code = main(["train", str(runs / "toys/recipe.yaml"), "--out", str(tmp_path / "run")])
+    finally:
+        monkeypatch.undo()
+        shown = terminal.close()
+    assert code == 0
+    assert "━" in shown and "\x1b[" in shown  # a bar that is drawn anew
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    bars = re.findall(r"(\d+)/24  loss [\d.]+  perplexity [\d.]+  [\d,]+ tokens/s  \d+:\d\d left", plain)
+    assert bars and bars == sorted(bars, key=int)
+    lines = [line.strip() for line in plain.replace("\r", "\n").split("\n")]
+    assert sum("dev: loss" in line for line in lines) == 3  # what is worth keeping stays above it
+    assert any(line.startswith("finished at step 24") for line in lines)
+    assert any(line.startswith("The run is in") for line in lines)
+
+
+def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal.stream)
+    try:
+        with progress.display(as_json=True) as show:
+            show(e.Evaluated(3, "dev", {"loss": math.inf}, True))
+    finally:
+        monkeypatch.undo()
+        shown = terminal.close()
+    assert shown == '{"event": "evaluated", "step": 3, "split": "dev", "metrics": {"loss": null}, "best": true}\r\n'
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (e.Started(0, 10, 1234, "cpu", False), "1,234 parameters on cpu"),
+        (e.Started(4, 10, 1234, "cuda", True), "resumed at step 4: 1,234 parameters on cuda"),
+        (e.Started(0, 0, 0, "cpu", False), "counting"),
+        (
+            e.Progress(2, 10, {"loss": 1.5, "learning_rate": 0.1}, 12345.6, 3725),
+            "step 2/10  loss 1.5000  perplexity 4.48  12,346 tokens/s  1:02:05 left",
+        ),
+        (e.Progress(2, 10, {"loss": 30.0}), "step 2/10  loss 30.0000  perplexity huge  0 tokens/s  0:00 left"),
+        (e.Progress(2, 10, {"loss": math.nan}), "step 2/10  loss nan  perplexity nan  0 tokens/s  0:00 left"),
+        (e.Progress(3, 6, {"order": 3, "ngrams": 83}), "step 3/6  order 3  ngrams 83"),
+        (e.Evaluated(8, "dev", METRICS, True), "step 8  dev: loss 1.5000  perplexity 4.4817  (best)"),
+        (e.Evaluated(8, "dev", METRICS, False), "step 8  dev: loss 1.5000  perplexity 4.4817"),
+        (e.Saved(8, "step-8"), None),
+        (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped, the loss is nan"),
+        (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is passed over: it is cut short"),
+        (e.Stopped(8), "stopped at step 8; everything is saved"),
+        (
+            e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2),
+            "finished at step 8 after 1:01: all steps are done",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, e.Event) else None,
+)
+def test_every_event_in_words(event: e.Event, line: str | None) -> None:
+    assert progress.describe(event) == line
+
+
+def test_what_is_not_finite_becomes_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.display(as_json=True) as show:
+        show(e.Progress(2, 10, {"loss": math.nan}, math.inf))
+    assert '"loss": null' in capsys.readouterr().out

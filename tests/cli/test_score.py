@@ -1,0 +1,96 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.cli import score
+
+TEXTS = ["the cat sat here .", "here sat cat the .", ""]
+
+
+@pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
+def test_json_is_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
+    objects = seqloom("score", runs / run, *TEXTS, "--json").objects
+    scored = api.load(runs / run).score(TEXTS)
+    assert [one["text"] for one in objects] == TEXTS
+    for found, expected in zip(objects, scored, strict=True):
+        assert found["log_prob"] == expected.log_prob
+        assert found["perplexity"] == expected.perplexity
+        assert [token["token"] for token in found["tokens"]] == expected.tokens
+        assert [token["log_prob"] for token in found["tokens"]] == expected.log_probs
+        assert found["log_prob"] == sum(token["log_prob"] for token in found["tokens"])
+        assert found["tokens"][-1]["token"] == "</s>"
+
+
+def test_lines_for_people(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("score", runs / "grams", *TEXTS)
+    assert shown.code == 0 and shown.err == ""
+    for line, scored in zip(shown.out.splitlines(), api.load(runs / "grams").score(TEXTS), strict=True):
+        assert line == f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {scored.text}"
+
+
+def test_word_order_matters(seqloom: Any, runs: Path) -> None:
+    right, wrong, _ = seqloom("score", runs / "grams", *TEXTS, "--json").objects
+    assert right["log_prob"] > wrong["log_prob"] + 1
+
+
+def test_lines_of_the_input_in_their_order(
+    seqloom: Any, runs: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["the cat sat here .", "", "naïve", "x" * 40, "the dog slept in the hay .", "no line end"]
+    monkeypatch.setattr(score, "AT_ONCE", 4)  # so that there are two blocks
+    type_in("\n".join(lines).encode())
+    piped = seqloom("score", runs / "chars", "--json").objects
+    assert [one["text"] for one in piped] == lines
+    alone = [seqloom("score", runs / "chars", line, "--json").json for line in lines]
+    assert [one["log_prob"] for one in piped] == pytest.approx([one["log_prob"] for one in alone], abs=1e-4)
+
+
+def test_windows_line_ends_are_no_text(seqloom: Any, runs: Path, type_in: Any) -> None:
+    type_in(b"the cat\r\nthe dog\r\n")
+    assert [one["text"] for one in seqloom("score", runs / "chars", "--json").objects] == ["the cat", "the dog"]
+
+
+def test_an_empty_line_has_only_its_end(seqloom: Any, runs: Path, type_in: Any) -> None:
+    type_in(b"\n")
+    (token,) = seqloom("score", runs / "chars", "--json").json["tokens"]
+    assert token["token"] == "</s>"
+    assert token["log_prob"] < 0
+
+
+def test_no_input_no_output(seqloom: Any, runs: Path, type_in: Any) -> None:
+    type_in(b"")
+    shown = seqloom("score", runs / "chars", "--json")
+    assert (shown.code, shown.out, shown.err) == (0, "", "")
+
+
+def test_unknown_words_are_flagged(seqloom: Any, runs: Path) -> None:
+    text = "the xylophone sat zyx ."
+    found = seqloom("score", runs / "words", text, "--json").json
+    assert found["unknown"] == ["xylophone", "zyx"]
+    assert [token["token"] for token in found["tokens"]].count("<unk>") == 2
+    assert seqloom("score", runs / "words", text).out.endswith(f"{text}   (unknown: xylophone, zyx)\n")
+
+
+def test_input_that_is_not_utf8_is_refused_by_its_line(seqloom: Any, runs: Path, type_in: Any) -> None:
+    type_in(b"the cat\nna\xefve\n")
+    seqloom("score", runs / "chars").refuses(3, "line 2", "0xEF", "UTF-8")
+    seqloom("score", runs / "chars", "fine", b"na\xefve".decode(errors="surrogateescape")).refuses(3, "text 2", "UTF-8")
+
+
+def test_a_person_at_the_keyboard_is_told_what_to_do(
+    seqloom: Any, runs: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    type_in(b"")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    seqloom("score", runs / "chars").refuses(2, "Give texts to score", lines=1)
+
+
+def test_json_is_plain_ascii_and_one_line_each(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("score", runs / "chars", "naïve\nfox", "Ω", "--json")
+    assert shown.out.isascii()
+    assert [json.loads(line)["text"] for line in shown.out.splitlines()] == ["naïve\nfox", "Ω"]

@@ -1,0 +1,261 @@
+import json
+import math
+import re
+import signal
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.core.config import load_yaml
+from seqloom.train import events as e
+
+TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.longest=4", "model.hidden=8"]
+TOYS += ["batch.rows=4", "batch.chunk=16", "train.steps=6", "train.log_every=2", "train.evaluate_every=3"]
+TOYS += ["train.schedule=constant"]
+
+
+def evaluations(run: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if entry["event"] == "evaluated"]
+
+
+def test_a_shipped_recipe_with_overrides_trains_into_runs(seqloom: Any, here: Path) -> None:
+    shown = seqloom("train", *TOYS, "model.cell=elman", "train.lr=2e-3")
+    assert shown.code == 0
+    assert shown.err == ""
+    recipe = load_yaml(here / "runs/toys-copy/recipe.yaml")
+    assert recipe["model"]["cell"] == "elman"
+    assert recipe["train"]["lr"] == 0.002
+    assert recipe["train"]["steps"] == 6
+    for name in ("data.json", "tokenizer.json", "model.safetensors", "log.jsonl", "metrics/dev.json", "card.md"):
+        assert (here / "runs/toys-copy" / name).is_file(), name
+    assert shown.out.endswith(
+        "The run is in runs/toys-copy. Try: seqloom generate runs/toys-copy · seqloom evaluate runs/toys-copy "
+        "--split test\n"
+    )
+
+
+def test_a_yaml_file_trains_and_names_its_run(seqloom: Any, here: Path) -> None:
+    (here / "mine.yaml").write_text(
+        "task: language-model\n"
+        "data: {corpus: toys, train: 60, dev: 5, test: 5, longest: 4}\n"
+        "tokenizer: {kind: characters}\n"
+        "batch: {rows: 2, chunk: 8}\n"
+        "model: {hidden: 4, cell: gru-cho}\n"
+        "train: {steps: 2}\n"
+    )
+    assert seqloom("train", "mine.yaml").code == 0
+    assert api.load("runs/mine").run.recipe["model"]["cell"] == "gru-cho"
+
+
+def test_the_recipe_of_a_run_trains_the_same_run_again(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
+    assert seqloom("train", runs / "toys" / "recipe.yaml", "--out", tmp_path / "again").code == 0
+    assert weights(runs / "toys") == weights(tmp_path / "again")
+
+
+def test_the_seed_decides_the_weights(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
+    assert seqloom("train", runs / "toys" / "recipe.yaml", "seed=2", "--out", tmp_path / "other").code == 0
+    assert weights(runs / "toys") != weights(tmp_path / "other")
+
+
+def test_plain_lines_when_piped(seqloom: Any, tmp_path: Path) -> None:
+    lines = seqloom("train", *TOYS, "--out", tmp_path / "run").out.splitlines()
+    number = r"[\d.,]+"
+    assert re.fullmatch(rf"{number} parameters on cpu", lines[0])
+    steps = [line for line in lines if line.startswith("step") and "/6" in line]
+    assert [line.split()[1] for line in steps] == ["2/6", "4/6", "6/6"]
+    pattern = rf"step \d/6  loss {number}  perplexity {number}  {number} tokens/s  \d+:\d\d left"
+    assert all(re.fullmatch(pattern, line) for line in steps)
+    assert [line.split()[1] for line in lines if "  dev: loss" in line] == ["3", "6"]
+    assert re.fullmatch(r"finished at step 6 after \d+:\d\d: all steps are done", lines[-2])
+    assert "\x1b" not in "".join(lines)
+
+
+def test_json_lines_are_the_events_and_nothing_else(seqloom: Any, tmp_path: Path) -> None:
+    shown = seqloom("train", *TOYS, "--out", tmp_path / "run", "--json")
+    assert shown.err == ""
+    logged = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    assert [{key: value for key, value in entry.items() if key != "time"} for entry in logged] == shown.objects
+    kinds = [event["event"] for event in shown.objects]
+    assert kinds[0] == "started" and kinds[-1] == "finished"
+    assert kinds.count("evaluated") == 2
+
+
+def test_an_ngram_leaves_the_same_kind_of_run(seqloom: Any, runs: Path, tmp_path: Path, own: list[str]) -> None:
+    words = ["ngram-kn5", *own, "model.order=2", "tokenizer.split=whitespace"]
+    shown = seqloom("train", *words, "--out", tmp_path / "grams", "--json")
+    assert shown.objects[-1]["event"] == "finished"
+    assert shown.objects[-1]["parameters"] > 0
+    names = {path.name for path in (tmp_path / "grams").iterdir()}
+    assert names == {path.name for path in (runs / "chars").iterdir()}
+
+
+def test_switching_the_kind_of_tokenizer_drops_the_old_kinds_keys(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+    words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=characters"]
+    assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
+    assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "characters"}
+
+
+def test_an_override_of_the_new_kind_is_kept_and_one_of_the_old_kind_is_refused(
+    seqloom: Any, own: list[str], tmp_path: Path
+) -> None:
+    words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=byte-pair"]
+    assert seqloom("train", *words, "tokenizer.size=280", "--out", tmp_path / "run").code == 0
+    assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "byte-pair", "size": 280}
+    seqloom("train", *words, "tokenizer.min_count=3", "--out", tmp_path / "no").refuses(2, "tokenizer.min_count")
+
+
+# --- several seeds --------------------------------------------------------------------------------------------------
+
+
+def test_several_seeds_give_a_run_each_and_the_spread(seqloom: Any, tmp_path: Path) -> None:
+    shown = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run", "--json")
+    summary = shown.objects[-1]
+    assert summary["event"] == "seeds"
+    assert summary["seeds"] == [1, 2, 3]
+    values = [api.load(tmp_path / f"run-seed{seed}").run.metrics("dev") for seed in (1, 2, 3)]
+    losses = [value["loss"] for value in values if value]
+    assert summary["metrics"]["loss"]["values"] == losses
+    assert len(set(losses)) == 3
+    assert summary["metrics"]["loss"]["mean"] == pytest.approx(statistics.fmean(losses), rel=1e-12)
+    assert summary["metrics"]["loss"]["stdev"] == pytest.approx(statistics.stdev(losses), rel=1e-9)
+    assert [load_yaml(tmp_path / f"run-seed{seed}/recipe.yaml")["seed"] for seed in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_the_spread_for_people(seqloom: Any, tmp_path: Path) -> None:
+    lines = seqloom("train", *TOYS, "--seeds", "4,5", "--out", tmp_path / "run").out.splitlines()
+    place = lines.index("2 seeds (4, 5), best evaluation on dev, mean ± standard deviation:")
+    losses = [api.load(tmp_path / f"run-seed{seed}").evaluate("dev")["loss"] for seed in (4, 5)]
+    assert lines[place + 1].split() == [
+        "loss", f"{statistics.fmean(losses):.4f}", "±", f"{statistics.stdev(losses):.4f}"
+    ]  # fmt: skip
+
+
+def test_the_spread_of_a_single_seed_or_of_infinite_values_is_no_number(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = seqloom("train", *TOYS, "--seeds", "4", "--out", tmp_path / "one", "--json")
+    assert shown.objects[-1]["metrics"]["loss"]["stdev"] is None
+    monkeypatch.setattr("seqloom.cli.train.follow", lambda *_, **__: {"word_perplexity": math.inf})
+    shown = seqloom("train", *TOYS, "--seeds", "4,5", "--out", tmp_path / "two", "--json")
+    assert shown.objects[-1]["metrics"]["word_perplexity"] == {"mean": None, "stdev": None, "values": [None, None]}
+
+
+@pytest.mark.parametrize("text", ["", "x", "1,,2", "1,2,", "1 2", "1.5", "1,1"])
+def test_seeds_that_are_none(seqloom: Any, here: Path, text: str) -> None:
+    seqloom("train", *TOYS, "--seeds", text).refuses(2, "--seeds", repr(text), lines=1)
+    assert not any(here.iterdir())
+
+
+def test_seeds_refuse_what_exists_before_any_work(seqloom: Any, here: Path) -> None:
+    (here / "runs/toys-copy-seed3").mkdir(parents=True)
+    seqloom("train", *TOYS, "--seeds", "1,2,3").refuses(2, "runs/toys-copy-seed3 exists", "--resume", "--out")
+    assert [path.name for path in (here / "runs").iterdir()] == ["toys-copy-seed3"]
+
+
+# --- stopping and going on ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_leaves_with_75_and_the_run_goes_on_to_the_same_end(
+    seqloom: Any, runs: Path, tmp_path: Path, when: Any, weights: Any, number: signal.Signals
+) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    when(e.Progress, lambda: signal.raise_signal(number))
+    run = tmp_path / "my run"
+    stopped = seqloom("train", runs / "toys" / "recipe.yaml", "--out", run)
+    assert stopped.code == 75
+    assert stopped.out.splitlines()[-1] == "stopped at step 2; everything is saved"
+    assert stopped.err == f"seqloom: Go on with: seqloom train --resume '{run}'\n"
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+
+    resumed = seqloom("train", "--resume", run)
+    assert resumed.code == 0
+    assert resumed.out.startswith("resumed at step 2: ")
+    assert weights(run) == weights(runs / "toys")
+    assert [entry["metrics"] for entry in evaluations(run)] == [
+        entry["metrics"] for entry in evaluations(runs / "toys")
+    ]
+
+
+def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tmp_path: Path, when: Any) -> None:
+    when(e.Finished, lambda: signal.raise_signal(signal.SIGINT))
+    stopped = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run")
+    assert stopped.code == 75
+    assert stopped.err.endswith("\nNot begun: --seeds 3\n")
+    assert not (tmp_path / "run-seed3").exists()
+
+
+def test_resuming_a_finished_run_does_no_harm(seqloom: Any, copy: Any, runs: Path) -> None:
+    run = copy("chars")
+    shown = seqloom("train", "--resume", run)
+    assert shown.code == 0
+    assert "finished at step 24" in shown.out
+    for name in ("model.safetensors", "metrics/dev.json", "recipe.yaml"):
+        assert (run / name).read_bytes() == (runs / "chars" / name).read_bytes()
+
+
+def test_resuming_may_train_for_longer(seqloom: Any, copy: Any) -> None:
+    run = copy("toys")
+    shown = seqloom("train", "--resume", run, "train.steps=32")
+    assert shown.code == 0
+    assert "resumed at step 24" in shown.out
+    assert "finished at step 32" in shown.out
+    assert load_yaml(run / "recipe.yaml")["train"]["steps"] == 32
+
+
+def test_resuming_with_a_changed_recipe_says_what_differs(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+    run = copy("chars")
+    before = (run / "recipe.yaml").read_bytes()
+    seqloom("train", "--resume", run, "train.lr=0.5", "model.hidden=99").refuses(
+        2, "model.hidden is 12 in the run and 99 now", "train.lr is 0.004 in the run and 0.5 now", "--out", lines=1
+    )
+    changed = tmp_path / "changed.yaml"
+    changed.write_bytes(before.replace(b"cell: lstm", b"cell: gru"))
+    seqloom("train", "--resume", run, changed).refuses(2, "model.cell is 'lstm' in the run and 'gru' now", lines=1)
+    assert (run / "recipe.yaml").read_bytes() == before
+    same = tmp_path / "same.yaml"
+    same.write_bytes(before)
+    assert seqloom("train", "--resume", run, same).code == 0
+
+
+def test_resuming_on_changed_data_is_refused(seqloom: Any, tmp_path: Path, texts: Path, own: list[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes((texts / "train.txt").read_bytes())
+    words = ["ngram-kn5", *own, f"data.train={text}", "model.order=2"]
+    assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
+    text.write_text(text.read_text() + "one more line .\n")
+    seqloom("train", "--resume", tmp_path / "run").refuses(3, "has changed since it was trained: train", lines=1)
+
+
+# --- the command line itself ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Name a recipe"),
+        (["train.lr=1"], "Name a recipe"),
+        (["one", "two"], "Name one recipe, got one, two."),
+        (["lm-char-lsmt"], "did you mean lm-char-lstm?"),
+        (["zzzzzzzz"], "`seqloom list recipes` shows them all"),
+        (["nowhere.yaml"], "There is no recipe file nowhere.yaml"),
+        (["lm-char-lstm", "=3"], "must begin with a key"),
+        (["--resume", "run", "--out", "other"], "leave out --seeds and --out"),
+        (["--resume", "run", "--seeds", "1"], "leave out --seeds and --out"),
+        (["lm-char-lstm", "--out", "."], "--out must name a directory"),
+        (["lm-char-lstm", "--out", "/"], "--out must name a directory"),
+        (["lm-char-lstm", "--out", ""], "--out must name a directory"),
+    ],
+)
+def test_what_cannot_be_a_training(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+    seqloom("train", *words).refuses(2, message, lines=1)
+    assert not any(here.iterdir())
+
+
+def test_a_recipe_file_may_have_an_equals_sign_in_its_name(seqloom: Any, here: Path, runs: Path) -> None:
+    (here / "lr=1.yaml").write_bytes((runs / "toys/recipe.yaml").read_bytes())
+    assert seqloom("train", "lr=1.yaml", "train.steps=1", "--out", "run").code == 0

@@ -1,0 +1,59 @@
+"""Twenty losses of each cell on the embedded toys, as they were when they were last looked at.
+
+Any change of initialisation, order of data, seeding, optimizer or cell shows here. If it is meant, write them anew:
+
+    python tests/tasks/test_golden.py
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqloom.core.config import build
+from seqloom.nn.cells import CELLS
+from seqloom.tasks.language_model import Recipe, Task
+from seqloom.train.fit import Trainer
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "toys_losses.json"
+STEPS = 20
+
+
+def losses(cell: str) -> list[float]:
+    recipe = build(
+        Recipe,
+        {
+            "seed": 1,
+            "data": {"corpus": "toys", "task": "reverse", "train": 200, "dev": 5, "test": 5},
+            "tokenizer": {"kind": "characters"},
+            "batch": {"rows": 8, "chunk": 16},
+            "model": {"kind": "recurrent-lm", "cell": cell, "layers": 2, "hidden": 24, "embedding": 12, "dropout": 0.1},
+            "train": {"steps": STEPS, "lr": 0.01, "schedule": "cosine", "warmup": 4, "device": "cpu"},
+        },
+    )
+    trainer = Trainer(Task.prepare(recipe), recipe.train, recipe.seed)
+    return [trainer.update().loss for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_first_twenty_losses(cell: str) -> None:
+    golden = json.loads(GOLDEN.read_text())
+    assert cell in golden, "a new cell: write the golden losses anew (see above)"
+    assert losses(cell) == pytest.approx(golden[cell], abs=1e-4)
+
+
+def test_the_losses_fall_and_differ_between_cells() -> None:
+    golden = json.loads(GOLDEN.read_text())
+    assert set(golden) == set(CELLS)
+    assert all(len(found) == STEPS and found[-1] < found[0] - 0.04 for found in golden.values())
+    assert len({tuple(found) for found in golden.values()}) == len(golden)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    GOLDEN.parent.mkdir(exist_ok=True)
+    found = {cell: [round(loss, 6) for loss in losses(cell)] for cell in CELLS}
+    GOLDEN.write_text(
+        "{\n" + ",\n".join(f' "{cell}": {json.dumps(values)}' for cell, values in found.items()) + "\n}\n"
+    )

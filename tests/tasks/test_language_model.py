@@ -1,0 +1,192 @@
+"""The recurrent language model's task: its batches, its loss, and one number found in three ways."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.files import tensors_from_file
+from seqloom.core.tree import leaves
+from seqloom.nn.cells import CELLS
+from seqloom.tasks import names, task_module
+from seqloom.tasks.language_model import Task
+from seqloom.train.events import Evaluated
+from seqloom.train.fit import FitConfig, Trainer
+
+# --- the cells once more, in double precision and nothing but numpy ---------------------------------------------------
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def elman(w, x, state):
+    return {"h": np.tanh(w["weight_x"] @ x + w["bias_x"] + w["weight_h"] @ state["h"] + w["bias_h"])}
+
+
+def lstm(w, x, state):
+    i, f, g, o = np.split(w["weight_x"] @ x + w["bias_x"] + w["weight_h"] @ state["h"] + w["bias_h"], 4)
+    c = sigmoid(f) * state["c"] + sigmoid(i) * np.tanh(g)
+    return {"h": sigmoid(o) * np.tanh(c), "c": c}
+
+
+def gru(w, x, state):
+    x_r, x_z, x_n = np.split(w["weight_x"] @ x + w["bias_x"], 3)
+    h_r, h_z, h_n = np.split(w["weight_h"] @ state["h"] + w["bias_h"], 3)
+    z = sigmoid(x_z + h_z)
+    return {"h": z * state["h"] + (1 - z) * np.tanh(x_n + sigmoid(x_r + h_r) * h_n)}
+
+
+def gru_cho(w, x, state):
+    x_r, x_z, x_n = np.split(w["weight_x"] @ x + w["bias_x"], 3)
+    w_r, w_z, w_n = np.split(w["weight_h"], 3)
+    z = sigmoid(x_z + w_z @ state["h"])
+    return {"h": z * state["h"] + (1 - z) * np.tanh(x_n + w_n @ (sigmoid(x_r + w_r @ state["h"]) * state["h"]))}
+
+
+EQUATIONS = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho}
+
+
+def total_by_hand(weights, cell, layers, hidden, ids):
+    """−Σ log p of a stream of token ids, one at a time, reading END (0) first."""
+    w = {name: tensor.double().numpy() for name, tensor in weights.items()}
+    states = [{"h": np.zeros(hidden), "c": np.zeros(hidden)} for _ in range(layers)]
+    total = 0.0
+    for before, target in zip([0, *ids[:-1]], ids, strict=True):
+        x = w["embed.weight"][before]
+        for layer in range(layers):
+            prefix = f"stack.layers.{layer}.cell."
+            own = {name.removeprefix(prefix): value for name, value in w.items() if name.startswith(prefix)}
+            states[layer] = EQUATIONS[cell](own, x, states[layer])
+            x = states[layer]["h"]
+        logits = w["output.weight"] @ x + w["output.bias"]
+        total += np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[target]
+    return total
+
+
+@pytest.mark.parametrize(("cell", "layers"), [("elman", 1), ("lstm", 1), ("lstm", 2), ("gru", 2), ("gru-cho", 1)])
+def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell, layers):
+    made = recipe(f"model.cell={cell}", f"model.layers={layers}", "model.dropout=0.3")
+    training = api.begin(made, tmp_path / "run")
+    evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
+    best = min(evaluated, key=lambda event: event.metrics["loss"])
+
+    documents = ["the cat sat on a log", "a dög and the cat"]
+    alphabet = sorted(set((tmp_path / "train.txt").read_text(encoding="utf-8").replace("\n", "")))
+    ids = []
+    for document in documents:
+        ids += [alphabet.index(letter) + 2 if letter in alphabet else 1 for letter in document] + [0]
+    weights = tensors_from_file(tmp_path / "run" / "model.safetensors")
+    total = total_by_hand(weights, cell, layers, 6, ids)
+    characters = sum(len(document) + 1 for document in documents)
+    words = sum(len(document.split()) + 1 for document in documents)
+    size = sum(len(document.encode()) + 1 for document in documents)
+    by_hand = {
+        "loss": total / len(ids),
+        "perplexity": math.exp(total / len(ids)),
+        "word_perplexity": math.exp(total / words),
+        "bits_per_character": total / math.log(2) / characters,
+        "bits_per_byte": total / math.log(2) / size,
+        "unknown_rate": 1 / len(ids),
+    }
+    assert size == characters + 1
+    logged = next(e for e in training.run.log() if e["event"] == "evaluated" and e["step"] == best.step)["metrics"]
+    asked = api.load(tmp_path / "run", device="cpu").evaluate("dev")
+    assert asked == logged == dict(best.metrics)
+    assert asked == pytest.approx(by_hand, rel=1e-5)
+    assert training.run.metrics("dev") == asked
+
+
+def test_rows_in_evaluation_begin_without_a_memory(recipe):
+    """More rows are faster and a little worse; one row, the default, is the exact number."""
+    one, four = Task.prepare(recipe()), Task.prepare(recipe("batch.eval_rows=4"))
+    torch.manual_seed(0)
+    model = one.model().eval()
+    assert one.evaluate(model, "dev")["loss"] != four.evaluate(model, "dev")["loss"]
+    one.eval_chunk = 5
+    assert one.evaluate(model, "dev") == pytest.approx(Task.prepare(recipe()).evaluate(model, "dev"), rel=1e-6)
+
+
+# --- batches and loss -------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_pure_function_of_its_arguments(recipe):
+    a, b = Task.prepare(recipe()), Task.prepare(recipe())
+    steps = list(range(2 * a.steps_per_epoch()))
+    forwards = [a.batch(1, step) for step in steps]
+    backwards = [b.batch(1, step) for step in reversed(steps)][::-1]
+    for one, other in zip(forwards, backwards, strict=True):
+        assert one["fresh"] == other["fresh"]
+        assert all(map(torch.equal, leaves(one), leaves(other)))
+
+
+def test_an_epoch_reads_the_text_and_carries_on_without_a_gap(recipe):
+    task = Task.prepare(recipe())
+    batches = [task.batch(1, step) for step in range(task.steps_per_epoch())]
+    assert [batch["fresh"] for batch in batches] == [True] + [False] * (len(batches) - 1)
+    assert task.batch(1, len(batches))["fresh"]
+    targets = torch.cat([batch["targets"] for batch in batches], dim=1)
+    inputs = torch.cat([batch["inputs"] for batch in batches], dim=1)
+    stream = task.stream("train")
+    length = len(stream) // 3
+    assert torch.equal(targets.flatten(), stream[: 3 * length])
+    assert torch.equal(inputs[:, 1:], targets[:, :-1])
+    assert inputs[:, 0].tolist() == [0, *stream[[length - 1, 2 * length - 1]].tolist()]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cell):
+    """Two chunks in a row, against reading each row alone from its start."""
+    task = Task.prepare(recipe(f"model.cell={cell}"))
+    torch.manual_seed(1)
+    model = task.model().double()
+    first, second = task.batch(1, 0), task.batch(1, 1)
+    carried = task.loss(model, first, {"not": "used"}).carry  # the first chunk of an epoch forgets what was before
+    loss = task.loss(model, second, carried)
+    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    total = 0.0
+    for row in range(3):
+        ids = torch.cat([first["inputs"][row], second["inputs"][row], second["targets"][row, -1:]])[1:].tolist()
+        start = first["inputs"][row, 0].item()
+        reading = [total_from(weights, cell, start, ids[:length]) for length in (8, 16)]
+        total += reading[1] - reading[0]
+    assert loss.tokens == 24
+    assert loss.value.item() == pytest.approx(total / 24, rel=1e-10)
+    assert loss.value.requires_grad
+
+
+def total_from(weights, cell, start, ids):
+    """−Σ log p of ids read after `start`: swap the names of END and `start` in both embeddings to reuse the above."""
+    order = list(range(len(weights["embed.weight"])))
+    order[0], order[start] = order[start], order[0]
+    swapped = {**weights}
+    for name in ("embed.weight", "output.weight", "output.bias"):
+        swapped[name] = weights[name][order]
+    return total_by_hand(swapped, cell, 1, 6, [order[token] for token in ids])
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
+    lines = ["abcdef", "fedcba", "badcfe", "aabbcc", "ffeedd", "abcabc", "fdbeca", "cdefab"]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    task = Task.prepare(
+        recipe(f"model.cell={cell}", "model.hidden=48", "model.embedding=16", "batch.rows=1", "batch.chunk=64")
+    )
+    assert task.steps_per_epoch() == 1
+    trainer = Trainer(task, FitConfig(steps=250, lr=0.02, schedule="cosine", device="cpu"), seed=1)
+    losses = [trainer.update().loss for _ in range(250)]
+    assert losses[0] > 1.5
+    assert losses[-1] < 0.01
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_task_has_what_a_task_must_have(name):
+    module = task_module(name)
+    assert module.Recipe.__dataclass_fields__["task"].default == name
+    assert callable(module.Task.prepare)
+    assert callable(module.Task.reopen)

@@ -1,0 +1,301 @@
+"""seqloom from Python: train, resume with and without changes, load, use; and what is refused."""
+
+import json
+import os
+
+import pytest
+import torch
+
+import seqloom
+from seqloom import api
+from seqloom.core.config import to_mapping
+from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, UsageError
+from seqloom.runs import record
+from seqloom.runs.run import Run
+from seqloom.train.events import Finished, Started, Stopped
+
+RECIPE = """# a comment
+task: language-model
+seed: 3
+data:
+  corpus: text
+  documents: line
+  train: {folder}/train.txt
+  dev: {folder}/dev.txt
+  test_fraction: 0
+tokenizer:
+  kind: characters
+batch:
+  rows: 2
+  chunk: 8
+model:
+  kind: recurrent-lm
+  cell: gru
+  hidden: 8
+train:
+  steps: 8
+  evaluate_every: 4
+  device: cpu
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    (tmp_path / "train.txt").write_text("the cat sat\non the mat\nthe dog sat\non the log\n" * 5)
+    (tmp_path / "dev.txt").write_text("the cat sat\non the log\n")
+    path = tmp_path / "small.yaml"
+    path.write_text(RECIPE.format(folder=tmp_path))
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "runs" / "small"
+
+
+@pytest.fixture
+def trained(recipe, out):
+    return seqloom.train(recipe, out=out)
+
+
+# --- reading recipes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", api.recipe_names())
+def test_every_shipped_recipe_loads(name):
+    found, recipe = api.read_recipe(name)
+    assert found == name
+    assert to_mapping(recipe)["task"] in ("language-model", "ngram")
+
+
+def test_a_recipe_by_path_with_overrides(recipe):
+    name, made = api.read_recipe(recipe, ["model.cell=lstm", "train.lr=1e-3", "seed=9"])
+    assert (name, made.model.cell, made.train.lr, made.seed) == ("small", "lstm", 1e-3, 9)
+
+
+def test_the_recipe_of_a_run_is_a_recipe(trained, out):
+    name, made = api.read_recipe(out / "recipe.yaml", ["train.steps=5"])
+    assert name == "small"
+    assert made.train.steps == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("lm-char-lsmt", "did you mean lm-char-lstm"),
+        ("missing.yaml", "no recipe file"),
+        ("zzzzz", "seqloom list recipes"),
+    ],
+)
+def test_a_recipe_that_does_not_exist(source, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        api.read_recipe(source)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("modle.cell=gru", "did you mean model"),
+        ("task=langauge-model", "did you mean language-model"),
+        ("model.bidirectional=true", "bidirectional must be false"),
+        ("train.lr=fast", r"train\.lr"),
+    ],
+)
+def test_a_recipe_that_is_wrong(recipe, override, words):
+    with pytest.raises(UsageError, match=words):
+        api.read_recipe(recipe, [override])
+
+
+# --- beginning --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "code"),
+    [
+        (["train.device=cuda:7"], ResourceError, 5),
+        (["train.precision=bf16"], UsageError, 2),
+        (["batch.rows=5000"], DataError, 3),
+        (["data.train=/nowhere/at/all.txt"], DataError, 3),
+        (["data.dev=null", "data.dev_fraction=0"], DataError, 3),
+    ],
+)
+def test_what_cannot_be_trained_leaves_no_directory_behind(recipe, out, overrides, error, code):
+    _, made = api.read_recipe(recipe, overrides)
+    with pytest.raises(error) as caught:
+        api.begin(made, out)
+    assert caught.value.exit_code == code
+    assert not out.exists()
+
+
+def test_a_run_that_exists_is_refused(trained, recipe, out):
+    before = (out / "log.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=rf"--resume {out}.*--out {out}-2"):
+        seqloom.train(recipe, out=out)
+    assert (out / "log.jsonl").read_bytes() == before
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(recipe, tmp_path):
+    made = [seqloom.train(recipe, f"seed={seed}", out=tmp_path / f"run{index}") for index, seed in enumerate((1, 1, 2))]
+    a, b, c = ([tensor for _, tensor in sorted(one.model.state_dict().items())] for one in made)
+    assert all(map(torch.equal, a, b))
+    assert not all(map(torch.equal, a, c))
+
+
+def test_a_training_that_is_stopped_says_so(recipe, out, monkeypatch):
+    monkeypatch.setattr(api.Training, "events", lambda training: iter([Stopped(3)]))
+    with pytest.raises(Interrupted, match="step 3") as caught:
+        seqloom.train(recipe, out=out)
+    assert caught.value.exit_code == 75
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------
+
+
+def test_resuming_a_finished_run_changes_nothing(trained, out):
+    before = {name: (out / name).read_bytes() for name in ("model.safetensors", "card.md", "metrics/dev.json")}
+    events = list(api.resume(out).events())
+    assert [type(event) for event in events] == [Started, Finished]
+    assert {name: (out / name).read_bytes() for name in before} == before
+    (finished,) = [entry for entry in Run.open(out).log() if entry["event"] == "finished"]
+    assert finished["tokens_per_second"] > 0
+
+
+def test_more_steps_go_on_to_where_a_longer_run_ends(trained, recipe, out, tmp_path):
+    longer = seqloom.train(recipe, "train.steps=16", out=tmp_path / "longer")
+    events = list(api.resume(out, ["train.steps=16"]).events())
+    assert (events[0].step, events[-1].step) == (8, 16)
+    assert Run.open(out).recipe["train"]["steps"] == 16
+    for one, other in zip(*(run.model.state_dict().values() for run in (longer, seqloom.load(out))), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "override", ["train.patience=3", "train.keep=5", "train.log_every=1", "train.device=auto", "train.epochs=2"]
+)
+def test_what_may_change(trained, out, override):
+    api.resume(out, [override])
+    key, _, value = override.removeprefix("train.").partition("=")
+    assert str(Run.open(out).recipe["train"][key]) in (value, f"{value}.0")
+
+
+@pytest.mark.parametrize(
+    ("override", "then", "now"),
+    [
+        ("model.cell=lstm", "'gru'", "'lstm'"),
+        ("train.lr=0.5", "0.002", "0.5"),
+        ("seed=4", "3", "4"),
+        ("batch.rows=4", "2", "4"),
+        ("train.accumulate=2", "1", "2"),
+        ("tokenizer.kind=bytes", "", ""),
+        ("train.schedule=cosine", "'constant'", "'cosine'"),
+    ],
+)
+def test_what_may_not_change_is_named_with_both_values(trained, out, override, then, now):
+    with pytest.raises(UsageError) as caught:
+        api.resume(out, [override, "train.steps=20"])
+    key = override.partition("=")[0]
+    assert key in str(caught.value)
+    assert then in str(caught.value)
+    assert now in str(caught.value)
+    assert "train.steps" not in str(caught.value) or key == "tokenizer.kind"
+    assert Run.open(out).recipe["train"]["steps"] == 8, "and nothing was changed"
+
+
+def test_a_changed_recipe_file_is_compared_too(trained, recipe, out):
+    recipe.write_text(recipe.read_text().replace("hidden: 8", "hidden: 16"))
+    with pytest.raises(UsageError, match=r"model\.hidden is 8 in the run and 16 now"):
+        api.resume(out, recipe=api.read_recipe(recipe)[1])
+
+
+def test_the_length_of_a_cosine_run_is_fixed(recipe, out):
+    seqloom.train(recipe, "train.schedule=cosine", out=out)
+    for override in ("train.steps=16", "train.epochs=3"):
+        with pytest.raises(UsageError, match=override.partition("=")[0]):
+            api.resume(out, [override])
+
+
+def test_a_run_from_before_a_setting_existed_can_go_on(trained, out):
+    """A key the run's recipe lacks means its default, not a difference."""
+    run = Run.open(out)
+    older = {**run.recipe, "train": {key: value for key, value in run.recipe["train"].items() if key != "max_skips"}}
+    run.update_recipe(older)
+    assert api.resume(out).recipe.train.max_skips == 10
+
+
+def test_data_that_changed_since_is_refused_with_both_versions(trained, recipe, out):
+    then = Run.open(out).data["version"]
+    folder = recipe.parent
+    (folder / "dev.txt").write_text("the cat sat\non the mat\n")
+    for attempt in (lambda: api.resume(out), lambda: seqloom.load(out).evaluate("dev")):
+        with pytest.raises(DataError, match="dev of text differ") as caught:
+            attempt()
+        assert caught.value.exit_code == 3
+        assert then in str(caught.value)
+        assert str(caught.value).count("sha256-") == 2
+        assert "train," not in str(caught.value)
+
+
+def test_resuming_what_is_no_run(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist"):
+        api.resume(tmp_path / "nothing")
+
+
+# --- using ------------------------------------------------------------------------------------------------------------
+
+
+def test_generating_is_repeatable_and_streams(trained):
+    a, b = ("".join(trained.generate("the ", seed=7, max_tokens=30)) for _ in range(2))
+    assert a == b != "".join(trained.generate("the ", seed=8, max_tokens=30))
+    assert next(iter(trained.generate("the ", seed=7))) is not None
+
+
+def test_a_prompt_the_vocabulary_cannot_spell(trained):
+    with pytest.raises(DataError, match=r"cannot spell 'ß', 'Z'.*--allow-unknown") as caught:
+        trained.generate("the ßZ")
+    assert caught.value.exit_code == 3
+    assert "".join(trained.generate("the ßZ", allow_unknown=True, max_tokens=5)) is not None
+
+
+def test_scores_add_up_to_the_probability_of_the_text(trained):
+    """By the chain rule: each token's score is the log-probability `step` gives it after what stands before."""
+    (scored,) = trained.score(["the cat"])
+    assert scored.tokens == [*"the cat", "</s>"]
+    assert scored.log_prob == pytest.approx(sum(scored.log_probs))
+    assert scored.perplexity == pytest.approx(2.718281828459045 ** (-scored.log_prob / 8))
+    model, ids = trained.model, trained.tokenizer.encode("the cat")
+    for place, target in enumerate([*ids, 0]):
+        output = model.step(torch.tensor([[0, *ids[:place]]]), model.start(rows=1))
+        assert scored.log_probs[place] == pytest.approx(output.log_probs[0, target].item(), abs=1e-5)
+
+
+def test_unknown_pieces_are_reported_with_a_score(trained):
+    assert trained.score(["the ß"])[0].unknown == ["ß"]
+
+
+def test_evaluating_another_text_and_a_split_that_is_not_there(trained):
+    assert trained.evaluate_documents(["the cat sat", "on the log"]) == pytest.approx(trained.evaluate("dev"))
+    with pytest.raises(DataError, match="no test split"):
+        trained.evaluate("test")
+
+
+def test_a_trained_model_shows_itself(trained, out):
+    assert "recurrent-lm on text" in repr(trained)
+    assert str(out) in repr(trained)
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    assert trained._repr_png_().startswith(b"\x89PNG")
+
+
+def test_nothing_in_a_run_needs_unpickling(trained, out):
+    for path in out.rglob("*"):
+        assert (
+            path.is_dir() or path.suffix in (".json", ".jsonl", ".yaml", ".md", ".safetensors") or path.name == ".lock"
+        )
+    for line in (out / "log.jsonl").read_text().splitlines():
+        json.loads(line)

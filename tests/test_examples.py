@@ -1,0 +1,91 @@
+"""Every script in examples/ runs as it stands, and says what it promises to say."""
+
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+LONGEST = 40  # lines: an example is read at one glance
+
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run an example in an empty directory; what it printed."""
+
+    def run(name: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        assert not list(tmp_path.iterdir()), "an example must leave nothing behind, so that it can be run again"
+        return capsys.readouterr().out
+
+    return run
+
+
+def number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    assert found is not None, f"{pattern} is not in:\n{text}"
+    return float(found[1])
+
+
+def scores(text: str) -> list[float]:
+    return [float(value) for value in re.findall(r"^ +(-\d+\.\d+)  ", text, re.MULTILINE)]
+
+
+def test_train_and_generate(run: Run) -> None:
+    out = run("train_and_generate.py")
+    assert "\nThe class" in out
+    assert (
+        number(r"test: perplexity (\S+),", out) < 25
+    )  # over a hundred characters, and three times this when untrained
+
+
+def test_own_text(run: Run) -> None:
+    out = run("own_text.py")
+    assert number(r"held-out lines: (\S+)", out) < 1.5
+    for line in ("7 green bottles", "12 brown birds", "3 blue bells"):
+        assert f"\n{line} sitting on the wall\n" in out
+
+
+def test_score_sentences(run: Run) -> None:
+    out = run("score_sentences.py")
+    lstm, lstm_shuffled, ngram, ngram_shuffled, *unknown = scores(out)
+    assert lstm > lstm_shuffled
+    assert ngram > ngram_shuffled + 10
+    assert len(unknown) == 4
+    assert "Not in the vocabulary: plays, Kohli, cricket, India, Virat." in out
+
+
+def test_events(run: Run) -> None:
+    out = run("events.py")
+    bars = [len(bar) for bar in re.findall("█+", out)]
+    assert len(bars) == 12 and bars[-1] < bars[0]
+    assert "parameters on " in out and " bits per character" in out and "all steps are done" in out
+
+
+def test_cell_by_hand(run: Run) -> None:
+    out = run("cell_by_hand.py")
+    assert out.count("\n  f = [") == 4
+    assert "gate f: near 1 keeps the old content of the cell" in out
+    assert number(r"fused kernel: (\S+)", out) < 1e-6
+
+
+def test_ngram_by_hand(run: Run) -> None:
+    out = run("ngram_by_hand.py")
+    assert number(r"all \d+ together: (\S+)", out) == 1
+    first = out.partition("after 'sat on the':\n")[2].split()
+    assert {first[0], first[2]} == {"mat", "log"} and float(first[1]) > 3 * float(first[5])
+    assert "\\data\\\nngram 1=12\n" in out
+
+
+def test_every_example_is_tested_and_short() -> None:
+    examples = sorted(EXAMPLES.glob("*.py"))
+    assert [path.name for path in examples if f"test_{path.stem}" not in globals()] == []
+    for path in examples:
+        text = path.read_text("utf-8")
+        assert len(text.splitlines()) <= LONGEST, path.name
+        assert f"Run it: python examples/{path.name}" in text

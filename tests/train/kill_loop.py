@@ -1,0 +1,132 @@
+"""Kill a training again and again and resume it, until it is done; not a test itself but what test_kill.py runs.
+
+    python kill_loop.py FOLDER KILLS SEED
+
+A training runs in a child made by fork (so torch is imported once) and gets SIGKILL after a random delay. Then another
+child resumes it. When it comes to its end it is put aside and a new one begun, until there were KILLS kills. Prints one
+JSON object: for each kill the phase it hit and the step the run stood at, and the folders of the finished runs.
+"""
+
+import json
+import mmap
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom import api
+from seqloom.core.config import build
+from seqloom.runs import record
+from seqloom.tasks.language_model import Recipe
+from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.fit import Trainer
+
+PHASES = ("starting", "training", "evaluating", "saving")
+shared = mmap.mmap(-1, 16)  # what the child is doing, seen by the parent: phase, steps made in this life
+
+
+def recipe() -> Any:
+    return build(
+        Recipe,
+        {
+            "seed": 5,
+            "data": {"corpus": "toys", "train": 150, "dev": 80, "test": 5},
+            "tokenizer": {"kind": "characters"},
+            "batch": {"rows": 4, "chunk": 12},
+            "model": {"kind": "recurrent-lm", "cell": "gru", "layers": 1, "hidden": 16, "dropout": 0.2},
+            "train": {
+                "steps": 34,
+                "lr": 0.05,
+                "optimizer": "adamw",
+                "schedule": "plateau",
+                "evaluate_every": 5,
+                "save_every": 3,
+                "log_every": 2,
+                "device": "cpu",
+            },
+        },
+    )
+
+
+def watched(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*given: Any) -> Any:
+        before, shared[0] = shared[0], PHASES.index(phase)
+        try:
+            return method(*given)
+        finally:
+            shared[0] = before
+            shared[1] += phase == "training"
+
+    return call
+
+
+def train(path: Path) -> None:
+    training = api.resume(path) if path.exists() else api.begin(recipe(), path)
+    for _ in training.events():
+        pass
+
+
+def child(path: Path) -> int:
+    """Fork a process that trains; its id."""
+    shared[0] = shared[1] = 0
+    identity = os.fork()
+    if identity:
+        return identity
+    code = 1
+    try:
+        train(path)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def finish(path: Path) -> float:
+    """Let a training run to its end undisturbed; the seconds it took."""
+    began = time.perf_counter()
+    _, status = os.waitpid(child(path), 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "the undisturbed training failed"
+    return time.perf_counter() - began
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    torch.set_num_threads(1)
+    record._tensorboard = lambda run, step: None
+    Trainer.update = watched("training", Trainer.update)  # type: ignore[method-assign]
+    Trainer.evaluate = watched("evaluating", Trainer.evaluate)  # type: ignore[method-assign]
+    CheckpointStore.save = watched("saving", CheckpointStore.save)  # type: ignore[method-assign]
+    CheckpointStore.save_best = watched("saving", CheckpointStore.save_best)  # type: ignore[method-assign]
+    train(folder / "first")  # in this process, so that the children find everything torch imports on first use
+    duration = finish(folder / "whole")
+    generator = random.Random(seed)
+    hits: list[dict[str, Any]] = []
+    finished: list[str] = []
+    while len(hits) < kills:
+        path = folder / f"run-{len(finished)}"
+        resumed = path.exists()
+        identity = child(path)
+        time.sleep(generator.uniform(0, 0.5 * duration))
+        os.kill(identity, signal.SIGKILL)  # a child that ended is not yet waited for, so this is never another process
+        _, status = os.waitpid(identity, 0)
+        if os.WIFSIGNALED(status):
+            assert os.WTERMSIG(status) == signal.SIGKILL
+            hits.append({"phase": PHASES[shared[0]], "steps": shared[1], "resumed": resumed})
+        else:
+            assert os.waitstatus_to_exitcode(status) == 0, f"resuming {path} failed"
+            finished.append(path.name)
+    path = folder / f"run-{len(finished)}"
+    finish(path)  # the last one too must come to the same end
+    print(json.dumps({"hits": hits, "finished": [*finished, path.name], "seconds_undisturbed": duration}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,72 @@
+"""kill -9 at fifty random moments: every run is resumed, and every one ends at the same weights."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seqloom.core.files import tensors_from_file
+from seqloom.runs.run import Run
+
+SCRIPT = Path(__file__).parent / "kill_loop.py"
+KILLS = 50
+CURVE = ("progress", "evaluated", "skipped", "finished")
+CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds")
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+def curve(path):
+    entries = [entry for entry in Run.open(path).log() if entry["event"] in CURVE]
+    return [{key: value for key, value in entry.items() if key not in CLOCK} for entry in entries]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, str(SCRIPT), str(folder), str(KILLS), "2023"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "a child that was killed says nothing, and no other may fail"
+    return folder, json.loads(done.stdout)
+
+
+def test_the_kills_were_real_and_hit_every_phase(killed):
+    _, report = killed
+    hits = report["hits"]
+    assert len(hits) == KILLS
+    phases = [hit["phase"] for hit in hits]
+    assert phases.count("saving") >= 3, phases
+    assert phases.count("training") + phases.count("evaluating") >= 3, phases
+    assert any(not hit["resumed"] for hit in hits)
+    assert any(hit["resumed"] for hit in hits)
+    assert len({hit["steps"] for hit in hits}) >= 5, "at different moments"
+    assert any(hit["steps"] < 3 for hit in hits), "before the first checkpoint of a life"
+
+
+def test_every_run_ended_at_the_same_checkpoint(killed, contents, same):
+    folder, report = killed
+    whole = folder / "whole"
+    expected = {step: contents(whole / "checkpoints" / step) for step in ("step-33", "step-34")}
+    assert len(report["finished"]) >= 2
+    for name in report["finished"]:
+        path = folder / name
+        kept = {entry.name for entry in (path / "checkpoints").iterdir()}
+        assert kept - {"step-30"} == {"latest.json", "step-33", "step-34"}  # the last save may have been cut while tidying
+        for step, parts in expected.items():
+            assert same(contents(path / "checkpoints" / step), parts), f"{name}, {step}"
+        assert same(tensors_from_file(path / "model.safetensors"), tensors_from_file(whole / "model.safetensors"))
+
+
+def test_every_run_tells_the_same_story(killed):
+    folder, report = killed
+    expected = curve(folder / "whole")
+    assert [entry["event"] for entry in expected].count("finished") == 1
+    for name in report["finished"]:
+        assert curve(folder / name) == expected, name
+        assert Run.open(folder / name).metrics("dev") == Run.open(folder / "whole").metrics("dev")
+        assert not list((folder / name).rglob("*.tmp"))
