@@ -271,7 +271,7 @@ def test_scores_add_up_to_the_probability_of_the_text(trained):
     assert scored.perplexity == pytest.approx(2.718281828459045 ** (-scored.log_prob / 8))
     model, ids = trained.model, trained.tokenizer.encode("the cat")
     for place, target in enumerate([*ids, 0]):
-        output = model.step(torch.tensor([[0, *ids[:place]]]), model.start(rows=1))
+        output = model.step(torch.tensor([[0, *ids[:place]]], device=trained.device), model.start(rows=1))
         assert scored.log_probs[place] == pytest.approx(output.log_probs[0, target].item(), abs=1e-5)
 
 

@@ -28,6 +28,7 @@ from seqloom.evaluate.perplexity import score_texts
 from seqloom.runs.record import record
 from seqloom.runs.run import Run, refuse_existing
 from seqloom.tasks import task_module
+from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 from seqloom.train.estimate import estimate
 from seqloom.train.events import Event, Stopped
@@ -189,7 +190,7 @@ class Trained:
 
     @property
     def device(self) -> Any:
-        return next(iter(self.model.state_dict().values())).device
+        return device_of(self.model)
 
     def generate(
         self,

@@ -78,8 +78,8 @@ def test_an_imported_run_serves_every_command(seqloom: Any, runs: Path, tmp_path
     compared = seqloom("compare", run, runs / "grams", "--json").json
     assert "no dev figures" in compared["not_ranked"]
     assert all(row["finished"] for row in compared["runs"])
-    seqloom("evaluate", run).refuses(3, "without data of its own", "--text")
-    seqloom("train", "--resume", run).refuses(3, "without data of its own")
+    seqloom("evaluate", run).refuses(3, "There is no data", "--text")
+    seqloom("train", "--resume", run).refuses(3, "There is no data")
 
 
 def test_a_model_without_unknown_word_is_refused_rather_than_given_another_word_for_it(

@@ -34,7 +34,7 @@ def _dev(out: str) -> list[str]:
 
 
 def test_the_smallest_text_that_can_be_cut_trains_too(seqloom: Any, here: Path) -> None:
-    (here / "three.txt").write_text("a line of text\nanother of them\nand the last one\n")
+    (here / "three.txt").write_text("ab cd\nef gh\nij kl\n")
     assert seqloom("init", "three.txt").code == 0
     trained = seqloom("train", "three.yaml", "train.steps=1")
     assert trained.code == 0, trained.err

@@ -88,6 +88,7 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
             e.Progress(2, 10, {"loss": 1.5, "learning_rate": 0.1}, 12345.6, 3725),
             "step 2/10  loss 1.5000  perplexity 4.48  12,346 tokens/s  1:02:05 left",
         ),
+        (e.Progress(2, 10, {"loss": 6.0}), "step 2/10  loss 6.0000  perplexity 403.43  0 tokens/s  0:00 left"),
         (e.Progress(2, 10, {"loss": 30.0}), "step 2/10  loss 30.0000  perplexity huge  0 tokens/s  0:00 left"),
         (e.Progress(2, 10, {"loss": math.nan}), "step 2/10  loss nan  perplexity nan  0 tokens/s  0:00 left"),
         (e.Progress(3, 6, {"order": 3, "ngrams": 83}), "step 3/6  order 3  ngrams 83"),

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,7 @@ def finish(path: Path) -> float:
 
 def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # no thread of ours
     record._tensorboard = lambda run, step: None
     Trainer.update = watched("training", Trainer.update)  # type: ignore[method-assign]
     Trainer.evaluate = watched("evaluating", Trainer.evaluate)  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -96,7 +97,7 @@ class TextTask:
             end=self.tokenizer.end,
             rows=self.eval_rows(),
             chunk=self.eval_chunk,
-            device=next(iter(model.state_dict().values())).device,
+            device=device_of(model),
         )
         found = metrics(totals, words=counts.words, characters=counts.characters, size=counts.bytes)
         return {**found, "unknown_rate": self.unknown_rate(split)}
@@ -139,6 +140,12 @@ class Task(TextTask):
         logits, state = model(batch["inputs"], None if batch["fresh"] else carry)  # (B, T, V)
         value = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
         return Loss(value, state, batch["targets"].numel())
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model computes: what it says itself, or else where its weights are."""
+    found: torch.device = getattr(model, "device", None) or next(iter(model.state_dict().values())).device
+    return found
 
 
 def load_corpus(recipe: Any) -> Corpus:

@@ -1,0 +1,173 @@
+"""Every block of the README and the docs runs as it stands: commands through the command line, Python as it is.
+
+Trainings by gradient are cut short between the recipe and the loop; everything else is as a reader would have it.
+What is not seqloom's own (make, pip, …) is passed over by the rules in `NOT_RUN`; anything no rule knows fails.
+"""
+
+import dataclasses
+import glob
+import io
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.data.folder import VARIABLE
+from seqloom.nn.cells import CELLS
+from seqloom.train.fit import FitConfig
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+STEPS = 3
+
+NOT_RUN = {
+    r"make (demo|test)\b": "it sets up an environment; the test suite is what `make test` runs",
+    r"pip install ": "it needs a network, and an environment to change",
+    r"python -m venv ": "it makes an environment",
+    r"source .*/activate$": "it belongs to the shell",
+    r"export \w+=": "it belongs to the shell",
+}
+NEED_DATA = ("shakespeare", "ptb", "wikitext2")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+
+    def commands(self) -> Iterator[str]:
+        """One command per line; a line that ends in a backslash goes on."""
+        for line in self.text.replace("\\\n", " ").split("\n"):
+            if line.strip() and not line.startswith("#"):
+                yield line.strip()
+
+
+def blocks(path: Path) -> list[Block]:
+    found = re.findall(r"^```(bash|sh|python)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [Block(language, text) for language, text in found]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory as a reader might have it, and trainings of a few steps."""
+    read = api.read_recipe
+
+    def shortened(*arguments: Any) -> tuple[str, Any]:
+        name, recipe = read(*arguments)
+        if isinstance(recipe.train, FitConfig):
+            train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
+            recipe = dataclasses.replace(recipe, train=train, batch=dataclasses.replace(recipe.batch, eval_rows=16))
+        return name, recipe
+
+    monkeypatch.setattr(api, "read_recipe", shortened)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "LICENSE", "corpus.txt")
+    Path("sentences.txt").write_text("The class is an object.\nAn object is a class.\n", "utf-8")
+    cells = dict(CELLS)
+    yield tmp_path
+    CELLS.clear()  # a page adds one of its own
+    CELLS.update(cells)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs that pages use without having trained them, made once."""
+    return tmp_path_factory.mktemp("trained")
+
+
+def bring(name: str, trained: Path) -> None:
+    """Put a run of the shipped recipe `name` in place, if a page speaks of it and nothing is there."""
+    if name not in api.recipe_names() or Path("runs", name).exists():
+        return
+    if not (trained / name).exists():
+        api_train(name, trained / name)
+    shutil.copytree(trained / name, Path("runs", name))
+
+
+def api_train(name: str, out: Path) -> None:
+    for _ in api.begin(api.read_recipe(name)[1], out).events():
+        pass
+
+
+def words_of(command: str) -> tuple[list[str], str | None]:
+    """The words after `seqloom`, wildcards filled in as a shell does, and the file after `<`."""
+    words = shlex.split(command, comments=True)[1:]
+    source = words.pop(words.index("<") + 1) if "<" in words else None
+    words = [word for word in words if word != "<"]
+    return [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])], source
+
+
+def run_command(
+    command: str, trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if any(re.match(rule, command) for rule in NOT_RUN):
+        return
+    assert command.startswith("seqloom "), f"no rule says what to do with: {command}"
+    if any(name in command for name in NEED_DATA) and not os.environ.get(VARIABLE):
+        return
+    if not command.startswith("seqloom train ") or "--resume" in command:
+        for name in re.findall(r"runs/([\w-]+)", command):
+            bring(name, trained)
+    words, source = words_of(command)
+    if source is not None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(source).read_bytes()), "utf-8"))
+    capfd.readouterr()
+    code = main(words)
+    shown = capfd.readouterr()
+    assert code == 0, f"{command}\n{shown.err}"
+    assert shown.out.strip(), f"{command} printed nothing"
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path)], ids=lambda path: path.name)
+def test_blocks_run(
+    path: Path, workplace: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(path):
+        if block.language == "python":
+            exec(compile(block.text, f"{path.name}, a block", "exec"), namespace)
+            continue
+        for command in block.commands():
+            run_command(command, trained, monkeypatch, capfd)
+
+
+def test_the_readme_shows_what_matters() -> None:
+    commands = [command for block in blocks(ROOT / "README.md") for command in block.commands()]
+    for beginning in (
+        "make demo",
+        "make test",
+        "pip install",
+        "seqloom init",
+        "seqloom train --resume",
+        "seqloom train ngram",
+    ):
+        assert any(command.startswith(beginning) for command in commands), beginning
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("rm -rf runs", "no rule says what to do"),
+        ("seqloom train lm-char-lstm model.cel=gru", "did you mean model.cell"),
+        ("seqloom generate runs/nothing", "is not a run"),
+    ],
+)
+def test_a_wrong_block_is_found_out(
+    command: str,
+    words: str,
+    workplace: Path,
+    trained: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(AssertionError, match=words):
+        run_command(command, trained, monkeypatch, capfd)
