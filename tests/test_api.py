@@ -120,7 +120,7 @@ def test_a_recipe_that_is_wrong(recipe, override, words):
     ("overrides", "error", "code"),
     [
         (["train.device=cuda:7"], ResourceError, 5),
-        (["train.precision=bf16"], UsageError, 2),
+        (["train.precision=bf16"], ResourceError, 5),
         (["batch.rows=5000"], DataError, 3),
         (["data.train=/nowhere/at/all.txt"], DataError, 3),
         (["data.dev=null", "data.dev_fraction=0"], DataError, 3),

@@ -19,8 +19,18 @@ from typing import Any
 
 import torch
 
-from seqloom.core.config import apply_overrides, build, differences, load_yaml, nearest, parse_overrides, to_mapping
+from seqloom.core.config import (
+    ABSENT,
+    apply_overrides,
+    build,
+    differences,
+    load_yaml,
+    nearest,
+    parse_overrides,
+    to_mapping,
+)
 from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, UsageError
+from seqloom.core.words import shown
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
@@ -109,8 +119,15 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
     changed = differences(then, to_mapping(built))
     fixed = LENGTH if then["train"].get("schedule") == "cosine" else set()
     refused = [
-        f"{key} is {old!r} in the run and {new!r} now" for key, old, new in changed if key not in RESUMABLE - fixed
+        f"{key} is {_value(old)} in the run and {_value(new)} now"
+        for key, old, new in changed
+        if key not in RESUMABLE - fixed
     ]
+    if refused and all(key in RESUMABLE for key, _, _ in changed):
+        raise UsageError(
+            f"{path} cannot be made longer or shorter: its cosine schedule was laid out for its length, so another "
+            f"would have changed every step so far ({'; '.join(refused)}). Train a new run with --out."
+        )
     if refused:
         raise UsageError(
             f"{path} cannot go on with another recipe: {'; '.join(refused)}. "
@@ -121,6 +138,10 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
         with run.locked():
             run.update_recipe(to_mapping(built))
     return Training(run, task, built, resumed=True)
+
+
+def _value(value: Any) -> str:
+    return "absent" if value is ABSENT else shown(value)
 
 
 def recipe_of(run: Run) -> Any:
@@ -202,13 +223,17 @@ class Trained:
         allow_unknown: bool = False,
         **options: Any,
     ) -> Iterator[str]:
-        """Continue a prompt, piece by piece. `options` are those of `SamplingConfig`: temperature, top_p, top_k …"""
-        sampling = SamplingConfig(**options)
+        """Continue a prompt, piece by piece. `options` are those of `SamplingConfig`: temperature, top_p, top_k …
+
+        <unk> is never written, since no reader wants to see it, and read in the prompt only if `allow_unknown` is set.
+        """
+        unwanted = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
+        sampling = SamplingConfig(banned=unwanted, **options)
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             raise DataError(
                 f"The vocabulary of {self.run.path} cannot spell {_quoted(unknown)} in the prompt. "
-                "Leave them out, or pass --allow-unknown to read each as <unk>."
+                "Write it without them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
         ids = torch.tensor([[self.tokenizer.end, *self.tokenizer.encode(prompt)]], device=self.device)
         steps = generate(self.model, ids, options=sampling, max_tokens=max_tokens, end=self.tokenizer.end, seed=seed)
@@ -252,9 +277,10 @@ class Trained:
     def __repr__(self) -> str:
         recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "step")
+        named = [name for name in ("loss", "perplexity", "bits_per_character") if name in metrics]
+        figures = ", ".join(f"{name} {metrics[name]:.4g}" for name in named)
         what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
-        return f"<{what}; dev: {shown or 'not evaluated'}>"
+        return f"<{what}; dev: {figures or 'not evaluated'}>"
 
     def _repr_png_(self) -> bytes | None:
         """In a notebook: the training curve. None, and so the text above, where matplotlib is missing."""

@@ -90,7 +90,7 @@ def test_a_file_that_is_no_recipe(seqloom: Any, here: Path, text: str, words: li
         ("one\ntwo\ncafé\n".encode("latin1"), ["UTF-8", "line 3", "0xE9"]),
         (b"one\ntw\0o\n", ["line 2", "NUL"]),
         ("one\ntwo\n".encode("utf-16"), ["UTF-16", "iconv"]),
-        (b"only one line", ["at least 3 lines", "ends after line 1", "data.dev"]),
+        (b"only one line", ["is too short", "ends after line 1", "data.dev"]),
     ],
     ids=["missing", "empty", "blank", "latin1", "binary", "utf16", "one line"],
 )

@@ -140,13 +140,13 @@ def test_one_run_is_no_ranking(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "chars").out.startswith("1 run on dev ")
 
 
-def test_words_read_as_unknown_make_a_figure_too_good_to_rank(seqloom: Any, copy: Any) -> None:
+def test_tokens_that_lose_text_make_a_figure_too_good_to_rank(seqloom: Any, copy: Any) -> None:
     chars, words = copy("chars"), copy("words")
     path = words / "metrics/dev.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "unknown_rate": 0.125}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "text_kept": 0.875}))
     shown = seqloom("compare", chars, words, "--json").json
     assert shown["ranked_by"] is None
-    assert "12.5%" in shown["not_ranked"] and "<unk>" in shown["not_ranked"]
+    assert str(words) in shown["not_ranked"] and "lose part of the text" in shown["not_ranked"]
 
 
 def test_names_with_brackets_are_shown_as_they_are(seqloom: Any, runs: Path, tmp_path: Path) -> None:

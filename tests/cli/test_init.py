@@ -129,7 +129,7 @@ def test_nothing_is_overwritten(seqloom: Any, here: Path) -> None:
         (["nowhere.txt"], 3, "nowhere.txt does not exist"),
         (["empty.txt"], 3, "empty.txt is empty"),
         (["latin.txt"], 3, "latin.txt must be UTF-8, but line 2 holds the byte 0xE9"),
-        (["one.txt"], 3, "one.txt must have at least 3 lines of text"),
+        (["one.txt"], 3, "one.txt is too short"),
         (["good.txt", "--out", "x.txt"], 2, "must end in .yaml; got x.txt"),
         (["good.txt", "--out", "no/x.yaml"], 2, "the folder no does not exist"),
         (["good.txt", "--tokens", "letters"], 2, "--tokens"),

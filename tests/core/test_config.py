@@ -338,6 +338,16 @@ def test_overrides_are_applied_to_a_copy() -> None:
         apply_overrides(recipe, parse_overrides(["train.lr.x=2"]))
 
 
+def test_choosing_another_kind_starts_its_section_afresh_in_any_order() -> None:
+    recipe = {"tokenizer": {"kind": "words", "min_count": 2}, "seed": 1}
+    fresh = {"tokenizer": {"kind": "byte-pair", "size": 500}, "seed": 1}
+    words = ["tokenizer.kind=byte-pair", "tokenizer.size=500"]
+    assert apply_overrides(recipe, parse_overrides(words)) == fresh
+    assert apply_overrides(recipe, parse_overrides(reversed(words))) == fresh
+    same = apply_overrides(recipe, parse_overrides(["tokenizer.kind=words"]))
+    assert same == recipe  # the same kind is no choice: its settings stay
+
+
 def test_an_override_shares_nothing_with_what_it_came_from() -> None:
     overrides = parse_overrides(["a={b: 1}"])
     first = apply_overrides({}, overrides)

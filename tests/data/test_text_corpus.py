@@ -76,7 +76,7 @@ def test_too_few_lines_are_refused(tmp_path: Path, content: str, count: int, doc
     with pytest.raises(DataError) as caught:
         load(train=path, documents=documents)
     message = str(caught.value)
-    assert f"{path} must have at least 3 lines" in message
+    assert f"{path} is too short" in message
     assert f"ends after line {count}" in message
     assert "data.dev, data.test" in message
 

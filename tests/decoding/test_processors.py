@@ -13,6 +13,7 @@ from seqloom.core.errors import UsageError
 from seqloom.decoding.processors import (
     SamplingConfig,
     apply_temperature,
+    ban,
     ban_end,
     keep_top_k,
     keep_top_p,
@@ -103,6 +104,13 @@ def test_min_tokens_bans_the_end_until_then_and_renormalises() -> None:
     early, late = torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)
     assert ban_end(log_probs, early, minimum=3, end=0).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
     assert torch.equal(ban_end(log_probs, late, minimum=3, end=0), log_probs)
+
+
+def test_banned_tokens_are_never_chosen_and_the_rest_is_renormalised() -> None:
+    nothing = torch.zeros(1, 0, dtype=torch.long)
+    assert ban(distribution([2, 1, 1]), nothing, tokens=(0,)).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
+    greedy = SamplingConfig(temperature=0, banned=(0, 2)).processors(end=0)
+    assert process(distribution([5, 1, 3]), nothing, greedy).argmax(-1).tolist() == [1]
 
 
 def test_where_only_the_end_is_possible_it_stays_possible() -> None:

@@ -90,6 +90,7 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell
         "bits_per_character": total / math.log(2) / characters,
         "bits_per_byte": total / math.log(2) / size,
         "unknown_rate": 1 / len(ids),
+        "text_kept": 1 - 1 / len(documents),
     }
     assert size == characters + 1
     logged = next(e for e in training.run.log() if e["event"] == "evaluated" and e["step"] == best.step)["metrics"]
@@ -155,6 +156,36 @@ def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cel
     assert loss.tokens == 24
     assert loss.value.item() == pytest.approx(total / 24, rel=1e-10)
     assert loss.value.requires_grad
+
+
+def test_rows_that_forget_begin_again_and_the_others_carry_on(recipe):
+    task = Task.prepare(recipe("batch.forget=0.5"))
+    torch.manual_seed(1)
+    model = task.model().double()
+    carried = task.loss(model, task.batch(1, 0), None).carry
+    step = next(step for step in range(1, 99) if 0 < task.batch(1, step)["remember"].sum() < 3)
+    batch = {**task.batch(1, 1), "remember": task.batch(1, step)["remember"]}
+    kept = task.loss(model, batch, carried).carry[0]["h"]
+    all_kept = task.loss(model, {**batch, "remember": torch.ones(3, 1, dtype=torch.bool)}, carried).carry[0]["h"]
+    none_kept = task.loss(model, batch, None).carry[0]["h"]
+    remember = batch["remember"][:, 0]
+    assert torch.equal(kept[remember], all_kept[remember])
+    assert torch.equal(kept[~remember], none_kept[~remember])
+    assert not torch.allclose(all_kept, none_kept)  # or the two lines above would say nothing
+    draws = torch.cat([task.batch(1, step)["remember"] for step in range(500)])
+    assert draws.float().mean().item() == pytest.approx(0.5, abs=0.05)
+    never = Task.prepare(recipe("batch.forget=0"))
+    assert all(never.batch(1, step)["remember"].all() for step in range(50))
+
+
+def test_what_a_tokenizer_loses_is_measured(recipe):
+    """Characters keep every document of the known alphabet; words lose runs of spaces, which then cost nothing."""
+    characters = Task.prepare(recipe())
+    assert characters.text_kept("train") == 1
+    words = Task.prepare(recipe("tokenizer.kind=words"))
+    documents = words.corpus.split("train")
+    normal = sum(" ".join(text.split()) == text for text in documents) / len(documents)
+    assert words.text_kept("train") == pytest.approx(normal)
 
 
 def total_from(weights, cell, start, ids):

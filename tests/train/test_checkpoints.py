@@ -99,8 +99,7 @@ def test_any_tree_comes_back_to_the_bit(tmp_path_factory, same, first, second):
 
 def test_nothing_saved_is_none_and_not_an_error(tmp_path):
     store = CheckpointStore(tmp_path)
-    assert store.load() is None
-    assert store.damaged == []
+    assert (store.load(), store.damaged) == (None, [])
 
 
 def test_nothing_in_a_checkpoint_is_pickled(two):
@@ -190,6 +189,15 @@ def test_a_manifest_of_garbage(two, text):
     assert [name for name, _ in store.damaged] == ["step-8"]
 
 
+def test_a_manifest_of_another_step(two):
+    """Each file is what its manifest says, but it is not this checkpoint."""
+    shutil.rmtree(two.folder / "step-8")
+    shutil.copytree(two.folder / "step-5", two.folder / "step-8")
+    store = CheckpointStore(two.run)
+    assert loaded_step(store) == 5
+    assert [name for name, _ in store.damaged] == ["step-8"]
+
+
 @settings(max_examples=100)
 @given(which=st.integers(0, 4), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_any_flipped_bit_of_any_file_is_noticed(tmp_path_factory, which, place, bit):
@@ -243,8 +251,7 @@ def test_a_damaged_pointer_loses_nothing(two, text):
 
 def test_without_a_pointer_the_newest_is_taken(two):
     (two.folder / "latest.json").unlink()
-    store = CheckpointStore(two.run)
-    assert value_of(store.load()) == 2
+    assert value_of(CheckpointStore(two.run).load()) == 2
 
 
 # --- crashes and full disks at every point of a save ------------------------------------------------------------------

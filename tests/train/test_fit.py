@@ -314,9 +314,9 @@ def test_the_checkpoints_that_are_kept(session, tiny_task):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_needs_a_gpu(tiny_task, precision):
-    with pytest.raises(UsageError, match=f"train.precision={precision} needs a CUDA GPU") as caught:
+    with pytest.raises(ResourceError, match=f"train.precision={precision} needs a CUDA GPU") as caught:
         trainer(tiny_task(), precision=precision)
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 5
 
 
 def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):

@@ -57,7 +57,7 @@ def test_every_run_ended_at_the_same_checkpoint(killed, contents, same):
     folder, report = killed
     whole = folder / "whole"
     expected = {step: contents(whole / "checkpoints" / step) for step in ("step-33", "step-34")}
-    assert len(report["finished"]) >= 2
+    assert report["finished"]
     for name in report["finished"]:
         path = folder / name
         kept = {entry.name for entry in (path / "checkpoints").iterdir()}

@@ -105,19 +105,15 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
         return None, f"Not ranked: the runs were measured on different {split} texts."
     if len({run.tokenizer.fingerprint() for run in runs}) == 1:
         return by or "loss", None
-    blind = [_unknown(run, split) for run in runs if (run.metrics(split) or {}).get("unknown_rate")]
-    if blind:
+    lossy = [str(run.path) for run in runs if (run.metrics(split) or {}).get("text_kept", 1.0) < 1]
+    if lossy:
         return None, (
-            f"Not ranked: the runs count different tokens, and {', '.join(blind)} as <unk>, "
-            "which is easier to predict than what stands there. Compare runs with one vocabulary, or without <unk>."
+            f"Not ranked: the runs count different tokens, and those of {', '.join(lossy)} lose part of the text "
+            "(rare words, spacing), which then need not be predicted. Compare runs with one vocabulary."
         )
     if by in PER_TOKEN:
         return None, f"Not ranked by {by}: the runs count different tokens. Rank by bits_per_character instead."
     return by or "bits_per_character", None
-
-
-def _unknown(run: "Run", split: str) -> str:
-    return f"{run.path} reads {(run.metrics(split) or {})['unknown_rate']:.1%} of the text"
 
 
 def _differing(runs: Sequence["Run"]) -> dict[str, dict[str, Any]]:

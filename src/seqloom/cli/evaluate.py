@@ -17,6 +17,7 @@ LABELS = {
     "bits_per_character": "bits per character",
     "bits_per_byte": "bits per byte",
     "unknown_rate": "share read as <unk>",
+    "text_kept": "documents kept whole",
 }
 
 

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from seqloom.cli._json import print_json
 from seqloom.train import events as e
 
+HEADLINES = ("loss", "perplexity", "bits_per_character")  # of a language model's metrics; the log has them all
 Show = Callable[[e.Event], None]
 
 
@@ -50,7 +51,8 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values=values):
             return f"step {step}/{total}  " + "  ".join(f"{name} {value:,.6g}" for name, value in values.items())
         case e.Evaluated(step=step, split=split, metrics=metrics, best=best):
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+            headlines = {name: value for name, value in metrics.items() if name in HEADLINES} or metrics
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in headlines.items())
             return f"step {step}  {split}: {shown}{'  (best)' if best else ''}"
         case e.Skipped(step=step, cause=cause):
             return f"step {step}: the update was skipped, {cause}"

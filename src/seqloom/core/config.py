@@ -95,10 +95,11 @@ def _parse_override(word: str) -> Override:
 def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
     """A copy of `mapping` with each override set, the later winning; missing sections are made.
 
-    Choosing another `kind` or `corpus` starts its section afresh: the keys of the old one would mean nothing to it.
+    Choosing another `kind` or `corpus` starts its section afresh, since the keys of the old one would mean nothing to
+    it; such choices are made first, so that the order of the words does not matter.
     """
     result: dict[str, Any] = copy.deepcopy(dict(mapping))
-    for path, value in overrides:
+    for path, value in sorted(overrides, key=lambda override: override[0][-1] not in CHOOSERS):
         section = result
         for depth, key in enumerate(path[:-1], start=1):
             if section.get(key) is None:

@@ -13,10 +13,13 @@ def choose_device(name: str = "auto") -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    device: torch.device | None
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}.") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ResourceError(
             f"device {name} was asked for, but this machine shows {torch.cuda.device_count()} CUDA GPUs. "

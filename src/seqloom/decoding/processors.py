@@ -4,7 +4,7 @@ Each is a pure function from log-probabilities (B, V) to log-probabilities (B, V
 the tokens generated so far (B, t), prompt not included. They are applied in this order:
 
     1. repetition penalty   p(v) ← p(v) / θ  for every v generated before
-    2. minimum length       p(END) ← 0       while fewer than `min_tokens` tokens have been generated
+    2. banned tokens        p(v) ← 0         for every v in `banned`, and for END before `min_tokens` tokens
     3. temperature          p(v) ← p(v)^(1/τ)
     4. top-k                p(v) ← 0         outside the k most probable
     5. top-p                p(v) ← 0         outside the smallest set of mass ≥ p, of what top-k left
@@ -36,6 +36,7 @@ class SamplingConfig:
     top_k: int | None = None  # choose among the k most probable tokens only
     top_p: float = 1.0  # choose among the fewest tokens that hold this share of the probability
     min_tokens: int = 0  # the end may not come before this many tokens
+    banned: tuple[int, ...] = ()  # tokens that are never chosen
     repetition_penalty: float = 1.0  # tokens generated before become this many times less probable
 
     def __post_init__(self) -> None:
@@ -59,6 +60,8 @@ class SamplingConfig:
         chain: list[Processor] = []
         if self.repetition_penalty != 1:
             chain.append(partial(penalise_repetition, penalty=self.repetition_penalty))
+        if self.banned:
+            chain.append(partial(ban, tokens=self.banned))
         if self.min_tokens > 0:
             chain.append(partial(ban_end, minimum=self.min_tokens, end=end))
         if self.greedy:
@@ -71,6 +74,12 @@ class SamplingConfig:
         if self.top_p < 1:
             chain.append(lambda log_probs, _: keep_top_p(log_probs, self.top_p))
         return chain
+
+
+def ban(log_probs: Tensor, generated: Tensor, tokens: tuple[int, ...]) -> Tensor:
+    kept = torch.ones_like(log_probs, dtype=torch.bool)
+    kept[:, list(tokens)] = False
+    return keep_only(log_probs, kept)
 
 
 def process(log_probs: Tensor, generated: Tensor, processors: list[Processor]) -> Tensor:

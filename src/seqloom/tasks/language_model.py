@@ -16,7 +16,8 @@ from torch import Tensor
 from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Goal, Loss
-from seqloom.core.tree import Tree
+from seqloom.core.seeding import generator
+from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
@@ -34,12 +35,15 @@ class BatchConfig:
 
     rows: int = 32  # sequences read side by side
     chunk: int = 64  # tokens between two cuts of the gradient
+    forget: float = 0.02  # chance that a row begins a chunk without a memory, so that the model also learns to begin
     eval_rows: int = 1  # rows in evaluation: more is faster, but each begins without a memory
 
     def __post_init__(self) -> None:
         for name in ("rows", "chunk", "eval_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.forget <= 1:
+            raise ValueError(f"forget must be from 0 to 1, got {self.forget}")
 
 
 @config
@@ -62,6 +66,7 @@ class TextTask:
     def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         self._streams: dict[str, Tensor] = {}
+        self._kept: dict[str, float] = {}
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -100,7 +105,16 @@ class TextTask:
             device=device_of(model),
         )
         found = metrics(totals, words=counts.words, characters=counts.characters, size=counts.bytes)
-        return {**found, "unknown_rate": self.unknown_rate(split)}
+        return {**found, "unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
+
+    def text_kept(self, split: str) -> float:
+        """The share of documents that come back from their tokens unchanged: what is lost need not be predicted."""
+        if split not in self._kept:
+            documents = self.corpus.split(split)
+            tokens = self.tokenizer.encode_batch(documents)
+            same = [self.tokenizer.decode(ids) == text for ids, text in zip(tokens, documents, strict=True)]
+            self._kept[split] = sum(same) / len(same)
+        return self._kept[split]
 
     def unknown_rate(self, split: str) -> float:
         """The share of tokens read as <unk> for want of the word itself; an <unk> the text itself writes is no such."""
@@ -133,11 +147,14 @@ class Task(TextTask):
         return self.batches.steps_per_epoch
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """The stream is read in order, epoch after epoch, so the seed changes nothing here."""
-        return self.batches.batch(step, rank, world)
+        """The stream is read in order, epoch after epoch; the seed decides only which rows forget."""
+        batch = self.batches.batch(step, rank, world)
+        draws = torch.rand(len(batch["inputs"]), 1, generator=generator(seed, "forget", step, rank))
+        return {**batch, "remember": draws >= self.recipe.batch.forget}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        logits, state = model(batch["inputs"], None if batch["fresh"] else carry)  # (B, T, V)
+        before = None if batch["fresh"] or carry is None else tree_map(lambda leaf: leaf * batch["remember"], carry)
+        logits, state = model(batch["inputs"], before)  # (B, T, V)
         value = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
         return Loss(value, state, batch["targets"].numel())
 

@@ -100,7 +100,10 @@ class CheckpointStore:
                 self._unusable.add(step)
         if self.damaged:
             causes = "; ".join(f"{name}: {cause}" for name, cause in self.damaged)
-            raise CheckpointError(f"No checkpoint in {self.folder} can be read. {causes}")
+            raise CheckpointError(
+                f"No checkpoint in {self.folder} can be read, so the run cannot go on: {causes}. "
+                "Its best weights may still be good (`seqloom evaluate`); otherwise train anew."
+            )
         return None
 
     def _pointer(self, candidates: list[int]) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.core.config import config
 from seqloom.core.device import choose_device, make_deterministic
-from seqloom.core.errors import CheckpointError, DivergedError, Interrupted, UsageError
+from seqloom.core.errors import CheckpointError, DivergedError, Interrupted, ResourceError
 from seqloom.core.protocols import Task
 from seqloom.core.seeding import derive, seed_step
 from seqloom.core.tree import Tree, detach, to_device
@@ -112,7 +112,7 @@ def device_for(config: FitConfig) -> torch.device:
     """The device to train on; refused if this machine has none that can do what the recipe asks."""
     device = choose_device(config.device)
     if config.precision != "fp32" and device.type != "cuda":
-        raise UsageError(f"train.precision={config.precision} needs a CUDA GPU; here it is {device}. Use fp32.")
+        raise ResourceError(f"train.precision={config.precision} needs a CUDA GPU; here it is {device}. Use fp32.")
     return device
 
 

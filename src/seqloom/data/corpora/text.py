@@ -32,7 +32,7 @@ class Config:
 def load(config: Config) -> Corpus:
     """The splits as given; the others are cut from the end of the training text, at line borders, dev before test."""
     given = {name: path for name in ("train", "dev", "test") if (path := getattr(config, name)) is not None}
-    files = {name: read_files(Path(path).expanduser()) for name, path in given.items()}
+    files = {name: read_files(_place(Path(path))) for name, path in given.items()}
     _check_files(given, {name: {file.resolve() for file, _ in found} for name, found in files.items()})
     splits = {name: _documents([text for _, text in found], config.documents) for name, found in files.items()}
     _check_same(given, splits)
@@ -53,7 +53,12 @@ def load(config: Config) -> Corpus:
 
 def read_documents(path: Path, kind: str) -> list[str]:
     """The documents of one file, .gz file or folder, uncut."""
-    return _documents([text for _, text in read_files(path.expanduser())], kind)
+    return _documents([text for _, text in read_files(_place(path))], kind)
+
+
+def _place(path: Path) -> Path:
+    """`~/text.txt` is in one's home; a file that is really called ~something is itself."""
+    return path if path.exists() or not str(path).startswith("~/") else path.expanduser()
 
 
 def _documents(texts: Sequence[str], kind: str) -> list[str]:
@@ -83,9 +88,9 @@ def _too_short(config: Config, documents: Sequence[str], missing: list[str]) -> 
     unit = "line" if config.documents == "file" else config.documents
     count = sum(len(lines(text)) for text in documents) if unit == "line" else len(documents)
     return DataError(
-        f"{config.train} must have at least {len(missing) + 1} {unit}s of text, so that {' and '.join(missing)} can be "
-        f"cut from its end, but it ends after {unit} {count}.\nGive more text, name files of their own "
-        f"({', '.join(f'data.{name}' for name in missing)}), or set the fractions to 0."
+        f"{config.train} is too short: {' and '.join(missing)} are cut from its end, a {unit} at least, but it ends "
+        f"after {unit} {count}.\n"
+        f"Give more text, or files of their own: {', '.join(f'data.{name}' for name in missing)}."
     )
 
 
