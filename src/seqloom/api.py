@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -259,7 +260,8 @@ class Trained:
         """Every metric of a split of the data the model was trained on; kept in the run for `compare`."""
         task = self._task.reopen(self._recipe, self.run)
         found: dict[str, float] = task.evaluate(self.model, split)
-        self.run.save_metrics(split, found)
+        with suppress(ResourceError):  # a run that cannot be written to can still be measured
+            self.run.save_metrics(split, found)
         return found
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import torch
 
 from seqloom import api
 from seqloom.core.files import tensors_from_file
-from seqloom.core.tree import leaves
+from seqloom.core.tree import leaves, select_rows
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import names, task_module
 from seqloom.tasks.language_model import Task
@@ -140,7 +140,7 @@ def test_an_epoch_reads_the_text_and_carries_on_without_a_gap(recipe):
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cell):
     """Two chunks in a row, against reading each row alone from its start."""
-    task = Task.prepare(recipe(f"model.cell={cell}"))
+    task = Task.prepare(recipe(f"model.cell={cell}", "batch.forget=0"))
     torch.manual_seed(1)
     model = task.model().double()
     first, second = task.batch(1, 0), task.batch(1, 1)
@@ -186,6 +186,26 @@ def test_what_a_tokenizer_loses_is_measured(recipe):
     documents = words.corpus.split("train")
     normal = sum(" ".join(text.split()) == text for text in documents) / len(documents)
     assert words.text_kept("train") == pytest.approx(normal)
+
+
+def test_rows_that_forget_read_the_chunk_as_if_it_were_the_first(recipe):
+    """Row by row: the loss is that of the carried state where the row remembers, and of no state where it does not."""
+    task = Task.prepare(recipe("batch.forget=0.5"))
+    torch.manual_seed(1)
+    model = task.model().double()
+    steps = range(1, task.steps_per_epoch())
+    remembered = torch.cat([task.batch(1, step)["remember"] for step in steps])
+    assert 0 < remembered.double().mean() < 1
+    assert not torch.equal(remembered, torch.cat([task.batch(2, step)["remember"] for step in steps]))
+    batch = next(batch for step in steps if 0 < (batch := task.batch(1, step))["remember"].sum() < 3)
+    carry = task.loss(model, task.batch(1, 0), None).carry
+    for row in range(3):
+        alone = {name: batch[name][row : row + 1] for name in ("inputs", "targets")}
+        mine = select_rows(carry, torch.tensor([row]))
+        kept = torch.tensor([[True]])
+        expected = task.loss(model, {**alone, "fresh": not batch["remember"][row], "remember": kept}, mine).value
+        found = task.loss(model, {**alone, "fresh": False, "remember": batch["remember"][row : row + 1]}, mine).value
+        assert found.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 def total_from(weights, cell, start, ids):

@@ -214,6 +214,7 @@ class NGram:
             Table(table.keys.to(device), table.log_prob.to(device, real), table.backoff.to(device, real))
             for table in self.tables
         ]
+        self.discounts, self.fallback = self.discounts.to(device, real), self.fallback.to(device)
         return self
 
     def eval(self) -> "NGram":
