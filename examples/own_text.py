@@ -24,7 +24,7 @@ with tempfile.TemporaryDirectory() as folder:
     text.write_text("\n".join(lines), encoding="utf-8")
     recipe.write_text(RECIPE.format(text=text), encoding="utf-8")  # `seqloom init` writes one with comments
 
-    model = seqloom.train(recipe, out=Path(folder) / "run")
+    model = seqloom.train_recipe(recipe, out=Path(folder) / "run")
     print(f"perplexity per character on held-out lines: {model.evaluate('dev')['perplexity']:.2f}")
     for prompt in ("7 green", "12 brown", "3 blue"):
         print(prompt + "".join(model.generate(prompt, temperature=0.5, max_tokens=60)))

@@ -16,8 +16,8 @@ PAIRS = [
 
 with tempfile.TemporaryDirectory() as folder:
     models = {
-        "LSTM": seqloom.train("lm-word-lstm", *SHORT, out=Path(folder) / "lstm"),
-        "5-gram": seqloom.train("ngram-kn5", out=Path(folder) / "ngram"),
+        "LSTM": seqloom.train_recipe("lm-word-lstm", *SHORT, out=Path(folder) / "lstm"),
+        "5-gram": seqloom.train_recipe("ngram-kn5", out=Path(folder) / "ngram"),
     }
     for pair in PAIRS:
         for name, model in models.items():

@@ -12,7 +12,7 @@ import seqloom
 
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder) / "run"
-    seqloom.train(
+    seqloom.train_recipe(
         "lm-char-lstm", "train.steps=200", "train.warmup=10", "model.hidden=96", "batch.eval_rows=8", out=place
     )
 

@@ -61,7 +61,7 @@ def out(tmp_path):
 
 @pytest.fixture
 def trained(recipe, out):
-    return seqloom.train(recipe, out=out)
+    return seqloom.train_recipe(recipe, out=out)
 
 
 # --- reading recipes --------------------------------------------------------------------------------------------------
@@ -137,12 +137,15 @@ def test_what_cannot_be_trained_leaves_no_directory_behind(recipe, out, override
 def test_a_run_that_exists_is_refused(trained, recipe, out):
     before = (out / "log.jsonl").read_bytes()
     with pytest.raises(UsageError, match=rf"--resume {out}.*--out {out}-2"):
-        seqloom.train(recipe, out=out)
+        seqloom.train_recipe(recipe, out=out)
     assert (out / "log.jsonl").read_bytes() == before
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(recipe, tmp_path):
-    made = [seqloom.train(recipe, f"seed={seed}", out=tmp_path / f"run{index}") for index, seed in enumerate((1, 1, 2))]
+    made = [
+        seqloom.train_recipe(recipe, f"seed={seed}", out=tmp_path / f"run{index}")
+        for index, seed in enumerate((1, 1, 2))
+    ]
     a, b, c = ([tensor for _, tensor in sorted(one.model.state_dict().items())] for one in made)
     assert all(map(torch.equal, a, b))
     assert not all(map(torch.equal, a, c))
@@ -151,7 +154,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(recipe, tmp_p
 def test_a_training_that_is_stopped_says_so(recipe, out, monkeypatch):
     monkeypatch.setattr(api.Training, "events", lambda training: iter([Stopped(3)]))
     with pytest.raises(Interrupted, match="step 3") as caught:
-        seqloom.train(recipe, out=out)
+        seqloom.train_recipe(recipe, out=out)
     assert caught.value.exit_code == 75
 
 
@@ -168,7 +171,7 @@ def test_resuming_a_finished_run_changes_nothing(trained, out):
 
 
 def test_more_steps_go_on_to_where_a_longer_run_ends(trained, recipe, out, tmp_path):
-    longer = seqloom.train(recipe, "train.steps=16", out=tmp_path / "longer")
+    longer = seqloom.train_recipe(recipe, "train.steps=16", out=tmp_path / "longer")
     events = list(api.resume(out, ["train.steps=16"]).events())
     assert (events[0].step, events[-1].step) == (8, 16)
     assert Run.open(out).recipe["train"]["steps"] == 16
@@ -215,7 +218,7 @@ def test_a_changed_recipe_file_is_compared_too(trained, recipe, out):
 
 
 def test_the_length_of_a_cosine_run_is_fixed(recipe, out):
-    seqloom.train(recipe, "train.schedule=cosine", out=out)
+    seqloom.train_recipe(recipe, "train.schedule=cosine", out=out)
     for override in ("train.steps=16", "train.epochs=3"):
         with pytest.raises(UsageError, match=override.partition("=")[0]):
             api.resume(out, [override])

@@ -2,20 +2,18 @@
 
 import seqloom
 
-lm = seqloom.train("lm-char-lstm", "train.steps=200", out="runs/mine")
+lm = seqloom.train_recipe("lm-char-lstm", "train.steps=200", out="runs/mine")
 lm = seqloom.load("runs/mine")
 print("".join(lm.generate("The class", temperature=0.8, seed=7)))
 """
 
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -153,7 +151,7 @@ def recipe_of(run: Run) -> Any:
         raise CheckpointError(str(error)) from error
 
 
-def train(recipe: str | Path, *overrides: str, out: str | Path | None = None) -> "Trained":
+def train_recipe(recipe: str | Path, *overrides: str, out: str | Path | None = None) -> "Trained":
     """Train a recipe to its end and return the trained model.
 
     `recipe` is the name of a shipped recipe or the path of a YAML file; each override is "key.path=value". The run is
@@ -165,16 +163,6 @@ def train(recipe: str | Path, *overrides: str, out: str | Path | None = None) ->
         if isinstance(event, Stopped):
             raise Interrupted(f"Stopped at step {event.step}.")
     return Trained(training.run)
-
-
-class _Callable(ModuleType):
-    """`seqloom.train` is also a package, and importing it puts it in the function's place: so it answers the call."""
-
-    def __call__(self, recipe: str | Path, *overrides: str, out: str | Path | None = None) -> "Trained":
-        return train(recipe, *overrides, out=out)
-
-
-sys.modules["seqloom.train"].__class__ = _Callable
 
 
 @dataclass(frozen=True)
@@ -196,7 +184,7 @@ class Scored:
 
 
 class Trained:
-    """A trained language model, ready for use. Get one from `seqloom.load` or `seqloom.train`."""
+    """A trained language model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
