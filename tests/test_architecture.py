@@ -26,10 +26,11 @@ BEFORE: dict[str, set[str]] = {
     "tasks": {"runs", "evaluate"},
     "inspect": {"tasks"},
     "api": {"tasks", "inspect"},
+    "ladder": {"api"},
     "__init__": {"api"},
     "studio": {"__init__"},
     "serve": {"__init__"},
-    "cli": {"__init__", "studio", "serve"},
+    "cli": {"__init__", "ladder", "studio", "serve"},
     "__main__": {"cli"},
 }
 FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

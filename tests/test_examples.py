@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-LONGEST = 40  # lines: an example is read at one glance
+LONGEST = 50  # lines: an example is read at one glance
 
 Run = Callable[[str], str]
 
@@ -80,6 +80,50 @@ def test_ngram_by_hand(run: Run) -> None:
     first = out.partition("after 'sat on the':\n")[2].split()
     assert {first[0], first[2]} == {"mat", "log"} and float(first[1]) > 3 * float(first[5])
     assert "\\data\\\nngram 1=12\n" in out
+
+
+def test_gradient_flow(run: Run) -> None:
+    out = run("gradient_flow.py")
+    found = [(float(a), float(b)) for a, b in re.findall(r": (\S+) arrives, the bound is ([\d.e+-]+)", out)]
+    linear, tanh, shift = found[:3], found[3:6], found[6]
+    assert all(measured == bound for measured, bound in linear)
+    assert linear[0][0] < 0.01 and linear[1][0] == 1 and linear[2][0] > 100
+    assert all(measured < bound for measured, bound in tanh)
+    assert shift[0] == 0 and shift[1] > 100
+    assert "‖g‖ = 800 becomes 1" in out
+
+
+def test_topology_one_to_one(run: Run) -> None:
+    out = run("topology_one_to_one.py")
+    assert "0001 odd" in out and "0011 even" in out
+    assert number(r"right: (\d+) of 16", out) == 16
+
+
+def test_topology_one_to_many(run: Run) -> None:
+    out = run("topology_one_to_many.py")
+    assert number(r"right: (\d) of 8", out) >= 6
+    for line in out.splitlines()[:8]:
+        assert re.fullmatch(r"\d\d [a-z]+(-[a-z]+)?", line)
+
+
+def test_topology_many_to_one(run: Run) -> None:
+    out = run("topology_many_to_one.py")
+    losses = [float(loss) for loss in re.findall(r"loss (\S+)", out)]
+    assert losses[0] > 1 > 0.5 > losses[-1]
+    assert number(r"right: (\S+) of new waves", out) > 0.95
+
+
+def test_topology_many_to_many_aligned(run: Run) -> None:
+    out = run("topology_many_to_many_aligned.py")
+    assert number(r"8 digits right: (\S+)", out) > 0.99
+    assert number(r"64 digits right: (\S+)", out) > 0.95  # eight times as long as any it has seen
+
+
+def test_topology_encoder_decoder(run: Run) -> None:
+    out = run("topology_encoder_decoder.py")
+    assert number(r"right: (\S+) of new words", out) > 0.9
+    pairs = re.findall(r"^([a-h]{5}) → ([a-h]{5})$", out, re.MULTILINE)
+    assert len(pairs) == 4 and sum(word == found[::-1] for word, found in pairs) >= 3
 
 
 def test_every_example_is_tested_and_short() -> None:

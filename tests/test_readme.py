@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
+from seqloom import api, ladder
 from seqloom.cli.app import main
 from seqloom.data.folder import VARIABLE
+from seqloom.inspect import doctor, memory
+from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn.cells import CELLS
 from seqloom.train.fit import FitConfig
 
@@ -63,10 +65,22 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         name, recipe = read(*arguments)
         if isinstance(recipe.train, FitConfig):
             train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
-            recipe = dataclasses.replace(recipe, train=train, batch=dataclasses.replace(recipe.batch, eval_rows=16))
+            recipe = dataclasses.replace(recipe, train=train)
+            if hasattr(recipe.batch, "eval_rows"):
+                recipe = dataclasses.replace(recipe, batch=dataclasses.replace(recipe.batch, eval_rows=16))
         return name, recipe
 
+    climb = ladder.read_ladder
+
+    def two_rungs(source: str, overrides: Any = (), **options: Any) -> ladder.Ladder:
+        found = climb(source, [*overrides, f"train.steps={STEPS}", f"train.evaluate_every={STEPS}"], **options)
+        seeds = dataclasses.replace(found.config, seeds=found.config.seeds[:2])
+        return dataclasses.replace(found, config=seeds, rungs=found.rungs[:2])
+
     monkeypatch.setattr(api, "read_recipe", shortened)
+    monkeypatch.setattr(ladder, "read_ladder", two_rungs)
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
+    monkeypatch.setattr(memory, "STEPS", dict.fromkeys(memory.STEPS, STEPS))
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "LICENSE", "corpus.txt")
     Path("sentences.txt").write_text("The class is an object.\nAn object is a class.\n", "utf-8")

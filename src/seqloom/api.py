@@ -9,6 +9,7 @@ print("".join(lm.generate("The class", temperature=0.8, seed=7)))
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqloom.core.config import (
     ABSENT,
@@ -31,8 +33,10 @@ from seqloom.core.config import (
 from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, UsageError
 from seqloom.core.words import shown
 from seqloom.decoding.generate import generate
+from seqloom.decoding.mixture import Mixture, checked_weights, mix
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
+from seqloom.evaluate.interpolation import best_weights
 from seqloom.evaluate.perplexity import score_texts
 from seqloom.runs.record import record
 from seqloom.runs.run import Run, refuse_existing
@@ -57,11 +61,17 @@ def recipe_names() -> list[str]:
 
 def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Any]:
     """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
+    name, mapping = recipe_mapping(source)
+    return name, build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+
+
+def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Any]]:
+    """The name of a recipe and what it says, as it stands: nothing is filled in or checked yet."""
     name, path = _find_recipe(str(source))
     mapping = load_yaml(path)
     for header in ("format", "seqloom"):  # a recipe taken from a run
         mapping.pop(header, None)
-    return name, _build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+    return name, mapping
 
 
 def _find_recipe(source: str) -> tuple[str, Path]:
@@ -77,7 +87,7 @@ def _find_recipe(source: str) -> tuple[str, Path]:
     raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
 
 
-def _build_recipe(mapping: dict[str, Any], source: str) -> Any:
+def build_recipe(mapping: dict[str, Any], source: str) -> Any:
     return build(task_module(mapping.get("task")).Recipe, mapping, source=source)
 
 
@@ -97,6 +107,11 @@ class Training:
         events = method(self.task, self.recipe.train, store, seed=self.recipe.seed, stop=stop, resume=self.resumed)
         return record(events, self.run)
 
+    def warnings(self) -> list[str]:
+        """What a person should know before it begins, in plain sentences; usually nothing."""
+        found: list[str] = self.task.warnings() if hasattr(self.task, "warnings") else []
+        return found
+
 
 def begin(recipe: Any, out: Path) -> Training:
     """Read the data and make the run directory."""
@@ -112,10 +127,20 @@ def begin(recipe: Any, out: Path) -> Training:
 def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:
     """Go on with a run. `recipe` and `overrides` may only change what leaves the steps made so far as they were."""
     run = Run.open(path)
+    wanted = to_mapping(recipe if recipe is not None else recipe_of(run))
+    built = build_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
+    changed = refuse_other_recipe(run, built)
+    task = task_module(built.task).Task.reopen(built, run)
+    if changed:
+        with run.locked():
+            run.update_recipe(to_mapping(built))
+    return Training(run, task, built, resumed=True)
+
+
+def refuse_other_recipe(run: Run, recipe: Any) -> bool:
+    """Whether a run would go on with another recipe than it has; refused if that would change the steps made so far."""
     then = to_mapping(recipe_of(run))
-    wanted = to_mapping(recipe) if recipe is not None else then
-    built = _build_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
-    changed = differences(then, to_mapping(built))
+    changed = differences(then, to_mapping(recipe))
     fixed = LENGTH if then["train"].get("schedule") == "cosine" else set()
     refused = [
         f"{key} is {_value(old)} in the run and {_value(new)} now"
@@ -124,19 +149,16 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
     ]
     if refused and all(key in RESUMABLE for key, _, _ in changed):
         raise UsageError(
-            f"{path} cannot be made longer or shorter: its cosine schedule was laid out for its length, so another "
-            f"would have changed every step so far ({'; '.join(refused)}). Train a new run with --out."
+            f"{run.path} cannot be made longer or shorter: its cosine schedule was laid out for its length, so another "
+            f"would have changed every step so far ({'; '.join(refused)}). Train a new run with --out; one that is to "
+            "grow later needs train.schedule=constant, inverse-sqrt or plateau."
         )
     if refused:
         raise UsageError(
-            f"{path} cannot go on with another recipe: {'; '.join(refused)}. "
+            f"{run.path} cannot go on with another recipe: {'; '.join(refused)}. "
             "Resume it without these changes, or train a new run with --out."
         )
-    task = task_module(built.task).Task.reopen(built, run)
-    if changed:
-        with run.locked():
-            run.update_recipe(to_mapping(built))
-    return Training(run, task, built, resumed=True)
+    return bool(changed)
 
 
 def _value(value: Any) -> str:
@@ -146,7 +168,7 @@ def _value(value: Any) -> str:
 def recipe_of(run: Run) -> Any:
     """The recipe a run was trained with."""
     try:
-        return _build_recipe(run.recipe, str(run.path / "recipe.yaml"))
+        return build_recipe(run.recipe, str(run.path / "recipe.yaml"))
     except UsageError as error:
         raise CheckpointError(str(error)) from error
 
@@ -183,20 +205,20 @@ class Scored:
         return math.exp(-self.log_prob / len(self.log_probs))
 
 
-class Trained:
-    """A trained language model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
-
-    def __init__(self, run: Run, device: str = "auto"):
-        self.run = run
-        self._device = device
-
-    @cached_property
-    def model(self) -> Any:
-        return self.run.model(self._device)
+class Usable(ABC):
+    """What every language model that is ready for use can do."""
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        return self.run.tokenizer
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def model(self) -> Any: ...
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer: ...
 
     @property
     def device(self) -> Any:
@@ -221,7 +243,7 @@ class Trained:
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             raise DataError(
-                f"The vocabulary of {self.run.path} cannot spell {_quoted(unknown)} in the prompt. "
+                f"The vocabulary of {self.name} cannot spell {_quoted(unknown)} in the prompt. "
                 "Write it without them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
         ids = torch.tensor([[self.tokenizer.end, *self.tokenizer.encode(prompt)]], device=self.device)
@@ -244,9 +266,29 @@ class Trained:
             for text, ids, row in zip(texts, encoded, scores, strict=True)
         ]
 
+
+class Trained(Usable):
+    """A trained language model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
+
+    def __init__(self, run: Run, device: str = "auto"):
+        self.run = run
+        self._device = device
+
+    @property
+    def name(self) -> str:
+        return str(self.run.path)
+
+    @cached_property
+    def model(self) -> Any:
+        return self.run.model(self._device)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.run.tokenizer
+
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         """Every metric of a split of the data the model was trained on; kept in the run for `compare`."""
-        task = self._task.reopen(self._recipe, self.run)
+        task = self.task()
         found: dict[str, float] = task.evaluate(self.model, split)
         with suppress(ResourceError):  # a run that cannot be written to can still be measured
             self.run.save_metrics(split, found)
@@ -254,7 +296,14 @@ class Trained:
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         """Every metric of any other text."""
-        return self._task.evaluate_documents(self._recipe, self.run, self.model, documents)
+        return self.task(documents).evaluate(self.model, "other")
+
+    def task(self, documents: Sequence[str] | None = None) -> Any:
+        """The task it was trained for, on its own data; or on other documents, then its only split "other"."""
+        if documents is None:
+            return self._task.reopen(self._recipe, self.run)
+        self.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
+        return self._task.of_documents(self._recipe, self.run, documents)
 
     @cached_property
     def _recipe(self) -> Any:
@@ -274,7 +323,8 @@ class Trained:
 
     def _repr_png_(self) -> bytes | None:
         """In a notebook: the training curve. None, and so the text above, where matplotlib is missing."""
-        from seqloom.inspect.curves import draw_curves, to_png
+        from seqloom.inspect.curves import draw_curves
+        from seqloom.inspect.figures import to_png
 
         try:
             return to_png(draw_curves([self.run]))
@@ -285,6 +335,104 @@ class Trained:
 def load(path: str | Path, device: str = "auto") -> Trained:
     """A trained model from its run directory."""
     return Trained(Run.open(path), device)
+
+
+class Interpolated(Usable):
+    """Several trained language models as one: p = Σ_i λ_i p_i. Get one from `seqloom.interpolate`."""
+
+    def __init__(self, parts: Sequence[Trained], weights: Sequence[float] | None = None):
+        self.parts = list(parts)
+        self._thoughts: dict[str, list[Tensor]] = {}  # what each part thought of the tokens of a split
+        refuse_strangers(self.parts)
+        if weights is None:
+            weights = best_weights(self._thought("dev"))
+        self.weights = checked_weights(weights, len(self.parts))
+
+    @property
+    def name(self) -> str:
+        return " + ".join(part.name for part in self.parts)
+
+    @cached_property
+    def model(self) -> Mixture:
+        return Mixture([part.model for part in self.parts], self.weights)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.parts[0].tokenizer
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        """Every metric of a split of the data the models were trained on."""
+        return self.measure(split)[0]
+
+    def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
+        """Every metric of any other text."""
+        return self.measure(documents=documents)[0]
+
+    def measure(self, split: str = "dev", documents: Sequence[str] | None = None) -> list[dict[str, float]]:
+        """Every metric of a split, or of other documents: of the mixture first, then of each part alone."""
+        if documents is None:
+            task, thoughts = self.parts[0].task(), self._thought(split)
+        else:
+            tasks, split = [part.task(documents) for part in self.parts], "other"
+            task = tasks[0]
+            thoughts = [one.log_probs(part.model, split) for one, part in zip(tasks, self.parts, strict=True)]
+        return [task.metrics(thought, split) for thought in (mix(thoughts, self.weights), *thoughts)]
+
+    def _thought(self, split: str) -> list[Tensor]:
+        """Each part is read as its own recipe says (in so many rows), and only once."""
+        if split not in self._thoughts:
+            refuse_other_data(self.parts)
+            self._thoughts[split] = [part.task().log_probs(part.model, split) for part in self.parts]
+        return self._thoughts[split]
+
+    def __repr__(self) -> str:
+        shown = " + ".join(f"{w:.3f} {part.name}" for w, part in zip(self.weights, self.parts, strict=True))
+        return f"<{shown}>"
+
+
+def interpolate(
+    models: Sequence[Trained | str | Path], weights: Sequence[float] | None = None, device: str = "auto"
+) -> Interpolated:
+    """Two or more trained language models as one, p = Σ_i λ_i p_i; without weights, those best on dev are found.
+
+    They must have the same tokenizer, and to be weighed or evaluated on a split also the same data.
+    """
+    parts = [model if isinstance(model, Trained) else load(model, device) for model in models]
+    return Interpolated(parts, weights)
+
+
+def refuse_strangers(parts: Sequence[Trained]) -> None:
+    """Only language models over one vocabulary can be mixed: token 17 must mean the same to all of them."""
+    if len(parts) < 2:
+        raise UsageError(f"It takes two or more models to mix; got {len(parts)}.")
+    for part in parts:
+        if not hasattr(task_module(part.run.recipe.get("task")).Task, "log_probs"):
+            raise UsageError(f"{part.name} is no language model of text, so it cannot be mixed with others.")
+    first, *others = parts
+    for other in others:
+        if other.tokenizer.fingerprint() != first.tokenizer.fingerprint():
+            raise UsageError(
+                f"{first.name} and {other.name} cannot be mixed, as their tokens differ ({_vocabulary(first)}; "
+                f"{_vocabulary(other)}). Train them on the same data with the same tokenizer section."
+            )
+
+
+def _vocabulary(part: Trained) -> str:
+    return f"{len(part.tokenizer):,} {part.tokenizer.kind} of {part.run.data['corpus']}"
+
+
+def refuse_other_data(parts: Sequence[Trained]) -> None:
+    """A figure for a split means something only if it is the same text, and none of the models has learned from it."""
+    first, *others = parts
+    for other in others:
+        a, b = first.run.data["sha256"], other.run.data["sha256"]
+        differing = sorted(split for split in a.keys() | b.keys() if a.get(split) != b.get(split))
+        if differing:
+            raise UsageError(
+                f"{first.name} and {other.name} were not trained on the same data: {', '.join(differing)} differ "
+                f"({first.run.data['corpus']}; {other.run.data['corpus']}). Train them on the same, or give "
+                "the weights and evaluate another text: --weights 0.5,0.5 --text FILE."
+            )
 
 
 def _quoted(pieces: Sequence[str], most: int = 8) -> str:

@@ -32,7 +32,7 @@ def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here
 
 
 def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path, runs: Path) -> None:
-    text = (runs / "chars/recipe.yaml").read_text().replace("dropout:", "droput:").replace("  rows:", "  row:")
+    text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  rows:", "  row:")
     (here / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
     shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.rows?", lines=3)

@@ -41,5 +41,5 @@ def test_everything_at_once(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "corpus"]) == 2
     assert capsys.readouterr().err == (
-        "seqloom: cannot list 'corpus': did you mean corpora? (choose from cells, tasks, corpora, recipes).\n"
+        "seqloom: cannot list 'corpus': did you mean corpora? (choose from cells, tasks, corpora, recipes, ladders).\n"
     )

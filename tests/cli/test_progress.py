@@ -83,6 +83,7 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
     [
         (e.Started(0, 10, 1234, "cpu", False), "1,234 parameters on cpu"),
         (e.Started(4, 10, 1234, "cuda", True), "resumed at step 4: 1,234 parameters on cuda"),
+        (e.Started(0, 10, 1234, "cpu", False, ("x is projected",)), "1,234 parameters on cpu\nx is projected"),
         (e.Started(0, 0, 0, "cpu", False), "counting"),
         (
             e.Progress(2, 10, {"loss": 1.5, "learning_rate": 0.1}, 12345.6, 3725),

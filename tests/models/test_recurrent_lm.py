@@ -29,9 +29,12 @@ def some_tokens(rows=B, steps=T):
     return torch.randint(V, (rows, steps))
 
 
-@pytest.fixture(params=CELLS)
+@pytest.fixture(params=[*CELLS, "residual", "highway", "dense"])
 def lm(request):
-    return model(cell=request.param)
+    """Every cell, and an LSTM with every way around its layers."""
+    if request.param in CELLS:
+        return model(cell=request.param)
+    return model(connections=request.param, embedding=6)
 
 
 def test_it_is_a_language_model(lm):
@@ -78,9 +81,10 @@ def test_score_in_pieces_equals_score_at_once(lm, monkeypatch):
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     side=st.sampled_from(["left", "right"]),
     cell=st.sampled_from(sorted(CELLS)),
+    connections=st.sampled_from(["none", "residual", "highway", "dense"]),
 )
-def test_a_padded_prompt_is_the_prompt_alone(lengths, side, cell):
-    lm = model(cell=cell)
+def test_a_padded_prompt_is_the_prompt_alone(lengths, side, cell, connections):
+    lm = model(cell=cell, connections=connections)
     prompts = [some_tokens(1, length) for length in lengths]
     width = max(lengths) + 1
     gaps = [(width - n, 0) if side == "left" else (0, width - n) for n in lengths]
@@ -182,7 +186,7 @@ def test_the_trace_follows_the_model(lm):
     tokens = some_tokens()
     traces = lm.trace(tokens)
     assert len(traces) == 2
-    exactly(lm.output(traces[-1]["h"]), lm(tokens)[0])
+    exactly(lm.output(traces[-1].get("y", traces[-1]["h"])), lm(tokens)[0])
 
 
 @pytest.mark.parametrize(
@@ -196,6 +200,8 @@ def test_the_trace_follows_the_model(lm):
         ({"layers": 0}, "layers must be at least 1; got 0"),
         ({"embedding": 0}, "embedding must be at least 1; got 0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+        ({"embedding_dropout": -0.1}, "embedding_dropout must be at least 0 and below 1; got -0.1"),
+        ({"weight_dropout": 1.0}, "weight_dropout must be at least 0 and below 1; got 1.0"),
         ({"init": 0.0}, "init must be above 0; got 0.0"),
     ],
 )
@@ -214,3 +220,75 @@ def test_options_reach_the_cells():
     ]
     assert model(cell="lstm", forget_bias=2.5).stack.cells[0].forget_bias == 2.5
     assert model(cell="lstm").stack.cells[0].forget_bias == 1.0
+
+
+def test_other_connections_than_the_four_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"none.*residual.*highway.*dense"):
+        build(RecurrentLMConfig, {"connections": "skip"})
+
+
+# Dropouts.
+
+DROPOUTS = {"dropout": 0.4, "embedding_dropout": 0.3, "weight_dropout": 0.5}
+
+
+@pytest.mark.parametrize("options", [{name: share} for name, share in DROPOUTS.items()])
+@pytest.mark.parametrize("variational", [False, True])
+def test_every_dropout_falls_in_training_alone(options, variational) -> None:
+    lm, tokens = model(**options, variational=variational), some_tokens()
+    assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
+    lm.eval()
+    assert torch.equal(lm(tokens)[0], lm(tokens)[0])
+    exactly(lm(tokens)[0], model()(tokens)[0])
+
+
+def test_variational_dropout_is_the_same_at_every_step_in_all_its_places() -> None:
+    lm, seen = model(dropout=0.5, variational=True, layers=3).train(), []
+    for part in (lm.dropout, lm.stack.dropout):
+        part.register_forward_hook(lambda part, given, result: seen.append(result == 0))
+    lm(some_tokens(steps=9))
+    assert len(seen) == 4
+    for zeros in seen:
+        assert zeros.any() and not zeros.all()
+        assert torch.equal(zeros, zeros[:, :1].expand_as(zeros))
+    plain, seen[:] = model(dropout=0.5, layers=3).train(), []
+    plain.dropout.register_forward_hook(lambda part, given, result: seen.append(result == 0))
+    plain(some_tokens(steps=9))
+    assert not any(torch.equal(zeros, zeros[:, :1].expand_as(zeros)) for zeros in seen)  # the control
+
+
+def test_a_dropped_type_looks_like_any_other_dropped_type() -> None:
+    """Tied or not, the output layer keeps every word: only reading it is dropped."""
+    lm = model(embedding_dropout=0.5, tied=True).train()
+    types = torch.arange(V).unsqueeze(0)
+    vectors = lm.embedded(types)[0]
+    dropped = ~vectors.any(dim=1)
+    assert 0 < dropped.sum() < V
+    exactly(vectors[~dropped], 2 * lm.embed.weight[~dropped])
+    assert lm(types)[0].isfinite().all() and lm.output.weight.any(dim=1).all()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_weight_dropout_reaches_every_layer_and_only_the_recurrent_matrices(cell) -> None:
+    lm = model(cell=cell, weight_dropout=0.5).train()
+    F.cross_entropy(lm(some_tokens())[0].flatten(0, 1), some_tokens().flatten()).backward()
+    for name, parameter in lm.named_parameters():
+        if name == "embed.weight":
+            continue
+        zeros = (parameter.grad == 0).double().mean()
+        assert (0.3 < zeros < 0.8) if name.endswith("weight_h") else zeros < 0.1, name
+
+
+def test_what_is_projected_is_said() -> None:
+    assert model(cell="mut1").notes() == []
+    assert model(cell="mut1", embedding=6).notes() == ["MUT1 projects its 6-wide input to 8 first (W_xp)"]
+
+
+def test_around_the_layers_the_state_of_a_step_has_one_more_part() -> None:
+    assert len(model(connections="dense").start().carry) == 2
+    lm, tokens = model(connections="highway"), some_tokens()
+    _, carried = lm(tokens)
+    after = lm.step(tokens, lm.start(rows=B)).state.carry
+    exactly(after[:2], carried)
+    exactly(after[2]["y"], lm.read(tokens)[0][:, -1])
+    exactly(lm.trace(tokens, lm.start(rows=B).carry)[-1]["y"][:, -1], after[2]["y"])

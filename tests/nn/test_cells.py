@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.nn.cells import CELLS, LSTM, Cell, Elman, cell_class
+from seqloom.nn.cells import CELLS, LSTM, MUT1, Cell, Elman, cell_class
 
 B, D, H = 3, 4, 5
 
@@ -18,8 +18,12 @@ def sigmoid(value):
 ACTIVATIONS: dict[str, Any] = {"tanh": np.tanh, "relu": lambda value: np.maximum(value, 0), "sigmoid": sigmoid}
 
 
+def arrays_of(cell):
+    return {name: parameter.detach().numpy() for name, parameter in cell.named_parameters()}
+
+
 def weights(cell):
-    arrays = {name: parameter.detach().numpy() for name, parameter in cell.named_parameters()}
+    arrays = arrays_of(cell)
     blocks = len(cell.blocks)
     return [
         np.split(arrays.get(name, np.zeros(blocks * H)), blocks)
@@ -57,7 +61,47 @@ def gru_cho(cell, x, h):
     return {"r": r, "z": z, "candidate": candidate, "h": z * h + (1 - z) * candidate}
 
 
-REFERENCES: dict[str, Any] = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho}
+def mut1(cell, x, h):
+    w = arrays_of(cell)
+    x = x @ w["weight_p"].T if "weight_p" in w else x
+    w_xr, w_xz = np.split(w["weight_x"], 2)
+    w_hr, w_hh = np.split(w["weight_h"], 2)
+    b_r, b_z, b_h = np.split(w["bias_x"], 3)
+    z = sigmoid(x @ w_xz.T + b_z)
+    r = sigmoid(x @ w_xr.T + h @ w_hr.T + b_r)
+    candidate = np.tanh((r * h) @ w_hh.T + np.tanh(x) + b_h)
+    return {"r": r, "z": z, "candidate": candidate, "h": z * candidate + (1 - z) * h}
+
+
+def mut2(cell, x, h):
+    w = arrays_of(cell)
+    x = x @ w["weight_p"].T if "weight_p" in w else x
+    w_xz, w_xh = np.split(w["weight_x"], 2)
+    w_hr, w_hz, w_hh = np.split(w["weight_h"], 3)
+    b_r, b_z, b_h = np.split(w["bias_x"], 3)
+    z = sigmoid(x @ w_xz.T + h @ w_hz.T + b_z)
+    r = sigmoid(x + h @ w_hr.T + b_r)
+    candidate = np.tanh((r * h) @ w_hh.T + x @ w_xh.T + b_h)
+    return {"r": r, "z": z, "candidate": candidate, "h": z * candidate + (1 - z) * h}
+
+
+def mut3(cell, x, h):
+    wx, wh, b, _ = weights(cell)
+    z = sigmoid(x @ wx[1].T + np.tanh(h) @ wh[1].T + b[1])
+    r = sigmoid(x @ wx[0].T + h @ wh[0].T + b[0])
+    candidate = np.tanh((r * h) @ wh[2].T + x @ wx[2].T + b[2])
+    return {"r": r, "z": z, "candidate": candidate, "h": z * candidate + (1 - z) * h}
+
+
+REFERENCES: dict[str, Any] = {
+    "elman": elman,
+    "lstm": lstm,
+    "gru": gru,
+    "gru-cho": gru_cho,
+    "mut1": mut1,
+    "mut2": mut2,
+    "mut3": mut3,
+}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CELLS} | {
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
 }
@@ -68,16 +112,17 @@ def variant(request):
     return VARIANTS[request.param]
 
 
-def make(variant) -> tuple[Cell, torch.Tensor, dict[str, torch.Tensor]]:
+def make(variant, inputs=D) -> tuple[Cell, torch.Tensor, dict[str, torch.Tensor]]:
     torch.manual_seed(1)
     name, options = variant
-    cell = CELLS[name](D, H, **options).double()
+    cell = CELLS[name](inputs, H, **options).double()
     state = {key: torch.randn(B, H, dtype=torch.float64) for key in cell.state_names}
-    return cell, torch.randn(B, D, dtype=torch.float64), state
+    return cell, torch.randn(B, inputs, dtype=torch.float64), state
 
 
-def test_equations_agree_with_numpy(variant):
-    cell, x, state = make(variant)
+@pytest.mark.parametrize("inputs", [D, H], ids=["narrow inputs", "inputs as wide as the state"])
+def test_equations_agree_with_numpy(variant, inputs):
+    cell, x, state = make(variant, inputs)
     wanted = REFERENCES[variant[0]](cell, x.numpy(), **{name: leaf.numpy() for name, leaf in state.items()})
     computed = cell.equations(x, state)
     assert computed.keys() == wanted.keys()
@@ -145,6 +190,41 @@ def test_a_lstm_that_forgets_nothing_and_admits_nothing_keeps_its_content():
         i.fill_(-1e9)
         f.fill_(1e9)
     assert torch.equal(cell(x, state)["c"], state["c"])
+
+
+@pytest.mark.parametrize("name", ["mut1", "mut2"])
+def test_inputs_that_meet_the_state_without_a_matrix_get_one_where_sizes_differ(name):
+    cell, x, state = make((name, {}))
+    assert cell.weight_p is not None and cell.weight_p.shape == (H, D)
+    assert cell.notes() == [f"{name.upper()} projects its 4-wide input to 5 first (W_xp)"]
+    same, *_ = make((name, {}), inputs=H)
+    assert same.weight_p is None and same.notes() == []
+    same.load_state_dict({key: value for key, value in cell.state_dict().items() if key != "weight_p"})
+    projected = x @ cell.weight_p.T
+    torch.testing.assert_close(same(projected, state), cell(x, state), atol=1e-12, rtol=0)
+
+
+def test_no_other_cell_projects():
+    assert [name for name, kind in CELLS.items() if kind(D, H).notes()] == ["mut1", "mut2"]
+
+
+@pytest.mark.parametrize(("name", "keeps"), [("gru", 1e9), ("gru-cho", 1e9), *[(f"mut{n}", -1e9) for n in (1, 2, 3)]])
+def test_which_end_of_z_keeps_the_old_state(name, keeps):
+    """z keeps in the GRUs and admits in the MUTs, and the words say so."""
+    cell, x, state = make((name, {}))
+    with torch.no_grad():
+        cell.bias_x[H : 2 * H] = keeps
+    assert torch.equal(cell(x, state)["h"], state["h"])
+    assert ("near 1 keeps" if keeps > 0 else "near 1 takes") in cell.gates["z"]
+
+
+def test_recurrent_matrices_by_name(variant):
+    cell, *_ = make(variant)
+    matrices = cell.recurrent_matrices()
+    assert all(matrix.shape == (H, H) for matrix in matrices.values())
+    assert torch.equal(torch.cat(list(matrices.values())), cell.weight_h)
+    assert set(matrices) <= set(cell.blocks)
+    assert list(MUT1(D, H).recurrent_matrices()) == ["r", "candidate"]
 
 
 def test_wrong_names_are_answered_with_the_right_ones():

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from seqloom.core.tree import leaves
+from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
+from seqloom.nn.dropout import WeightDropout
 from seqloom.nn.recurrent import Stack
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -93,3 +95,49 @@ def test_gradients_can_be_had_in_evaluation_mode(stack):
     x = inputs()
     stack.eval()(x)[0].sum().backward()
     assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(stack, masked) -> None:
+    stack.weight_dropout = WeightDropout(0.5)
+    x = inputs()
+    mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
+    results = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # cuDNN complains about weights that are not in one piece
+        for fused in (True, False):
+            torch.manual_seed(7)  # the same weights are dropped
+            outputs, state = stack(x, None, mask, fused)
+            loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
+            results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *stack.parameters()])])
+    torch.testing.assert_close(*results, atol=1e-10, rtol=0)
+    assert not torch.equal(stack(x)[0], stack.eval()(x)[0])
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_weight_dropout_does_not_wait_for_the_device(stack) -> None:
+    stack.weight_dropout = WeightDropout(0.5)
+    x, state = inputs(), stack.initial_state(B)
+    stack(x, state)
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        outputs, _ = stack(x, state)
+        outputs.sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("depth", ["each", "apart"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_both_directions_on_a_gpu(depth, masked) -> None:
+    torch.manual_seed(0)
+    both = BidirectionalStack(CELLS["lstm"], D, H, 2, combine="mix", depth=depth).double().cuda()
+    x = inputs()
+    mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
+    results = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for fused in (True, False):
+            outputs, _ = both(x, None, mask, fused)
+            results.append([outputs, *torch.autograd.grad(outputs.square().sum(), [x, *both.parameters()])])
+    torch.testing.assert_close(*results, atol=1e-10, rtol=0)

@@ -46,7 +46,30 @@ def gru_cho(w, x, state):
     return {"h": z * state["h"] + (1 - z) * np.tanh(x_n + w_n @ (sigmoid(x_r + w_r @ state["h"]) * state["h"]))}
 
 
-EQUATIONS = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho}
+def mut1(w, x, state):
+    x, h = w["weight_p"] @ x, state["h"]
+    (x_r, x_z), (w_r, w_n) = np.split(w["weight_x"] @ x, 2), np.split(w["weight_h"], 2)
+    b_r, b_z, b_n = np.split(w["bias_x"], 3)
+    z = sigmoid(x_z + b_z)
+    return {"h": (1 - z) * h + z * np.tanh(w_n @ (sigmoid(x_r + w_r @ h + b_r) * h) + np.tanh(x) + b_n)}
+
+
+def mut2(w, x, state):
+    x, h = w["weight_p"] @ x, state["h"]
+    (x_z, x_n), (w_r, w_z, w_n) = np.split(w["weight_x"] @ x, 2), np.split(w["weight_h"], 3)
+    b_r, b_z, b_n = np.split(w["bias_x"], 3)
+    z = sigmoid(x_z + w_z @ h + b_z)
+    return {"h": (1 - z) * h + z * np.tanh(w_n @ (sigmoid(x + w_r @ h + b_r) * h) + x_n + b_n)}
+
+
+def mut3(w, x, state):
+    x_r, x_z, x_n = np.split(w["weight_x"] @ x + w["bias_x"], 3)
+    (w_r, w_z, w_n), h = np.split(w["weight_h"], 3), state["h"]
+    z = sigmoid(x_z + w_z @ np.tanh(h))
+    return {"h": (1 - z) * h + z * np.tanh(w_n @ (sigmoid(x_r + w_r @ h) * h) + x_n)}
+
+
+EQUATIONS = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho, "mut1": mut1, "mut2": mut2, "mut3": mut3}
 
 
 def total_by_hand(weights, cell, layers, hidden, ids):
@@ -66,7 +89,10 @@ def total_by_hand(weights, cell, layers, hidden, ids):
     return total
 
 
-@pytest.mark.parametrize(("cell", "layers"), [("elman", 1), ("lstm", 1), ("lstm", 2), ("gru", 2), ("gru-cho", 1)])
+CASES = [("elman", 1), ("lstm", 1), ("lstm", 2), ("gru", 2), ("gru-cho", 1), ("mut1", 1), ("mut2", 1), ("mut3", 2)]
+
+
+@pytest.mark.parametrize(("cell", "layers"), CASES)
 def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell, layers):
     made = recipe(f"model.cell={cell}", f"model.layers={layers}", "model.dropout=0.3")
     training = api.begin(made, tmp_path / "run")

@@ -22,13 +22,17 @@ from seqloom.core.version import VERSION
 COMMANDS = {
     "quickstart": "seqloom.cli.quickstart:quickstart",
     "init": "seqloom.cli.init:init",
+    "doctor": "seqloom.cli.doctor:doctor",
     "train": "seqloom.cli.train:train",
     "generate": "seqloom.cli.generate:generate",
     "score": "seqloom.cli.score:score",
     "evaluate": "seqloom.cli.evaluate:evaluate",
     "compare": "seqloom.cli.compare:compare",
+    "ladder": "seqloom.cli.ladder:ladder",
     "list": "seqloom.cli.list:list_things",
     "data": "seqloom.cli.data:data",
+    "inspect": "seqloom.cli.inspect:inspect",
+    "memory": "seqloom.cli.memory:memory",
     "arpa": "seqloom.cli.arpa:arpa",
 }
 

@@ -19,7 +19,9 @@ METRICS = {
     "perplexity": "ppl/token",
     "word_perplexity": "ppl/word",
     "bits_per_character": "bits/char",
+    "success": "success",
 }
+HIGHER_IS_BETTER = ("success",)
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
 
@@ -28,21 +30,24 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run directories; what is not a run is passed over.")],
     split: Annotated[str, typer.Option(help="dev, or test once `evaluate` has measured it.")] = "dev",
     by: Annotated[str | None, typer.Option(help=f"Rank by: {', '.join(METRICS)}.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the training curves here (PNG).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the training curves here: .png or .svg.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Sizes, speeds and scores of several runs, and what their recipes differ in: `seqloom compare runs/*`."""
     if by is not None and by not in METRICS:
         raise UsageError(f"There is no metric {by!r} to rank by: {did_you_mean(by, METRICS)}.")
-    if plot is not None and not plot.parent.is_dir():
-        raise UsageError(f"{plot} cannot be written: the folder {plot.parent} does not exist. Make it first.")
+    if plot is not None:
+        from seqloom.inspect.figures import check_picture
+
+        check_picture(plot)
     opened = _open(runs, split)
     rows = [_row(run, split) for run in opened]
     metric, why_not = _ranking(opened, by, split)
     if by is not None and why_not:
         raise UsageError(why_not)
     if metric is not None:
-        rows.sort(key=lambda row: row["metrics"].get(metric, float("inf")))
+        sign = -1 if metric in HIGHER_IS_BETTER else 1
+        rows.sort(key=lambda row: sign * row["metrics"].get(metric, sign * float("inf")))
     differing = _differing(opened)
     if as_json:
         print_json({"split": split, "ranked_by": metric, "not_ranked": why_not, "runs": rows, "recipes": differing})
@@ -50,9 +55,10 @@ def compare(
         _print(rows, split, metric, why_not, differing)
     if plot is not None:
         from seqloom.core.files import write_atomic
-        from seqloom.inspect.curves import draw_curves, to_png
+        from seqloom.inspect.curves import draw_curves
+        from seqloom.inspect.figures import to_bytes
 
-        write_atomic(plot, to_png(draw_curves(opened)))
+        write_atomic(plot, to_bytes(draw_curves(opened), plot.suffix))
 
 
 def _open(paths: Sequence[Path], split: str) -> list["Run"]:
@@ -66,7 +72,7 @@ def _open(paths: Sequence[Path], split: str) -> list["Run"]:
     for path in paths:
         try:
             run = Run.open(path)
-            run.data, run.tokenizer, run.metrics(split)  # so that what is damaged is passed over
+            run.data, run.sizes, run.metrics(split)  # so that what is damaged is passed over
             opened.append(run)
         except SeqloomError as error:
             if len(paths) == 1:
@@ -102,8 +108,11 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
             f"Measure with `seqloom evaluate RUN --split {split}`."
         )
     if len({run.data["sha256"].get(split) for run in runs}) > 1:
-        return None, f"Not ranked: the runs were measured on different {split} texts."
-    if len({run.tokenizer.fingerprint() for run in runs}) == 1:
+        things = "texts" if all(run.of_text for run in runs) else "data"
+        return None, f"Not ranked: the runs were measured on different {split} {things}."
+    if by is not None and not any(by in (run.metrics(split) or {}) for run in runs):
+        return None, f"Not ranked by {by}: that is not measured for the task {runs[0].recipe['task']}."
+    if len({run.tokenizer.fingerprint() if run.of_text else "" for run in runs}) == 1:
         return by or "loss", None
     lossy = [str(run.path) for run in runs if (run.metrics(split) or {}).get("text_kept", 1.0) < 1]
     if lossy:
@@ -155,11 +164,12 @@ def _print(
     title = f"{len(rows)} run{'s' * (len(rows) > 1)} on {split}{ranked}"
     table = Table(title=title, title_justify="left", box=None, header_style="bold")
     table.add_column("run", overflow="fold")
-    for heading in ("parameters", "tokens/s", *METRICS.values()):
+    shown = [name for name in METRICS if name == "loss" or any(name in row["metrics"] for row in rows)]
+    for heading in ("parameters", "tokens/s", *(METRICS[name] for name in shown)):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cells = [_count(row["parameters"]), _count(row["tokens_per_second"])]
-        cells += [_decimal(row["metrics"].get(name)) for name in METRICS]
+        cells += [_decimal(row["metrics"].get(name)) for name in shown]
         name = row["run"] + ("" if row["finished"] else " (unfinished)")
         table.add_row(*map(Text, (name, *cells)))
     console.print(table)

@@ -1,14 +1,17 @@
-"""Measure a trained model on a split of its data."""
+"""Measure a trained model, or several as one, on a split of its data."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from seqloom.cli._json import print_json
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
+
+if TYPE_CHECKING:
+    from seqloom.api import Trained
 
 LABELS = {
     "loss": "loss, nats per token",
@@ -18,16 +21,25 @@ LABELS = {
     "bits_per_byte": "bits per byte",
     "unknown_rate": "share read as <unk>",
     "text_kept": "documents kept whole",
+    "success": "share answered right",
+    "blind_loss": "loss of a blind guess",
+    "blind_success": "its share right",
 }
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    runs: Annotated[list[Path], typer.Argument(help="A run directory; several with --interpolate.")],
     split: Annotated[str | None, typer.Option(help="dev, test or train of the run's own data. [default: dev]")] = None,
     text: Annotated[Path | None, typer.Option(help="Another text instead: a file, a .gz file, or a folder.")] = None,
     documents: Annotated[
         Literal["file", "line", "paragraph"] | None,
         typer.Option(help="With --text: what a document is. [default: as the run's own data says, else line]"),
+    ] = None,
+    interpolate: Annotated[
+        bool, typer.Option("--interpolate", help="Several language models as one: p = Σ λ_i p_i.")
+    ] = False,
+    weights: Annotated[
+        str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: the best on dev]")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -38,27 +50,91 @@ def evaluate(
         raise UsageError("Evaluate either a --split of the run's own data or another --text, not both.")
     if documents is not None and text is None:
         raise UsageError("--documents says how to read --text FILE; the run's own splits are read as its recipe says.")
+    given = _weights(weights, interpolate, len(runs))
     from seqloom.api import load
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
-    model = load(run, device)
+    split = split or "dev"
+    if split not in SPLITS:
+        raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
+    models, other = [load(run, device) for run in runs], None
     if text is not None:
         from seqloom.data.corpora.text import read_documents
 
-        found = read_documents(text, documents or (model.run.recipe.get("data") or {}).get("documents", "line"))
-        source, counts = str(text), Counts.of(found)
-        metrics = model.evaluate_documents(found)
+        other = read_documents(text, documents or (models[0].run.recipe.get("data") or {}).get("documents", "line"))
+    with use_data_folder(data_dir):
+        metrics, mixture = _mixed(models, split, other, given) if interpolate else (_alone(models[0], split, other), {})
+    if other is not None:
+        source, counts = str(text), asdict(Counts.of(other))
     else:
-        split = split or "dev"
-        if split not in SPLITS:
-            raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
-        with use_data_folder(data_dir):
-            metrics = model.evaluate(split)
-        source, counts = f"{model.run.data['corpus']}, {split}", Counts(**model.run.data["counts"][split])
+        data = models[0].run.data
+        source, counts = f"{data['corpus']}, {split}", data["counts"][split]
+    names = [str(run) for run in runs]
     if as_json:
-        print_json({"run": str(run), "data": source, **asdict(counts), **metrics})
+        print_json(
+            {
+                **({"runs": names} if interpolate else {"run": names[0]}),
+                "data": source,
+                **counts,
+                **metrics,
+                **mixture,
+            }
+        )
         return
-    print(f"{run} on {source}: {counts.words:,} words, {counts.characters:,} characters (ends of documents included)")
+    where = f"{' + '.join(names)} on {source}"
+    print(f"{where}: {_sizes(counts)}")
+    labels = LABELS if "perplexity" in metrics else {**LABELS, "loss": "loss"}
     for name, value in metrics.items():
-        print(f"  {LABELS.get(name, name):22} {value:.4f}")
+        print(f"  {labels.get(name, name):22} {value:.4f}")
+    if interpolate:
+        _print_parts(runs, mixture)
+
+
+def _sizes(counts: dict[str, int]) -> str:
+    """How much was measured: text by its words and characters, other data by whatever it counts."""
+    if "words" in counts:
+        return f"{counts['words']:,} words, {counts['characters']:,} characters (ends of documents included)"
+    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
+
+
+def _weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:
+    """The weights given, if any; what does not go together is refused."""
+    if runs > 1 and not interpolate:
+        raise UsageError(
+            "Evaluate one run at a time, or several as one model with --interpolate. "
+            "`seqloom compare` shows runs side by side."
+        )
+    if interpolate and runs < 2:
+        raise UsageError("--interpolate makes one model of two or more runs; got one run.")
+    if words is None:
+        return None
+    if not interpolate:
+        raise UsageError("--weights are for several runs as one model: add --interpolate and another run.")
+    try:
+        return [float(word) for word in words.split(",")]
+    except ValueError:
+        raise UsageError(f"--weights must be numbers with commas between, such as 0.6,0.4; got {words!r}.") from None
+
+
+def _alone(model: "Trained", split: str, documents: list[str] | None) -> dict[str, float]:
+    return model.evaluate(split) if documents is None else model.evaluate_documents(documents)
+
+
+def _mixed(
+    models: list["Trained"], split: str, documents: list[str] | None, weights: list[float] | None
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The metrics of the mixture, and what it is made of: the weights, and what each run can do alone."""
+    from seqloom.api import interpolate
+
+    mixture = interpolate(models, weights)
+    metrics, *alone = mixture.measure(split, documents)
+    chosen = "given" if weights is not None else "dev"
+    return metrics, {"weights": mixture.weights, "weights_from": chosen, "alone": alone}
+
+
+def _print_parts(runs: list[Path], mixture: dict[str, Any]) -> None:
+    chosen = "chosen on dev" if mixture["weights_from"] == "dev" else "as given"
+    print(f"  weights, {chosen}, and perplexity per token of each alone:")
+    for run, weight, alone in zip(runs, mixture["weights"], mixture["alone"], strict=True):
+        print(f"    {weight:.4f}  {alone['perplexity']:12.4f}  {run}")

@@ -16,10 +16,12 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def list_things(
-    what: Annotated[str | None, typer.Argument(metavar="cells|tasks|corpora|recipes", help="All, if left out.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="cells|tasks|corpora|recipes|ladders", help="All, if left out.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object: name → summary.")] = False,
 ) -> None:
-    """Cells, tasks, corpora and recipes, each with a line about it: `seqloom list recipes`."""
+    """Cells, tasks, corpora, recipes and ladders, each with a line about it: `seqloom list recipes`."""
     if what is not None and what not in THINGS:
         raise UsageError(f"cannot list '{what}': {did_you_mean(what, THINGS)}.")
     found = {kind: THINGS[kind]() for kind in ([what] if what else THINGS)}
@@ -57,8 +59,16 @@ def corpora() -> dict[str, str]:
 
 
 def recipes() -> dict[str, str]:
-    """The summary of a recipe is the comment on its first line."""
-    files = sorted((PACKAGE / "recipes").glob("*.yaml"), key=lambda file: file.stem)
+    return _yaml_files(PACKAGE / "recipes")
+
+
+def ladders() -> dict[str, str]:
+    return _yaml_files(PACKAGE / "recipes" / "ladders")
+
+
+def _yaml_files(folder: Path) -> dict[str, str]:
+    """The summary of a recipe or a ladder is the comment on its first line."""
+    files = sorted(folder.glob("*.yaml"), key=lambda file: file.stem)
     return {file.stem: _first_line(file.read_text("utf-8").lstrip("# ")) for file in files}
 
 
@@ -71,4 +81,5 @@ THINGS: dict[str, Callable[[], dict[str, str]]] = {
     "tasks": tasks,
     "corpora": corpora,
     "recipes": recipes,
+    "ladders": ladders,
 }

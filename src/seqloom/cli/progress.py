@@ -42,10 +42,11 @@ def describe(event: e.Event) -> str | None:
     match event:
         case e.Started(step=step, resumed=resumed, parameters=parameters, device=device):
             size = f"{parameters:,} parameters on {device}" if parameters else "counting"
-            return f"resumed at step {step}: {size}" if resumed else size
+            return "\n".join([f"resumed at step {step}: {size}" if resumed else size, *event.notes])
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
+            better_known = f"perplexity {perplexity(values['loss'])}  " if event.unit == "nats" else ""
             return (
-                f"step {step}/{total}  loss {values['loss']:.4f}  perplexity {perplexity(values['loss'])}  "
+                f"step {step}/{total}  loss {values['loss']:.4f}  {better_known}"
                 f"{event.tokens_per_second:,.0f} tokens/s  {clock(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values=values):

@@ -80,7 +80,8 @@ def _one_line(text: str) -> str:
 def _report(model: "Trained", baseline: "Trained", began: float) -> None:
     from seqloom.core.errors import ResourceError
     from seqloom.core.files import write_atomic
-    from seqloom.inspect.curves import draw_curves, to_png
+    from seqloom.inspect.curves import draw_curves
+    from seqloom.inspect.figures import to_png
 
     print("\n3. The test split, which neither has seen:")
     for name, trained in (("5-gram", baseline), ("LSTM", model)):

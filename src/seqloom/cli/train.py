@@ -30,7 +30,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for programs.")] = False,
 ) -> None:
     """Train a recipe, or go on with a run: `seqloom train lm-char-lstm model.cell=gru`, `… --resume RUN`."""
-    recipe, overrides = _split(arguments or [])
+    recipe, overrides = split_arguments(arguments or [])
     if resume is None and recipe is None:
         raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")
     if resume is not None and (seeds or out):
@@ -44,10 +44,10 @@ def train(
             _resume(resume, recipe, overrides, stop, as_json)
         else:
             assert recipe is not None
-            _begin(recipe, overrides, out, _seeds(seeds), stop, as_json)
+            _begin(recipe, overrides, out, parse_seeds(seeds), stop, as_json)
 
 
-def _split(arguments: list[str]) -> tuple[str | None, list[str]]:
+def split_arguments(arguments: list[str]) -> tuple[str | None, list[str]]:
     """What is KEY=VALUE is an override; of anything else there may be one, the recipe."""
     recipes = [word for word in arguments if "=" not in word or _is_recipe_file(word)]
     overrides = [word for word in arguments if word not in recipes]
@@ -61,7 +61,7 @@ def _is_recipe_file(word: str) -> bool:
     return word.endswith((".yaml", ".yml")) and Path(word).is_file()
 
 
-def _seeds(text: str | None) -> list[int]:
+def parse_seeds(text: str | None) -> list[int]:
     if text is None:
         return []
     try:
@@ -110,9 +110,12 @@ def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
     """Reading data can be broken off at once: there is nothing to save yet."""
     try:
         with stop.interruptible():
-            return make()
+            training = make()
     except Interrupted:
         raise Interrupted("Stopped while preparing the data; no step was made and nothing is lost.") from None
+    for warning in training.warnings():
+        typer.echo(f"warning: {warning}", err=True)
+    return training
 
 
 def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
@@ -132,7 +135,8 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
         raise Interrupted(f"Go on with: seqloom train --resume {path}")
     if hint and not as_json:
         split = "test" if "test" in training.run.data["counts"] else "dev"
-        print(f"The run is in {path}. Try: seqloom generate {path} · seqloom evaluate {path} --split {split}")
+        generate = f"seqloom generate {path} · " if training.run.of_text else ""
+        print(f"The run is in {path}. Try: {generate}seqloom evaluate {path} --split {split}")
     return best
 
 

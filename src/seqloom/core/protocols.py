@@ -76,9 +76,9 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Loss:
-    value: Tensor  # scalar: the mean over `tokens`, still attached to the graph
+    value: Tensor  # scalar: the mean over the batch's predictions, still attached to the graph
     carry: Tree  # what the next batch may start from (truncated backpropagation), or None
-    tokens: int  # how many predictions the mean is over
+    tokens: int  # how many tokens, or vectors, were read: what speed is measured in
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Goal:
 
     metric: str = "loss"
     higher_is_better: bool = False
+    unit: str = "nats"  # of the loss; only exp(nats) is a perplexity
 
     def better(self, new: float, old: float) -> bool:
         return new > old if self.higher_is_better else new < old

@@ -33,6 +33,11 @@ class Totals:
     nll: float
     tokens: int
 
+    @classmethod
+    def of(cls, log_probs: Tensor) -> "Totals":
+        """The total of a stream's log-probabilities (N,), added up in double precision."""
+        return cls(nll=-log_probs.double().sum().item(), tokens=len(log_probs))
+
 
 def metrics(totals: Totals, *, words: int, characters: int, size: int) -> dict[str, float]:
     """Every way to state the same total, for a text of so many words, characters and bytes (`size`), ends included.
@@ -67,9 +72,8 @@ def evaluate_stream(
     chunk: int = 256,
     device: torch.device | str = "cpu",
 ) -> Totals:
-    """The total of a stream (N,), added up in double precision. See `stream_log_probs`."""
-    log_probs = stream_log_probs(model, stream, end=end, rows=rows, chunk=chunk, device=device)
-    return Totals(nll=-log_probs.double().sum().item(), tokens=len(stream))
+    """The total of a stream (N,). See `stream_log_probs`."""
+    return Totals.of(stream_log_probs(model, stream, end=end, rows=rows, chunk=chunk, device=device))
 
 
 def stream_log_probs(

@@ -2,7 +2,8 @@
 
     x_t = E y_{t-1}          h_t = stack of cells (x_t, h_{t-1})          p(y_t) = softmax(W_hy h_t + b_y)
 
-E are the token vectors; y_0 is END, so that the first token too is predicted from something.
+(or another output layer of `seqloom.nn.softmax`). E are the token vectors; y_0 is END, so that the first token too is
+predicted from something.
 """
 
 from typing import Literal
@@ -16,28 +17,31 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.nn.cells import Cell, cell_class
+from seqloom.nn.connections import Connections, input_widths
+from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.recurrent import Stack, StackState
+from seqloom.nn.softmax import FullSoftmaxConfig, SampledSoftmax, SoftmaxConfig
 
 SCORED_AT_ONCE = 2048  # positions whose logits over the whole vocabulary are held in memory together
-
-
-def precise(logits: Tensor) -> Tensor:
-    """At least float32: a softmax over a vocabulary loses too much in half precision."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 @config
 class RecurrentLMConfig:
     kind: Literal["recurrent-lm"] = "recurrent-lm"
-    cell: str = "lstm"  # elman, lstm, gru or gru-cho; `seqloom list cells` shows them all
+    cell: str = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
     activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
     forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
     layers: int = 1  # cells stacked on each other
     hidden: int = 256  # width of every layer's state
     embedding: int | None = None  # width of the token vectors; None is as wide as hidden
+    connections: Connections = "none"  # around and between layers: none, residual, highway or dense
     dropout: float = 0.0  # on the embeddings, between layers, and before the output layer; never through time
+    variational: bool = False  # dropout drops the same at every step of a chunk
+    embedding_dropout: float = 0.0  # share of the token types that are the zero vector for one chunk
+    weight_dropout: float = 0.0  # share of the recurrent weights left out for one chunk
     tied: bool = False  # one matrix for input and output embeddings
     init: float | None = None  # draw all parameters from (-init, init); None is each part's own habit
+    softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
     bidirectional: bool = False  # refused: see below
 
     def __post_init__(self) -> None:
@@ -54,10 +58,16 @@ class RecurrentLMConfig:
         for name, value in (("layers", self.layers), ("hidden", self.hidden), ("embedding", self.width)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}")
+        for name in ("dropout", "embedding_dropout", "weight_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
         if self.init is not None and self.init <= 0:
             raise ValueError(f"init must be above 0; got {self.init}")
+        if self.tied and self.softmax.kind == "adaptive":
+            raise ValueError(
+                "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
+                "widths; set tied to false, or softmax.kind to full or sampled"
+            )
         if self.tied and self.width != self.hidden:
             raise ValueError(
                 f"tied needs embedding and hidden of one size, as one matrix serves both; got embedding {self.width} "
@@ -72,7 +82,12 @@ class RecurrentLMConfig:
         kind = cell_class(self.cell)
         values = {name: getattr(self, name) for name in kind.options}
         options = {name: value for name, value in values.items() if value is not None}
-        return [kind(self.width if depth == 0 else self.hidden, self.hidden, **options) for depth in range(self.layers)]
+        widths = input_widths(self.connections, self.width, self.hidden, self.layers)
+        return [kind(width, self.hidden, **options) for width in widths]
+
+    def check(self, vocabulary: int) -> None:
+        """Does all of it fit a vocabulary of this size?"""
+        self.softmax.check(self.hidden, vocabulary)
 
     def build(self, vocabulary: int) -> "RecurrentLM":
         return RecurrentLM(self, vocabulary)
@@ -84,31 +99,38 @@ class RecurrentLM(nn.Module):
     Feed END before the first token: there is no prediction from nothing. The state is a value (one dict per layer),
     passed in and out; padding may stand anywhere, marked by a mask (B, T) that is True at real tokens.
 
-    In training, dropout falls on the embeddings, between layers, and on the top layer's output.
+    In training, dropout falls on the embeddings, between layers, and on the top layer's output; `embedding_dropout`
+    takes whole token types and `weight_dropout` recurrent weights. In evaluation nothing is dropped.
     """
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(vocabulary, config.width)
-        self.stack = Stack(config.cells(), config.dropout)
-        self.output = nn.Linear(config.hidden, vocabulary)
-        self.dropout = nn.Dropout(config.dropout)
+        self.stack = Stack(
+            config.cells(),
+            config.dropout,
+            config.connections,
+            variational=config.variational,
+            weight_dropout=config.weight_dropout,
+        )
+        self.output = config.softmax.build(config.hidden, vocabulary, self.embed.weight if config.tied else None)
+        self.dropout = make_dropout(config.dropout, config.variational)
+        self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         self.reset_parameters()
-        if config.tied:
-            self.output.weight = self.embed.weight
 
     def reset_parameters(self) -> None:
         """Small embeddings and an unbiased output, so that a fresh model thinks all tokens nearly equally likely."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
-        nn.init.zeros_(self.output.bias)
-        if scale is None:
-            return
-        for cell in self.stack.cells:
-            cell.reset_parameters(scale)
-        nn.init.uniform_(self.output.weight, -scale, scale)
-        nn.init.uniform_(self.output.bias, -scale, scale)
+        if scale is not None:
+            self.stack.reset_parameters(scale)
+        self.output.initialise(scale)
+
+    def set_counts(self, counts: Tensor) -> None:
+        """How often each token (V,) stands in the training text: some ways to sample the softmax draw by it."""
+        if isinstance(self.output, SampledSoftmax):
+            self.output.set_counts(counts)
 
     def forward(
         self, tokens: Tensor, state: StackState | None = None, mask: Tensor | None = None
@@ -121,36 +143,75 @@ class RecurrentLM(nn.Module):
         self, tokens: Tensor, state: StackState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
         """Tokens (B, T) to what the output layer sees (B, T, H), and the state after the last real one."""
-        x = self.dropout(self.embed(tokens))  # (B, T, D)
-        hidden, state = self.stack(x, state, mask)
+        hidden, state = self.stack(self.embedded(tokens), state, mask)
         return self.dropout(hidden), state
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, T) to what the stack reads (B, T, D)."""
+        return self.dropout(self.embedding_dropout(self.embed, tokens))
+
+    def loss(self, inputs: Tensor, targets: Tensor, state: StackState | None = None) -> tuple[Tensor, StackState]:
+        """What training lowers, a mean over inputs and targets (B, T), and the state after the last token."""
+        hidden, state = self.read(inputs, state)
+        return self.output.loss(hidden.flatten(0, 1), targets.flatten()), state
+
+    def notes(self) -> list[str]:
+        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        return self.stack.notes()
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         if source is not None:
             raise UsageError("A language model continues tokens and takes no source; feed the text to step instead.")
-        return DecodeState(self.stack.initial_state(1 if rows is None else rows))
+        rows = 1 if rows is None else rows
+        carry = self.stack.initial_state(rows)
+        return DecodeState(
+            (*carry, {"y": self.embed.weight.new_zeros(rows, self.config.hidden)}) if self.around else carry
+        )
+
+    @property
+    def around(self) -> bool:
+        """Whether something goes around the layers, so that the top layer's h is not all the output layer sees.
+
+        Then the state between two steps has one more part, the output at the last real token: {"y": (B, H)}.
+        """
+        return len(self.stack.around) > 0
+
+    def _advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
+        """Outputs of the stack (B, T, H), and the state after them."""
+        hidden, carry = self.stack(self.embedded(tokens), state.carry, mask)
+        if self.around:
+            carry = (*carry, {"y": last_real(state.carry[-1]["y"], hidden, mask)})
+        return hidden, DecodeState(carry)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """The top layer's h stands still at padding: after reading, it is the output at each row's last real token.
+        """The top of the state stands still at padding: after reading, it is the output at each row's last real token.
 
         A row without any real token keeps its state, and so predicts what it predicted before.
         """
-        _, carry = self.read(tokens, state.carry, mask)
-        logits = self.output(self.dropout(carry[-1]["h"]))  # (B, V)
-        return StepOutput(precise(logits).log_softmax(dim=-1), DecodeState(carry))
+        _, state = self._advance(tokens, state, mask)
+        last = state.carry[-1]["y" if self.around else "h"]  # (B, H)
+        return StepOutput(self.output.log_probs(self.dropout(last)), state)
 
     def score(
         self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
     ) -> tuple[Tensor, DecodeState]:
         """log p of each target (B, T), zero where masked. Logits are made for a few positions at a time."""
-        hidden, carry = self.read(inputs, state.carry, mask)
+        hidden, state = self._advance(inputs, state, mask)
+        hidden = self.dropout(hidden)
         pieces = zip(hidden.flatten(0, 1).split(SCORED_AT_ONCE), targets.flatten().split(SCORED_AT_ONCE), strict=True)
-        scores = torch.cat([self._log_probs(*piece) for piece in pieces]).view_as(targets)  # (B, T)
-        return scores if mask is None else scores.where(mask, 0), DecodeState(carry)
-
-    def _log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return -F.cross_entropy(precise(self.output(hidden)), targets, reduction="none")
+        scores = torch.cat([self.output.target_log_probs(*piece) for piece in pieces]).view_as(targets)  # (B, T)
+        return scores if mask is None else scores.where(mask, 0), state
 
     def trace(self, tokens: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """Gates and states of every layer at every step: one dict of (B, T, H) per layer."""
-        return self.stack.trace(self.dropout(self.embed(tokens)), state)
+        return self.stack.trace(self.embedded(tokens), state)
+
+
+def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
+    """Of outputs (B, T, H) the one at each row's last real step, or `before` (B, H) where there is none."""
+    if mask is None:
+        mask = outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+    real = F.pad(mask, (1, 0), value=True)  # (B, 1 + T): `before` stands in front
+    last = (real * torch.arange(real.shape[1], device=real.device)).amax(dim=1)  # (B,)
+    candidates = torch.cat([before.unsqueeze(1).to(outputs.dtype), outputs], dim=1)  # (B, 1 + T, H)
+    return candidates[torch.arange(len(before), device=real.device), last]

@@ -6,6 +6,8 @@ gate traces and the contract of the fused kernels derive from that. Adding a cel
 Weights are laid out as torch lays them, the blocks of all gates stacked, so that a fused kernel takes them as they are:
 
     weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
+
+Where a gate has no product with x, or none with h, that matrix has no block for it (`x_blocks`, `h_blocks`).
 """
 
 import math
@@ -25,6 +27,9 @@ class Cell(nn.Module, ABC):
     """One time step of a recurrent network: inputs (B, D) and a state of tensors (B, H) to the next state."""
 
     blocks: ClassVar[tuple[str, ...]]  # what the rows of the weights are for, H rows each
+    x_blocks: ClassVar[tuple[str, ...]] = ()  # those weight_x has, where it has not all
+    h_blocks: ClassVar[tuple[str, ...]] = ()  # those weight_h has, where it has not all
+    projects: ClassVar[bool] = False  # adds x to h without a matrix, and so needs one where their sizes differ
     state_names: ClassVar[tuple[str, ...]] = ("h",)
     gates: ClassVar[dict[str, str]] = {}  # gate -> what it does when it is near 1
     options: ClassVar[tuple[str, ...]] = ()  # settings of this cell beyond its sizes
@@ -33,11 +38,13 @@ class Cell(nn.Module, ABC):
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.inputs, self.hidden = inputs, hidden
-        rows = len(self.blocks) * hidden
-        self.weight_x = nn.Parameter(torch.empty(rows, inputs))
-        self.weight_h = nn.Parameter(torch.empty(rows, hidden))
+        projected = self.projects and inputs != hidden
+        rows, width = len(self.blocks) * hidden, hidden if projected else inputs
+        self.weight_x = nn.Parameter(torch.empty(len(self.x_blocks or self.blocks) * hidden, width))
+        self.weight_h = nn.Parameter(torch.empty(len(self.h_blocks or self.blocks) * hidden, hidden))
         self.bias_x = nn.Parameter(torch.empty(rows))
         self.bias_h = nn.Parameter(torch.empty(rows)) if self.two_biases else None
+        self.weight_p = nn.Parameter(torch.empty(hidden, inputs)) if projected else None
         self.reset_parameters()
 
     def reset_parameters(self, scale: float | None = None) -> None:
@@ -50,6 +57,21 @@ class Cell(nn.Module, ABC):
     def kernel(self) -> str | None:
         """Which fused kernel computes these same equations, by its name in `seqloom.nn.fused`."""
         return None
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        """W_h by what it is for: each (H, H)."""
+        names = self.h_blocks or self.blocks
+        return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
+
+    def notes(self) -> list[str]:
+        """What this cell does beyond its equations, in words for whoever trains it."""
+        if self.weight_p is None:
+            return []
+        return [f"{type(self).__name__} projects its {self.inputs}-wide input to {self.hidden} first (W_xp)"]
+
+    def project(self, x_t: Tensor) -> Tensor:
+        """x_t, or W_xp x_t where x could not meet h otherwise (B, H)."""
+        return x_t if self.weight_p is None else F.linear(x_t, self.weight_p)
 
     def from_x(self, x_t: Tensor) -> Tensor:
         """W_x x_t + b for all blocks at once (B, G·H)."""
@@ -192,7 +214,93 @@ class GRUCho(Cell):
         return {"r": r, "z": z, "candidate": candidate, "h": h}
 
 
-CELLS: dict[str, type[Cell]] = {"elman": Elman, "lstm": LSTM, "gru": GRU, "gru-cho": GRUCho}
+class MUT1(Cell):
+    """z   = σ(W_xz x_t + b_z)
+    r   = σ(W_xr x_t + W_hr h_{t-1} + b_r)
+    h̃   = tanh(W_hh (r ⊙ h_{t-1}) + tanh(x_t) + b_h)
+    h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
+
+    Here z admits the new, and does not look at h. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t
+    throughout, and `notes` says so. No fused kernel computes it.
+    """
+
+    blocks = ("r", "z", "candidate")
+    x_blocks = ("r", "z")
+    h_blocks = ("r", "candidate")
+    gates: ClassVar = {"r": GRU.gates["r"], "z": "near 1 takes the candidate; near 0 keeps the old state"}
+    projects = True
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        h, x = state["h"], self.project(x_t)
+        x_r, x_z = F.linear(x, self.weight_x).chunk(2, dim=-1)  # (B, 2H) -> 2 × (B, H)
+        w_r, w_h = self.weight_h.chunk(2)  # (2H, H) -> 2 × (H, H)
+        b_r, b_z, b_h = self.bias_x.chunk(3)
+        z = torch.sigmoid(x_z + b_z)
+        r = torch.sigmoid(x_r + F.linear(h, w_r, b_r))
+        candidate = torch.tanh(F.linear(r * h, w_h, b_h) + torch.tanh(x))
+        h = candidate * z + h * (1 - z)
+        return {"r": r, "z": z, "candidate": candidate, "h": h}
+
+
+class MUT2(Cell):
+    """z   = σ(W_xz x_t + W_hz h_{t-1} + b_z)
+    r   = σ(x_t + W_hr h_{t-1} + b_r)
+    h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
+    h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
+
+    Here z admits the new. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t throughout, and `notes`
+    says so. No fused kernel computes it.
+    """
+
+    blocks = ("r", "z", "candidate")
+    x_blocks = ("z", "candidate")
+    gates: ClassVar = MUT1.gates
+    projects = True
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        h, x = state["h"], self.project(x_t)
+        x_z, x_h = F.linear(x, self.weight_x).chunk(2, dim=-1)  # (B, 2H) -> 2 × (B, H)
+        w_r, w_z, w_h = self.weight_h.chunk(3)  # (3H, H) -> 3 × (H, H)
+        b_r, b_z, b_h = self.bias_x.chunk(3)
+        z = torch.sigmoid(x_z + F.linear(h, w_z, b_z))
+        r = torch.sigmoid(x + F.linear(h, w_r, b_r))
+        candidate = torch.tanh(F.linear(r * h, w_h, b_h) + x_h)
+        h = candidate * z + h * (1 - z)
+        return {"r": r, "z": z, "candidate": candidate, "h": h}
+
+
+class MUT3(Cell):
+    """z   = σ(W_xz x_t + W_hz tanh(h_{t-1}) + b_z)
+    r   = σ(W_xr x_t + W_hr h_{t-1} + b_r)
+    h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
+    h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
+
+    Here z admits the new. No fused kernel computes it.
+    """
+
+    blocks = ("r", "z", "candidate")
+    gates: ClassVar = MUT1.gates
+
+    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
+        h = state["h"]
+        x_r, x_z, x_h = self.from_x(x_t).chunk(3, dim=-1)  # (B, 3H) -> 3 × (B, H)
+        w_r, w_z, w_h = self.weight_h.chunk(3)  # (3H, H) -> 3 × (H, H)
+        z = torch.sigmoid(x_z + F.linear(torch.tanh(h), w_z))
+        r = torch.sigmoid(x_r + F.linear(h, w_r))
+        candidate = torch.tanh(F.linear(r * h, w_h) + x_h)
+        h = candidate * z + h * (1 - z)
+        return {"r": r, "z": z, "candidate": candidate, "h": h}
+
+
+CELLS: dict[str, type[Cell]] = {
+    "elman": Elman,
+    "lstm": LSTM,
+    "gru": GRU,
+    "gru-cho": GRUCho,
+    "mut1": MUT1,
+    "mut2": MUT2,
+    "mut3": MUT3,
+}
 
 
 def cell_class(name: str) -> type[Cell]:

@@ -88,7 +88,7 @@ def _call(cell: Cell, data: tuple[Tensor, ...], first: State, layout: tuple[bool
     assert cell.kernel is not None and cell.bias_h is not None
     weights: list[Tensor] = [cell.weight_x, cell.weight_h, cell.bias_x, cell.bias_h]
     if cell.weight_x.is_cuda:
-        _flatten(cell, weights)
+        weights = _in_one_piece(cell, weights)
     hidden = tuple(first[name] for name in cell.state_names)
     train = torch.is_grad_enabled()
     arguments = (hidden if len(hidden) > 1 else hidden[0], weights, True, 1, 0.0, train, False, *layout)
@@ -99,19 +99,39 @@ def _named(cell: Cell, last: list[Tensor]) -> State:
     return {name: leaf.squeeze(0) for name, leaf in zip(cell.state_names, last, strict=True)}
 
 
-def _flatten(cell: Cell, weights: list[Tensor]) -> None:
-    """Lay the weights in the one piece of memory cuDNN wants, unless they already are.
+def _in_one_piece(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
+    """The weights in the one piece of memory cuDNN wants.
 
-    Looking every time costs a microsecond and needs no hook: a module moved, copied or loaded is put right by itself.
+    Parameters are laid there once and stay: looking every time costs a microsecond and needs no hook, and a module
+    moved, copied or loaded is put right by itself. Weights computed for this call (by weight dropout) are copied there.
     """
-    if len({weight.untyped_storage().data_ptr() for weight in weights}) == 1:
-        return
-    if not (all(isinstance(weight, torch.nn.Parameter) for weight in weights) and _cudnn_takes(weights)):
-        return
-    with torch.no_grad(), torch.cuda.device_of(weights[0]):
-        torch._cudnn_rnn_flatten_weight(
-            weights, len(weights), cell.inputs, CUDNN_MODES[str(cell.kernel)], cell.hidden, 0, 1, True, False
-        )
+    if len({weight.untyped_storage().data_ptr() for weight in weights}) == 1 or not _cudnn_takes(weights):
+        return weights
+
+    def lay(tensors: list[Tensor]) -> None:
+        with torch.no_grad(), torch.cuda.device_of(tensors[0]):
+            torch._cudnn_rnn_flatten_weight(
+                tensors, len(tensors), cell.inputs, CUDNN_MODES[str(cell.kernel)], cell.hidden, 0, 1, True, False
+            )
+
+    if not all(isinstance(weight, torch.nn.Parameter) for weight in weights):
+        return list(OnePiece.apply(lay, *weights))
+    lay(weights)
+    return weights
+
+
+class OnePiece(torch.autograd.Function):
+    """Copies of tensors, laid out by `lay`, which moves those it is given; gradients go to the tensors as they are."""
+
+    @staticmethod
+    def forward(context: Any, lay: Callable[[list[Tensor]], None], *tensors: Tensor) -> tuple[Tensor, ...]:
+        copies = [tensor.clone() for tensor in tensors]
+        lay(copies)
+        return tuple(copies)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *gradients
 
 
 def _cudnn_takes(weights: list[Tensor]) -> bool:

@@ -1,12 +1,14 @@
 """Cells over time and in depth. Only `Recurrent` loops; its plain loop is the definition of everything faster."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.nn import fused as kernels
 from seqloom.nn.cells import Cell, State
+from seqloom.nn.connections import Connections, Residual, connect
+from seqloom.nn.dropout import WeightDropout, make_dropout
 
 StackState = tuple[State, ...]  # one state per layer, the lowest first
 
@@ -71,20 +73,46 @@ class Recurrent(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers of `Recurrent`, each reading the outputs of the one below.
+    """Layers of `Recurrent`, each reading the outputs of those below; `seqloom.nn.connections` says which, and how.
 
-    Dropout falls on what passes from one layer to the next: not on the stack's own input, not on its output, and
-    never on what a layer hands itself through time.
+    Dropout falls on what passes from one layer to the next: not on the stack's own input, not on its output, not on
+    what goes around a layer, and never on what a layer hands itself through time. With `variational` it has one mask
+    for all steps. `weight_dropout` thins every layer's recurrent matrix.
     """
 
-    def __init__(self, cells: Sequence[Cell], dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        dropout: float = 0.0,
+        connections: Connections = "none",
+        *,
+        variational: bool = False,
+        weight_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
+        check_widths(cells, connections)
+        self.connections = connections
         self.layers = nn.ModuleList(Recurrent(cell) for cell in cells)
-        self.dropout = nn.Dropout(dropout)
+        self.around = connect(connections, [(cell.inputs, cell.hidden) for cell in cells])
+        self.dropout = make_dropout(dropout, variational)
+        self.weight_dropout = WeightDropout(weight_dropout)
 
     @property
     def cells(self) -> list[Cell]:
         return [layer.cell for layer in self._recurrents()]
+
+    @property
+    def width(self) -> int:
+        """How wide the outputs are."""
+        return self.cells[-1].hidden
+
+    def reset_parameters(self, scale: float | None = None) -> None:
+        for part in self._parts():
+            part.reset_parameters(scale)
+
+    def notes(self) -> list[str]:
+        """What the parts do beyond their equations, in words for whoever trains them."""
+        return [note for part in self._parts() for note in part.notes()]
 
     def initial_state(self, rows: int) -> StackState:
         return tuple(cell.initial_state(rows) for cell in self.cells)
@@ -93,23 +121,68 @@ class Stack(nn.Module):
         self, x: Tensor, state: StackState | None = None, mask: Tensor | None = None, fused: bool = True
     ) -> tuple[Tensor, StackState]:
         """Inputs (B, T, D) to the top layer's outputs (B, T, H) and the state of every layer."""
-        state = self.initial_state(len(x)) if state is None else state
-        after = []
-        for depth, layer in enumerate(self._recurrents()):
-            x = self.dropout(x) if depth > 0 else x
-            x, last = layer(x, state[depth], mask, fused)
+        first = self.initial_state(len(x)) if state is None else state
+        layers, after = self._recurrents(), []
+
+        def read(depth: int, x: Tensor) -> Tensor:
+            h, last = self.weight_dropout(layers[depth], x, first[depth], mask, fused)
             after.append(last)
-        return x, tuple(after)
+            return h
+
+        outputs = self._climb(x, read, mask)[-1]["y"]
+        return outputs, tuple(after)
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
-        """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`."""
-        state = self.initial_state(len(x)) if state is None else state
-        traces = []
-        for depth, layer in enumerate(self._recurrents()):
-            x = self.dropout(x) if depth > 0 else x
-            traces.append(layer.trace(x, state[depth]))
-            x = traces[-1]["h"]
-        return tuple(traces)
+        """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`.
+
+        With residual and highway connections also what each hands on, `y`, and the highway's gate, `T`. The recurrent
+        matrices are traced whole, whatever `weight_dropout` says.
+        """
+        first = self.initial_state(len(x)) if state is None else state
+        layers, traces = self._recurrents(), []
+
+        def read(depth: int, x: Tensor) -> Tensor:
+            traces.append(layers[depth].trace(x, first[depth]))
+            return traces[-1]["h"]
+
+        around = self._climb(x, read)
+        return tuple({**trace, **way} if self.around else trace for trace, way in zip(traces, around, strict=True))
+
+    def _climb(
+        self, x: Tensor, read: Callable[[int, Tensor], Tensor], mask: Tensor | None = None
+    ) -> list[dict[str, Tensor]]:
+        """From layer to layer: `read` has one read its input (B, T, D) and gives its h. What each hands on is `y`."""
+        below, ways = [x], []
+        for depth in range(len(self.layers)):
+            given = below[-1]
+            dropped = self.dropout(given) if depth > 0 else given
+            if self.connections == "dense":
+                below[-1] = dropped  # once for all who read it
+                dropped = torch.cat(below, dim=-1)  # (B, T, D + depth · H)
+            h = read(depth, dropped)
+            way = self.around[depth](given, h) if self.around else {"y": h}
+            if mask is not None and self.around:
+                way["y"] = torch.where(mask.unsqueeze(-1), way["y"], 0)  # what goes around knows no padding
+            ways.append(way)
+            below.append(way["y"])
+        return ways
 
     def _recurrents(self) -> list[Recurrent]:
         return [layer for layer in self.layers if isinstance(layer, Recurrent)]
+
+    def _parts(self) -> list[Cell | Residual]:
+        return [*self.cells, *(way for way in self.around if isinstance(way, Residual))]
+
+
+def check_widths(cells: Sequence[Cell], connections: Connections) -> None:
+    """Each layer must take what those below it give."""
+    if not cells:
+        raise ValueError("a stack needs at least one layer; got none")
+    width = cells[0].inputs
+    for depth, cell in enumerate(cells):
+        if cell.inputs != width:
+            raise ValueError(
+                f"layer {depth + 1} must take inputs of width {width}, as connections are {connections!r}; "
+                f"its cell takes {cell.inputs}"
+            )
+        width = cell.hidden + (width if connections == "dense" else 0)

@@ -83,10 +83,12 @@ def card(run: Run, event: Finished) -> str:
     """The run for a reader: what it is, what it was trained on, how good it is, and how to get it again."""
     recipe, data = run.recipe, run.data
     metrics = "\n".join(f"| {name} | {_number(value)} |" for name, value in event.best.items())
+    units = [unit for unit in next(iter(data["counts"].values()), {}) if unit != "bytes"]
     counts = "\n".join(
-        f"| {split} | {c['documents']:,} | {c['words']:,} | {c['characters']:,} | {data['sha256'][split][:16]}… |"
+        " | ".join([f"| {split}", *(f"{c[unit]:,}" for unit in units), f"{data['sha256'][split][:16]}… |"])
         for split, c in data["counts"].items()
     )
+    ends = "\nEach document's end counts as one word and one character.\n" if run.of_text else ""
     return f"""# {run.path.name}
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
@@ -96,12 +98,10 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 
 {data["corpus"]}, version {data["version"]}. Licence: {data["licence"]}.
 
-| split | documents | words | characters | sha256 |
-|---|---:|---:|---:|---|
+{" | ".join(["| split", *units, "sha256 |"])}
+|---|{"---:|" * len(units)}---|
 {counts}
-
-Each document's end counts as one word and one character.
-
+{ends}
 ## Best evaluation on dev, at step {event.best_step}
 
 | metric | value |

@@ -3,7 +3,7 @@
 runs/<name>/
     recipe.yaml          the resolved recipe, with the format of this directory
     data.json            which data it was trained on: source version, checksums, counts
-    tokenizer.json
+    tokenizer.json       of a model of text; another has sizes.json, what its data decided of its shape
     model.safetensors    the best weights so far
     checkpoints/         see seqloom.train.checkpoints
     log.jsonl            every event of the training
@@ -78,13 +78,33 @@ class Run:
             raise CheckpointError(f"{self.path / 'data.json'} is damaged: it does not say what the data was.")
         return data
 
+    @property
+    def of_text(self) -> bool:
+        """Whether its model reads tokens, and so has a tokenizer."""
+        return "tokenizer" in self.recipe
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        if not self.of_text:
+            raise UsageError(
+                f"{self.path} is no model of text: its task, {self.recipe.get('task')}, reads numbers. "
+                f"Measure it with `seqloom evaluate {self.path}`."
+            )
         content = self._json("tokenizer.json")
         try:
             return tokenizer_from_json(content)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path / 'tokenizer.json'} cannot be used. {error}") from error
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """What the data decided of the model's shape: the arguments of its config's `build`."""
+        if self.of_text:
+            return {"vocabulary": len(self.tokenizer)}
+        found = self._json("sizes.json")
+        if not isinstance(found, dict) or not all(type(size) is int and size > 0 for size in found.values()):
+            raise CheckpointError(f"{self.path / 'sizes.json'} is damaged: it does not say how wide the data is.")
+        return found
 
     def _json(self, name: str) -> Any:
         try:
@@ -102,10 +122,11 @@ class Run:
                 f"{self.path} has no model.safetensors yet: it was stopped before its first evaluation. "
                 f"Go on with `seqloom train --resume {self.path}`."
             )
-        model, tensors = self._config().build(len(self.tokenizer)), tensors_from_file(weights)
+        config, sizes, tensors = self._config(), self.sizes, tensors_from_file(weights)
         try:
+            model = config.build(**sizes)
             model.load_state_dict(tensors)
-        except (RuntimeError, KeyError, ValueError, CheckpointError) as error:
+        except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
             reason = " ".join(str(error).split())
             raise CheckpointError(f"{weights} does not fit the model its recipe describes ({reason}).") from error
         return model.to(choose_device(device)).eval()

@@ -5,12 +5,11 @@ by side `batch.chunk` tokens at a time; the state is carried from chunk to chunk
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.core.config import Discriminator, config
@@ -22,7 +21,8 @@ from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.stream import StreamBatches
-from seqloom.evaluate.perplexity import evaluate_stream, metrics
+from seqloom.data.vectors import VectorData
+from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.runs.run import Run
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
@@ -95,8 +95,11 @@ class TextTask:
         return 1
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        counts = self.corpus.counts(split)
-        totals = evaluate_stream(
+        return self.metrics(self.log_probs(model, split), split)
+
+    def log_probs(self, model: Any, split: str) -> Tensor:
+        """log p of every token of the split's stream (N,), on the CPU."""
+        return stream_log_probs(
             model,
             self.stream(split),
             end=self.tokenizer.end,
@@ -104,7 +107,11 @@ class TextTask:
             chunk=self.eval_chunk,
             device=device_of(model),
         )
-        found = metrics(totals, words=counts.words, characters=counts.characters, size=counts.bytes)
+
+    def metrics(self, log_probs: Tensor, split: str) -> dict[str, float]:
+        """Every metric of a split, given what a model thought of each of its tokens (N,)."""
+        counts = self.corpus.counts(split)
+        found = metrics(Totals.of(log_probs), words=counts.words, characters=counts.characters, size=counts.bytes)
         return {**found, "unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
     def text_kept(self, split: str) -> float:
@@ -114,10 +121,8 @@ class TextTask:
         """
         if split not in self._kept:
             documents = self.corpus.split(split)
-            tokens = self.tokenizer.encode_batch(documents)
-            same = [
-                self.tokenizer.decode(ids).strip() == text.strip() for ids, text in zip(tokens, documents, strict=True)
-            ]
+            texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
+            same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]
             self._kept[split] = sum(same) / len(same)
         return self._kept[split]
 
@@ -132,14 +137,29 @@ class TextTask:
         return found / len(self.stream(split))
 
     @classmethod
-    def evaluate_documents(cls, recipe: Any, run: Run, model: Any, documents: Sequence[str]) -> dict[str, float]:
-        """The metrics of any other text."""
-        task = cls(recipe, Corpus("other text", "", "", "", {"other": documents}), run.tokenizer)
-        return task.evaluate(model, "other")
+    def of_documents(cls, recipe: Any, run: Run, documents: Sequence[str]) -> Self:
+        """The same task on any other text, its only split "other"."""
+        return cls(recipe, Corpus("other text", "", "", "", {"other": documents}), run.tokenizer)
 
 
 class Task(TextTask):
     recipe: Recipe
+
+    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+        super().__init__(recipe, corpus, tokenizer)
+        if recipe.model.softmax.kind == "sampled":  # the loss is that of an easier problem: its exp is no perplexity
+            self.goal = replace(self.goal, unit="nats, of samples")
+
+    @classmethod
+    def prepare(cls, recipe: Any) -> Self:
+        task = super().prepare(recipe)
+        recipe.model.check(len(task.tokenizer))  # before the run directory is made
+        return task
+
+    def model(self) -> Any:
+        model = super().model()
+        model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
+        return model
 
     def eval_rows(self) -> int:
         return self.recipe.batch.eval_rows
@@ -151,6 +171,19 @@ class Task(TextTask):
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch
 
+    def warnings(self) -> list[str]:
+        """A text of less than one chunk per row is still read, as one short chunk: that works, but is rarely meant."""
+        rows, chunk, length = self.batches.rows, self.batches.chunk, self.batches.length
+        if length >= chunk:
+            return []
+        tokens = len(self.stream("train"))
+        change = f"batch.rows to {tokens // chunk} or less" if tokens >= chunk else "batch.chunk"
+        return [
+            f"The training text is shorter than one chunk per row: {tokens:,} tokens in {rows} rows are {length} a "
+            f"row, and batch.chunk is {chunk}. Each epoch is then one short step, and no state is ever carried on. "
+            f"Give more text, or lower {change}."
+        ]
+
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """The stream is read in order, epoch after epoch; the seed decides only which rows forget."""
         batch = self.batches.batch(step, rank, world)
@@ -159,8 +192,7 @@ class Task(TextTask):
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         before = None if batch["fresh"] or carry is None else tree_map(lambda leaf: leaf * batch["remember"], carry)
-        logits, state = model(batch["inputs"], before)  # (B, T, V)
-        value = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+        value, state = model.loss(batch["inputs"], batch["targets"], before)
         return Loss(value, state, batch["targets"].numel())
 
 
@@ -190,7 +222,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(run: Run, corpus: Corpus) -> None:
+def refuse_changed_data(run: Run, corpus: Corpus | VectorData) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

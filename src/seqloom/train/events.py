@@ -21,6 +21,7 @@ class Started(Event):
     parameters: int
     device: str
     resumed: bool
+    notes: tuple[str, ...] = ()  # what the model does beyond what its recipe says
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Progress(Event):
     values: Mapping[str, float]  # loss, learning_rate, gradient_norm … , whatever the method measures
     tokens_per_second: float = 0.0
     seconds_left: float = 0.0
+    unit: str = "nats"  # of the loss
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,8 @@ def fit(
         trainer.restore(checkpoint)
         tally = trainer.tally
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    yield Started(tally.step, trainer.total, parameters, str(trainer.device), checkpoint is not None)
+    notes = tuple(getattr(trainer.model, "notes", list)())  # not every model has something to say
+    yield Started(tally.step, trainer.total, parameters, str(trainer.device), checkpoint is not None, notes)
     for name, cause in store.damaged:
         yield Damaged(tally.step, name, cause)
 
@@ -315,7 +316,7 @@ def fit(
             if tally.skips >= config.max_skips:
                 raise DivergedError(_diverged(tally, update.cause))
         if tally.step % config.log_every == 0 or tally.step == trainer.total:
-            yield meter.progress(tally.step, trainer.total, trainer.report(update))
+            yield meter.progress(tally.step, trainer.total, trainer.report(update), task.goal.unit)
     seconds = time.perf_counter() - began
     yield Finished(tally.step, ending, tally.best_step, tally.best or {}, parameters, meter.speed(), seconds)
 
@@ -347,8 +348,8 @@ class Meter:
     def speed(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
 
-    def progress(self, step: int, total: int, values: dict[str, float]) -> Progress:
+    def progress(self, step: int, total: int, values: dict[str, float], unit: str = "nats") -> Progress:
         seconds, tokens = self.seconds - self._reported[0], self.tokens - self._reported[1]
         self._reported = (self.seconds, self.tokens)
         left = (total - step) * self.seconds / self.steps
-        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left)
+        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit)

@@ -1,0 +1,134 @@
+"""What would happen if a recipe were trained."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqloom.inspect.doctor import Diagnosis
+
+
+def doctor(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A shipped recipe's name or a YAML file, then overrides."),
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Look a recipe over before training: data, sizes, time, memory. `seqloom doctor lm-char-lstm batch.rows=256`."""
+    from seqloom.cli.train import split_arguments
+
+    recipe, overrides = split_arguments(arguments or [])
+    if recipe is None:
+        raise UsageError("Name a recipe (`seqloom list recipes`) or a YAML file.")
+    from seqloom import api
+    from seqloom.data.folder import use_data_folder
+    from seqloom.inspect.doctor import examine
+
+    name, checked = api.read_recipe(recipe, overrides)
+    with use_data_folder(data_dir):
+        found = examine(checked)
+    if as_json:
+        print_json({"recipe": name, **asdict(found), "seconds": found.seconds})
+        return
+    for line in report(name, found):
+        print(line)
+
+
+def report(name: str, found: "Diagnosis") -> list[str]:
+    """The whole examination for a reader."""
+    return [
+        f"{name}: {found.task} on {found.device}",
+        *_data(found),
+        *_model(found),
+        *_budget(found),
+        *_memory(found),
+        *_warnings(found.warnings),
+    ]
+
+
+def _data(found: "Diagnosis") -> list[str]:
+    if not found.splits or found.tokenizer is None:
+        return ["", "data: no text to look at; the task makes its own"]
+    lines = ["", f"{'data':8}{'documents':>10}{'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"]
+    for split in found.splits:
+        length = split.lengths
+        lines.append(
+            f"  {split.name:6}{split.documents:>10,}{split.tokens:>12,}{length.shortest:>14,}{length.median:>9,}"
+            f"{length.most:>9,}{length.longest:>9,}"
+        )
+    for split in found.splits:
+        remarks = [f"{split.empty:,} empty", f"{split.duplicates:,} repeated"]
+        if split.name != "train":
+            new = split.new_characters
+            shown = " ".join(map(_visible, new[:12])) + (" …" if len(new) > 12 else "")
+            remarks += [
+                f"{split.in_train:,} documents and {split.lines_in_train:.1%} of the long lines in train too",
+                f"{split.unknown_rate:.2%} unknown",
+                f"{len(new)} character{'' if len(new) == 1 else 's'} never seen{f': {shown}' if new else ''}",
+            ]
+        lines.append(f"  {split.name + ':':7}{', '.join(remarks)}")
+    size = found.tokenizer
+    coverage = f"{size.coverage:.2%} of the training tokens known, {size.characters_per_token:.2f} characters a token"
+    return [*lines, f"tokenizer: {size.kind}, {size.size:,} tokens, {coverage}"]
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
+
+
+def _model(found: "Diagnosis") -> list[str]:
+    if found.model is None:
+        counted = ", ".join(f"{count:,} {name}" for name, count in found.rehearsal.sizes.items())
+        return ["", f"model: counted, not trained by gradient; {counted or 'nothing was counted'}"]
+    parts = ", ".join(f"{part} {count:,}" for part, count in found.model.parts.items())
+    lines = ["", f"model: {found.model.kind}, {found.model.parameters:,} parameters: {parts}"]
+    return lines + [f"  {note}" for note in found.model.notes]
+
+
+def _budget(found: "Diagnosis") -> list[str]:
+    from seqloom.cli.progress import clock
+
+    budget, rehearsal, lines = found.budget, found.rehearsal, []
+    if budget is not None:
+        unit = "predictions" if found.tokenizer is None else "tokens"
+        tokens = f" of {budget.tokens_per_step:,} {unit}" if budget.tokens_per_step else ""
+        lines.append(
+            f"training: {budget.steps:,} steps{tokens}, {budget.steps_per_epoch:,} an epoch, so {budget.epochs:.3g} "
+            f"epochs; {budget.evaluations:,} evaluations"
+        )
+    if found.seconds is not None:
+        at_least = "" if rehearsal.complete else "at least "
+        detail = (
+            f" ({1000 * rehearsal.seconds_per_update:,.1f} ms a step, {rehearsal.evaluation_seconds:,.1f} s an "
+            f"evaluation, measured over {rehearsal.updates} steps)"
+            if budget is not None and rehearsal.seconds_per_update and rehearsal.evaluation_seconds is not None
+            else ""
+        )
+        lines.append(f"time: {at_least}{clock(found.seconds)}{detail}")
+    return lines
+
+
+def _memory(found: "Diagnosis") -> list[str]:
+    from seqloom.inspect.doctor import size
+
+    rehearsal = found.rehearsal
+    if rehearsal.peak is None or rehearsal.memory is None:
+        return []
+    free = f"; {size(found.memory_at_hand)} free" if found.memory_at_hand is not None else ""
+    if rehearsal.gpu_reserved is None or rehearsal.gpu_allocated is None:
+        return [f"memory: {size(rehearsal.memory)} at the peak{free}"]
+    tensors = f"{size(rehearsal.gpu_allocated)} of it in use at the peak"
+    return [f"memory: {size(rehearsal.gpu_reserved)} of the GPU, {tensors}{free}; {size(rehearsal.memory)} of the host"]
+
+
+def _warnings(warnings: list[str]) -> list[str]:
+    if not warnings:
+        return ["", "nothing to mend"]
+    return ["", *(f"warning: {warning}" for warning in warnings)]

@@ -1,0 +1,299 @@
+"""Look inside trained models: tables in the terminal, pictures, JSON."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from seqloom.cli._json import print_json
+
+if TYPE_CHECKING:
+    from seqloom.api import Trained
+    from seqloom.inspect.gates import GateTrace, LayerTrace
+    from seqloom.inspect.gradients import Report
+
+inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
+
+DEV_TOKENS = 100  # of the dev split, where no text is given
+SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+BAR = 8  # letters of a full bar
+
+Out = Annotated[Path | None, typer.Option(help="Also draw a picture here: .png or .svg.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read what the vocabulary lacks as <unk>.")]
+
+
+@inspect.command("gates", short_help="Gates and states while a text is read.")
+def gates(
+    run: Annotated[Path, typer.Argument(help="A run of a recurrent language model.")],
+    text: Annotated[str, typer.Argument(help="The text to let it read.")],
+    layer: Annotated[int | None, typer.Option(help="Which layer, 1 is the lowest. [default: the top one]")] = None,
+    unit: Annotated[int | None, typer.Option(help="Follow this one unit, counted from 0.")] = None,
+    out: Out = None,
+    allow_unknown: AllowUnknown = False,
+    as_json: Json = False,
+) -> None:
+    """Gates and states while a text is read: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
+    from seqloom.api import load
+    from seqloom.inspect.draw_gates import draw_gates, draw_unit
+    from seqloom.inspect.gates import gate_trace
+
+    _check(out)
+    trace = gate_trace(load(run, "cpu"), text, allow_unknown=allow_unknown)
+    shown = trace.layer(layer)
+    if unit is not None:
+        shown.unit(unit)  # refuses what is not there
+    if out is not None:  # first, so that `… | head` has it too
+        title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
+        _write(out, draw_gates(trace, layer, title) if unit is None else draw_unit(trace, unit, layer, title))
+    if as_json:
+        print_json(_gates_object(run, trace, shown, unit))
+    else:
+        _print_gates(run, trace, shown, unit)
+
+
+@inspect.command("gradients", short_help="How gradients flow back through time.")
+def gradients(
+    runs: Annotated[list[Path], typer.Argument(help="Runs of recurrent language models, compared if several.")],
+    text: Annotated[
+        str | None,
+        typer.Option(help=f"The text to read. [default: the first {DEV_TOKENS} tokens of each run's dev split]"),
+    ] = None,
+    of: Annotated[
+        Literal["last", "total"], typer.Option(help="The loss of the last token, or the sum over all tokens.")
+    ] = "last",
+    out: Out = None,
+    allow_unknown: AllowUnknown = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
+    as_json: Json = False,
+) -> None:
+    """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
+    from seqloom.api import load
+    from seqloom.data.folder import use_data_folder
+    from seqloom.inspect.draw_gradients import draw_gradients
+    from seqloom.inspect.gradients import report
+
+    _check(out)
+    reports = []
+    with use_data_folder(data_dir):
+        for run in runs:
+            trained = load(run, "cpu")
+            tokens = _dev_tokens(trained) if text is None else text
+            name = run.name if len({other.name for other in runs}) == len(runs) else str(run)
+            reports.append(report(trained, tokens, of=of, allow_unknown=allow_unknown, name=name))
+    if out is not None:
+        _write(out, draw_gradients(reports))
+    if as_json:
+        found = [{"run": str(run), **_gradients_object(report)} for run, report in zip(runs, reports, strict=True)]
+        print_json({"of": of, "runs": found})
+    else:
+        _print_gradients(reports, of)
+
+
+def _check(out: Path | None) -> None:
+    if out is not None:
+        from seqloom.inspect.figures import check_picture
+
+        check_picture(out)
+
+
+def _write(out: Path, figure: Any) -> None:
+    from seqloom.core.files import write_atomic
+    from seqloom.inspect.figures import to_bytes
+
+    write_atomic(out, to_bytes(figure, out.suffix))
+    typer.echo(f"drawn: {out}", err=True)
+
+
+def _dev_tokens(trained: "Trained") -> list[int]:
+    from seqloom.api import recipe_of
+    from seqloom.inspect.reading import recurrent_lm
+    from seqloom.tasks import task_module
+
+    recurrent_lm(trained)  # what has no gradients to show is refused before its data is read
+    recipe = recipe_of(trained.run)
+    found: list[int] = task_module(recipe.task).Task.reopen(recipe, trained.run).stream("dev")[:DEV_TOKENS].tolist()
+    return found
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+def _gates_object(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> dict[str, Any]:
+    """Summaries; the arrays themselves are for Python."""
+    return {
+        "run": str(run),
+        "cell": trace.cell,
+        "layer": trace.layers.index(layer) + 1,
+        "layers": len(trace.layers),
+        "hidden": layer.hidden,
+        "tokens": trace.tokens,
+        "gates": {
+            name: {"does": does, "mean": float(layer.values[name].mean()), **layer.saturation(name)._asdict()}
+            for name, does in layer.gates.items()
+        },
+        "levels": {name: layer.level(name).tolist() for name in layer.values},
+        "most_varying": layer.most_varying(),
+        "unit": unit,
+        "values": None if unit is None else {name: values.tolist() for name, values in layer.unit(unit).items()},
+    }
+
+
+def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> None:
+    from rich.text import Text
+
+    from seqloom.inspect.figures import visible
+    from seqloom.inspect.gates import describe
+
+    which = f", layer {trace.layers.index(layer) + 1} of {len(trace.layers)}" if len(trace.layers) > 1 else ""
+    if unit is None:
+        columns = {name: layer.level(name) for name in layer.values}
+        heads = [name if name in layer.gates else f"|{name}|" for name in columns]
+        what = f"mean over {layer.hidden} units"
+    else:
+        columns, heads, what = layer.unit(unit), list(layer.values), f"unit {unit}"
+    table, console = _table(f"{run} ({trace.cell}{which}): {what}", ["token", *heads])
+    for place, token in enumerate(trace.tokens):
+        cells = [_cell(float(values[place]), name in layer.gates, unit is not None) for name, values in columns.items()]
+        table.add_row(Text(visible(token)), *cells)
+    console.print(table)
+    console.print()
+    for name in layer.values:
+        line = describe(layer, name)
+        if name in layer.gates:
+            share = layer.saturation(name)
+            line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of units and tokens)"
+        console.print(line, markup=False)
+    varying = ", ".join(map(str, layer.most_varying(8)))
+    console.print(
+        f"The hidden states of these units vary most: {varying}. Follow one: --unit {layer.most_varying(1)[0]}"
+    )
+
+
+def _cell(value: float, gate: bool, signed: bool) -> Any:
+    """A number; on a terminal a gate has a bar, and a sign its colour."""
+    from rich.text import Text
+
+    if not sys.stdout.isatty():
+        return Text(f"{value:.3f}")
+    if gate:
+        length = round(BAR * min(max(value, 0), 1))
+        return Text.assemble(f"{value:.2f} ", ("█" * length, "green"), ("·" * (BAR - length), "dim"))
+    return Text(f"{value:.3f}", style="" if not signed else "blue" if value < 0 else "red")
+
+
+def _table(title: str, heads: Sequence[str], words: int = 1) -> tuple[Any, Any]:
+    """A table under a title, columns of numbers to the right, and where to print it: nothing is cut off in a pipe."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console.print(Text(title, style="italic"))
+    table = Table(box=None, header_style="bold")
+    for place, head in enumerate(heads):
+        table.add_column(Text(head), justify="left" if place < words else "right", no_wrap=True)
+    return table, console
+
+
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+
+def _gradients_object(report: "Report") -> dict[str, Any]:
+    trace, clip = report.trace, report.clipping
+    return {
+        "cell": report.cell,
+        "tokens": trace.tokens,
+        "target": trace.target,
+        "loss": trace.loss,
+        "distances": trace.distances,
+        "layers": [
+            {
+                "norms": {name: norms.tolist() for name, norms in states.items()},
+                "steps_per_tenth": {name: trace.steps_per_tenth(depth, name) for name in states},
+            }
+            for depth, states in enumerate(trace.layers)
+        ],
+        "matrices": [
+            {**asdict(matrix), "layer": matrix.layer + 1, "singular_values": matrix.singular_values.tolist()}
+            for matrix in report.matrices
+        ],
+        "flows": [
+            {**asdict(flow), "layer": flow.layer + 1, "measured": flow.measured.tolist(), "bound": flow.bound.tolist()}
+            for flow in report.flows
+        ],
+        "clipping": {**asdict(clip), "factor": clip.factor, "clipped": clip.clipped},
+        "training": report.training,
+        "share_clipped": report.share_clipped,
+    }
+
+
+def _print_gradients(reports: Sequence["Report"], of: str) -> None:
+    columns = [
+        (report, depth, name)
+        for report in reports
+        for depth, states in enumerate(report.trace.layers)
+        for name in states
+    ]
+    heads = [
+        f"{r.name}{f' layer {depth + 1}' if len(r.trace.layers) > 1 else ''}: {name}" for r, depth, name in columns
+    ]
+    loss = "the last token's loss" if of == "last" else "the sum of all tokens' losses"
+    table, console = _table(f"norm of the gradient of {loss} by each state", ["tokens back", *heads])
+    longest = max(len(report.trace.tokens) for report in reports)
+    for distance in [*(d for d in SHOWN_DISTANCES if d < longest - 1), longest - 1]:
+        table.add_row(str(distance), *(_norm_at(*column, distance) for column in columns))
+    tenths = [report.trace.steps_per_tenth(depth, name) for report, depth, name in columns]
+    if of == "last":
+        table.add_row("a tenth every", *("does not fall" if n is None else f"{n:.1f} tokens" for n in tenths))
+    console.print(table)
+    _print_matrices(reports)
+    console.print()
+    for report in reports:
+        for line in (*_flow_lines(report), _clipping_line(report)):
+            console.print(line, markup=False)
+
+
+def _norm_at(report: "Report", depth: int, name: str, distance: int) -> str:
+    norms = report.trace.layers[depth][name]
+    return f"{norms[-1 - distance]:.2e}" if distance < len(norms) else ""
+
+
+def _print_matrices(reports: Sequence["Report"]) -> None:
+    from rich.text import Text
+
+    heads = ["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"]
+    table, console = _table("\nsingular values of the recurrent matrices", heads, words=2)
+    for report in reports:
+        for matrix in report.matrices:
+            values = matrix.singular_values
+            layer = f" layer {matrix.layer + 1}" if len(report.trace.layers) > 1 else ""
+            numbers = (values[0], values[len(values) // 2], values[-1], matrix.spectral_radius)
+            table.add_row(Text(report.name), f"W_h {matrix.name}{layer}", *(f"{number:.3f}" for number in numbers))
+    console.print(table)
+
+
+def _flow_lines(report: "Report") -> list[str]:
+    """The bound beside what was measured, ten steps back or as far as there is."""
+    lines = []
+    for flow in report.flows:
+        steps = min(10, len(flow.measured) - 1)
+        layer = f", layer {flow.layer + 1}" if len(report.flows) > 1 else ""
+        gammas = f"({flow.gamma_w:.3f} · {flow.gamma_g:g})"
+        lines.append(
+            f"{report.name}{layer}: of a change of h, {flow.measured[steps]:.2e} arrives {steps} steps later; the "
+            f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} would allow {flow.bound[steps]:.2e}"
+        )
+    return lines
+
+
+def _clipping_line(report: "Report") -> str:
+    clip, share = report.clipping, report.share_clipped
+    if clip.clip is None:
+        return f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}; the recipe does not clip"
+    does = f"would be cut to {clip.clipped:.3g}" if clip.factor < 1 else "is left as it is"
+    trained = "" if share is None else f"; in training {share:.0%} of the logged steps were clipped"
+    return f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}; with clip θ = {clip.clip:g} it {does}{trained}"

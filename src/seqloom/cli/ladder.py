@@ -1,0 +1,224 @@
+"""Several models at equal size and budget, side by side."""
+
+import math
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli._json import finite, print_json
+from seqloom.core.errors import Interrupted, ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from seqloom.ladder import Ladder, LadderResult, Place
+    from seqloom.train.stop import Stop
+
+Show = Callable[["Place", Any], None]
+
+
+def ladder(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LADDER [KEY=VALUE]...", help="A shipped ladder's name or a YAML file, then overrides."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the runs. [default: runs/LADDER]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="One run of each rung for each of these: 1,2,3.")] = None,
+    parameters: Annotated[int | None, typer.Option(min=1, help="How many parameters every rung shall have.")] = None,
+    test: Annotated[bool, typer.Option("--test", help="Also measure test, once all is decided on dev.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the figure here (.png or .svg).")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run, then one with all.")] = False,
+) -> None:
+    """Train all rungs of a ladder, alike in size and budget, and compare: `seqloom ladder ladder-lm --seeds 1,2`."""
+    from seqloom.cli.train import parse_seeds, split_arguments
+
+    name, overrides = split_arguments(arguments or [])
+    if name is None:
+        raise UsageError("Name a ladder (`seqloom list ladders`) or a YAML file.")
+    chosen = parse_seeds(seeds) if seeds is not None else None
+    from seqloom.data.folder import use_data_folder
+    from seqloom.inspect.figures import check_picture
+    from seqloom.ladder import read_ladder, solve
+    from seqloom.train.stop import Stop
+
+    if plot is not None:
+        check_picture(plot)
+    read = read_ladder(name, overrides, seeds=chosen, parameters=parameters)
+    out = Path("runs") / read.name if out is None else out
+    stop = Stop()
+    try:
+        with use_data_folder(data_dir), stop.on_signals():
+            with stop.interruptible():
+                solved = solve(read)
+            _describe(solved, as_json)
+            _climb(solved, out, stop, as_json)
+            with stop.interruptible():
+                _conclude(solved, out, plot, test, as_json)
+    except Interrupted:
+        raise Interrupted(
+            "Stopped; what is done is saved, and nothing of it is trained again.\n"
+            f"Go on with the same command: {_command(arguments or [], out, seeds, parameters, test, plot, data_dir)}"
+        ) from None
+
+
+def _command(words: list[str], out: Path, *options: Any) -> str:
+    names = ("--seeds", "--parameters", "--test", "--plot", "--data-dir")
+    told = [("--out", out), *zip(names, options, strict=True)]
+    more = [[name] if value is True else [name, str(value)] for name, value in told if value not in (None, False)]
+    return shlex.join(["seqloom", "ladder", *words, *(word for pair in more for word in pair)])
+
+
+def _describe(solved: "Ladder", as_json: bool) -> None:
+    if as_json:
+        return
+    seeds = ", ".join(map(str, solved.config.seeds))
+    print(f"{solved.name}: {len(solved.rungs)} rungs, seeds {seeds}, ranked by {solved.metric} on dev")
+    for rung in solved.rungs:
+        chosen = f"  {solved.config.size}={rung.size}" if rung.size is not None else ""
+        tokens = f"  {rung.tokens:,} tokens" if rung.tokens else ""
+        print(f"  {rung.name:12}{rung.parameters or 0:>12,} parameters{chosen}{tokens}")
+
+
+# --- while it trains ------------------------------------------------------------------------------------------------
+
+
+def _climb(solved: "Ladder", out: Path, stop: "Stop", as_json: bool) -> None:
+    from seqloom.ladder import climb
+    from seqloom.train.events import Stopped
+
+    with _display(solved.metric, as_json) as show:
+        for place, event in climb(solved, out, stop):
+            show(place, event)
+            if isinstance(event, Stopped):
+                raise Interrupted
+
+
+@contextmanager
+def _display(metric: str, as_json: bool) -> Iterator[Show]:
+    from seqloom.train.events import Finished, Progress
+
+    if as_json or not sys.stdout.isatty():
+        yield _as_json if as_json else lambda place, event: _line(place, event, metric, print)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.description}"))
+    with Bar(*columns, console=Console(highlight=False), transient=True) as bar:
+        task = bar.add_task("starting", total=1)
+
+        def show(place: "Place", event: Any) -> None:
+            if isinstance(event, Progress):
+                what = f"[{place.number}/{place.total}] {place.rung.name} seed {place.seed}"
+                bar.update(task, completed=event.step, total=event.total, description=what)
+            elif event is None or isinstance(event, Finished | str):
+                _line(place, event, metric, lambda line: bar.console.print(line, markup=False))
+
+        yield show
+
+
+def _line(place: "Place", event: Any, metric: str, write: Callable[[str], None]) -> None:
+    """One line for a run that is over."""
+    from seqloom.train.events import Finished
+
+    head = f"[{place.number:>{len(str(place.total))}}/{place.total}] {place.rung.name} seed {place.seed}: "
+    if event is None:
+        write(f"{head}finished before")
+    elif isinstance(event, str):
+        write(f"{head}{event}")
+    elif isinstance(event, Finished):
+        value = event.best.get(metric, math.nan)
+        write(f"{head}{metric} {value:.4f}, {event.tokens_per_second:,.0f} tokens/s, {event.seconds:,.0f} s")
+
+
+def _as_json(place: "Place", event: Any) -> None:
+    from seqloom.train.events import Finished, event_to_json
+
+    run = {"rung": place.rung.name, "seed": place.seed, "run": str(place.path)}
+    if event is None:
+        print_json({"event": "finished before", **run})
+    elif isinstance(event, str):
+        print_json({"event": "diverged", **run, "reason": event})
+    elif isinstance(event, Finished):
+        print_json({**event_to_json(event), **run})
+
+
+# --- when it is over ------------------------------------------------------------------------------------------------
+
+
+def _conclude(solved: "Ladder", out: Path, plot: Path | None, test: bool, as_json: bool) -> None:
+    from seqloom.core.files import to_json, write_atomic
+    from seqloom.ladder import results
+
+    found = results(solved, out)
+    tested = results(solved, out, "test") if test else None
+    content: dict[str, Any] = {"event": "ladder", **found.to_json()}
+    if tested is not None:
+        content["test"] = {rung.name: {"mean": rung.mean, "deviation": rung.deviation} for rung in tested.rungs}
+    write_atomic(out / "ladder.json", to_json(finite(content)))
+    write_atomic(out / "ladder.csv", found.to_csv())
+    drawn = _draw(solved, found, out, plot)
+    if as_json:
+        print_json(content)
+        return
+    _table(found, tested)
+    print(f"The runs, ladder.json and ladder.csv are in {out}. {drawn}")
+
+
+def _draw(solved: "Ladder", found: "LadderResult", out: Path, plot: Path | None) -> str:
+    """The figure beside the runs, and where it was asked for; a word where it cannot be drawn."""
+    from seqloom.core.files import write_atomic
+    from seqloom.inspect.figures import to_bytes
+    from seqloom.inspect.spread import Spread, draw_spread
+
+    rows = [Spread(rung.name, rung.values, rung.seconds, f"{rung.parameters or 0:,}") for rung in found.rungs]
+    seeds, tokens = len(solved.config.seeds), solved.rungs[0].tokens
+    budget = f", {tokens:,} tokens each" if tokens and solved.config.budget == "equal" else ""
+    title = f"{found.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters beneath the names"
+    measure = f"{found.metric.replace('_', ' ')} on {found.split}"
+    better = "higher" if found.higher_is_better else "lower"
+    try:
+        figure = draw_spread(rows, title=title, measure=measure, better=better)
+    except ResourceError as error:
+        return str(error)
+    places = [out / "ladder.png", *([plot] if plot is not None else [])]
+    for place in places:
+        write_atomic(place, to_bytes(figure, place.suffix))
+    return f"The figure: {places[-1]}"
+
+
+def _table(found: "LadderResult", tested: "LadderResult | None") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    order = "highest" if found.higher_is_better else "lowest"
+    title = f"\n{found.ladder}: {found.metric} on dev, {order} first; mean ± standard deviation"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    table.add_column("rung", overflow="fold")
+    headings = ["parameters", found.size, f"dev {found.metric}", *(["test"] if tested else []), "tokens/s", "seconds"]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    on_test = {rung.name: rung for rung in tested.rungs} if tested else {}
+    for rung in found.rungs:
+        cells = [f"{rung.parameters or 0:,}", "-" if rung.size is None else str(rung.size), _mean(rung)]
+        cells += [_mean(on_test[rung.name])] if tested else []
+        cells += [_count(rung.tokens_per_second), _count(rung.seconds)]
+        table.add_row(*map(Text, (rung.name, *cells)))
+    console.print(table)
+
+
+def _mean(rung: Any) -> str:
+    if math.isnan(rung.mean):
+        return "diverged"
+    return f"{rung.mean:.4f}" + ("" if math.isnan(rung.deviation) else f" ± {rung.deviation:.4f}")
+
+
+def _count(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 10 else f"{value:.2f}"

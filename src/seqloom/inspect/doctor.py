@@ -1,0 +1,335 @@
+"""What would happen if a recipe were trained: its data, its model, its length, its memory, and what to mend first.
+
+`examine` gives plain values. It raises what training would raise where the recipe or its data cannot be used at all.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from seqloom.inspect.rehearsal import Rehearsal, rehearse
+from seqloom.nn import fused
+from seqloom.nn.cells import CELLS
+from seqloom.nn.recurrent import Recurrent
+from seqloom.tasks import task_module
+from seqloom.tasks.language_model import TextTask
+from seqloom.train.fit import FitConfig, device_for
+
+DUPLICATES = 0.10  # of the training documents: more is worth a word
+OVERLAP = 0.05  # of a split's documents, or long lines, that stand in train too
+UNKNOWN = 0.05  # of a split's tokens read as <unk>
+LONG_LINE = 40  # characters; shorter lines are alike by chance
+FULL = 0.9  # of the memory at hand
+PARTS = {"embed": "embedding", "stack": "layers", "output": "output"}
+SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer keeps beside each weight and its gradient
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of documents, in tokens, END not counted."""
+
+    shortest: int
+    median: int
+    most: int  # 95 % are no longer than this
+    longest: int
+
+
+@dataclass(frozen=True)
+class Split:
+    name: str
+    documents: int
+    empty: int
+    tokens: int  # END after each document included
+    lengths: Lengths
+    duplicates: int  # documents that are not empty and stand earlier in the same split too
+    in_train: int  # documents that are not empty and stand in train too; 0 for train itself
+    lines_in_train: float  # the share of long lines that stand in train too
+    unknown_rate: float
+    new_characters: list[str]  # that never occur in train
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    kind: str
+    size: int
+    coverage: float  # the share of the training tokens it can spell
+    characters_per_token: float
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    kind: str
+    parts: dict[str, int]  # parameters by part; what is tied is counted once
+    parameters: int
+    notes: list[str]  # what the kernels cover, what the parts do beyond their equations
+
+
+@dataclass(frozen=True)
+class Budget:
+    steps_per_epoch: int
+    steps: int
+    epochs: float
+    tokens_per_step: int | None  # predictions an update is made from; None where a batch does not say
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    task: str
+    device: str
+    splits: list[Split]
+    tokenizer: TokenizerFacts | None
+    model: ModelFacts | None  # None for what is counted
+    budget: Budget | None
+    rehearsal: Rehearsal
+    memory_at_hand: int | None  # bytes, of the device
+    warnings: list[str]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long training will take, evaluations included; at least so long if the rehearsal was broken off."""
+        found = self.rehearsal
+        if self.budget is None or found.seconds_per_update is None:
+            return found.seconds_per_update
+        return self.budget.steps * found.seconds_per_update + self.budget.evaluations * (found.evaluation_seconds or 0)
+
+
+def examine(recipe: Any) -> Diagnosis:
+    """Look a recipe over and rehearse it."""
+    gradient = isinstance(recipe.train, FitConfig)
+    device = device_for(recipe.train) if gradient else torch.device("cpu")
+    task = task_module(recipe.task).Task.prepare(recipe)
+    budget = budget_of(task, recipe) if gradient else None
+    splits = [split_facts(task, name) for name in task.corpus.splits] if isinstance(task, TextTask) else []
+    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask) else None
+    model = model_facts(task, device) if gradient else None
+    at_hand = memory_at_hand(device)
+    too_big = model is not None and _too_big(model, recipe, at_hand)
+    rehearsal = Rehearsal(failure=too_big) if too_big else rehearse(recipe)
+    warnings = list(_about_data(splits))
+    warnings += _about_unknown(splits, tokenizer.kind) if tokenizer is not None else []
+    warnings += task.warnings() if hasattr(task, "warnings") else []
+    warnings += _about_training(recipe, budget) if budget is not None else []
+    warnings += _about_rehearsal(rehearsal, at_hand, recipe)
+    kind = str(device)
+    return Diagnosis(recipe.task, kind, splits, tokenizer, model, budget, rehearsal, at_hand, warnings)
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def split_facts(task: TextTask, name: str) -> Split:
+    documents, train = task.corpus.split(name), task.corpus.split("train")
+    real = [document for document in documents if document.strip()]
+    other = name != "train"
+    seen = set(train) if other else set()
+    return Split(
+        name=name,
+        documents=len(documents),
+        empty=len(documents) - len(real),
+        tokens=len(task.stream(name)),
+        lengths=lengths(task.stream(name).numpy(), task.tokenizer.end),
+        duplicates=len(real) - len(set(real)),
+        in_train=sum(document in seen for document in real),
+        lines_in_train=_shared_lines(documents, train) if other else 0.0,
+        unknown_rate=task.unknown_rate(name),
+        new_characters=sorted(set().union(*documents) - set().union(*train)) if other else [],
+    )
+
+
+def lengths(stream: Any, end: int) -> Lengths:
+    """Every document is followed by END, which no text contains: so the stream itself says how long they are."""
+    ends = np.flatnonzero(stream == end)
+    if not len(ends):
+        return Lengths(0, 0, 0, 0)
+    found = np.diff(ends, prepend=-1) - 1
+    quantile = [int(np.quantile(found, share, method="lower")) for share in (0, 0.5, 0.95, 1)]
+    return Lengths(*quantile)
+
+
+def _shared_lines(documents: Sequence[str], train: Sequence[str]) -> float:
+    """The share of long lines that stand in train too: where a document is a whole file, only lines can be alike."""
+    own = list(_long_lines(documents))
+    seen = set(_long_lines(train)) if own else set()
+    return sum(line in seen for line in own) / len(own) if own else 0.0
+
+
+def _long_lines(documents: Sequence[str]) -> Iterator[str]:
+    for document in documents:
+        yield from (line.strip() for line in document.split("\n") if len(line.strip()) >= LONG_LINE)
+
+
+def tokenizer_facts(task: TextTask) -> TokenizerFacts:
+    tokens, characters = len(task.stream("train")), task.corpus.counts("train").characters
+    coverage = 1 - task.unknown_rate("train")
+    return TokenizerFacts(task.tokenizer.kind, len(task.tokenizer), coverage, characters / tokens)
+
+
+# --- model ----------------------------------------------------------------------------------------------------------
+
+
+def empty_model(task: Any) -> nn.Module:
+    """The model as it would be built, without memory for its weights where it can be built so."""
+    try:
+        with torch.device("meta"):
+            model: nn.Module = task.model()
+    except (NotImplementedError, RuntimeError):  # something looks at its own weights while it is built
+        model = task.model()
+    return model
+
+
+def parameters_of(task: Any) -> int:
+    return sum(parameter.numel() for parameter in empty_model(task).parameters())
+
+
+def model_facts(task: Any, device: torch.device) -> ModelFacts:
+    model = empty_model(task)
+    parts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():  # what is tied comes once
+        part = PARTS.get(name.partition(".")[0], name.partition(".")[0])
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    kind = task.recipe.model.kind
+    return ModelFacts(kind, parts, sum(parts.values()), [*kernel_notes(model, device), *_own_notes(model)])
+
+
+def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
+    """Which recurrent layers a fused kernel computes, and which must be looped over step by step."""
+    layers = [module for module in model.modules() if isinstance(module, Recurrent)]
+    if not layers:
+        return []
+    names = {cell: name for name, cell in CELLS.items()}
+    plain = {
+        names.get(type(layer.cell), type(layer.cell).__name__)
+        for layer in layers
+        if not fused.applies(layer.cell, torch.empty(1, 2, layer.cell.inputs, device=device))
+    }
+    if not plain:
+        return ["a fused kernel computes every layer"]
+    slower = "2×" if device.type == "cpu" else "10×"
+    return [f"{', '.join(sorted(plain))} has no fused kernel here: a plain loop over time, about {slower} slower"]
+
+
+def _own_notes(model: nn.Module) -> list[str]:
+    parts: list[Any] = (
+        [model] if hasattr(model, "notes") else [part for part in model.children() if hasattr(part, "notes")]
+    )
+    return list(dict.fromkeys(note for part in parts for note in part.notes()))
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+def budget_of(task: Any, recipe: Any) -> Budget:
+    train, per_epoch = recipe.train, task.steps_per_epoch()
+    steps = train.total_steps(per_epoch)
+    updates = max(1, per_epoch // train.accumulate)
+    batch = task.batch(recipe.seed, 0)
+    targets = batch.get("targets") if isinstance(batch, dict) else None
+    return Budget(
+        steps_per_epoch=updates,
+        steps=steps,
+        epochs=steps * train.accumulate / per_epoch,
+        tokens_per_step=None if targets is None else targets.numel() * train.accumulate,
+        evaluations=math.ceil(steps / (train.evaluate_every or updates)),
+    )
+
+
+def memory_at_hand(device: torch.device) -> int | None:
+    """Bytes that are free on the device, or on the machine; None where there is no telling."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = [*_meminfo(), *_cgroup_limit()]
+    return min(found) if found else None
+
+
+def _meminfo() -> Iterator[int]:
+    file = Path("/proc/meminfo")
+    for line in file.read_text().splitlines() if file.exists() else []:
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+
+
+def _cgroup_limit() -> Iterator[int]:
+    """What a container may use, where it is in one that is told."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        file = Path("/sys/fs/cgroup", name)
+        if file.is_file() and (text := file.read_text().strip()).isdigit():
+            yield int(text)
+
+
+def _too_big(model: ModelFacts, recipe: Any, at_hand: int | None) -> str | None:
+    """Weights, gradients and the optimizer's numbers alone, at four bytes each."""
+    least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
+    if at_hand is None or least <= at_hand:
+        return None
+    return f"out of memory: the parameters, their gradients and the optimizer alone take {size(least)}"
+
+
+# --- what to mend ---------------------------------------------------------------------------------------------------
+
+
+def _about_data(splits: Sequence[Split]) -> Iterator[str]:
+    for split in splits:
+        if split.duplicates > DUPLICATES * split.documents and split.name == "train":
+            yield (
+                f"{split.duplicates / split.documents:.0%} of the training documents are repetitions of others. Leave "
+                "them out, unless they are meant to weigh more."
+            )
+        shared = max(split.in_train / max(1, split.documents - split.empty), split.lines_in_train)
+        if shared > OVERLAP:
+            what = "documents" if shared > split.lines_in_train else f"lines of {LONG_LINE} characters and more"
+            yield (
+                f"{shared:.0%} of the {what} of {split.name} stand in train too: its figures will flatter the model. "
+                "Split the text so that nothing is in both."
+            )
+
+
+def _about_unknown(splits: Sequence[Split], kind: str) -> Iterator[str]:
+    blind = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > UNKNOWN]
+    if blind:
+        more = "lower tokenizer.min_count, raise tokenizer.max_size, " if kind == "words" else ""
+        yield (
+            f"{' and '.join(blind)} {'is' if len(blind) == 1 else 'are'} read as <unk>, one like the other. Give more "
+            f"training text, {more}or take tokenizer.kind=byte-pair, which spells everything."
+        )
+
+
+def _about_training(recipe: Any, budget: Budget) -> Iterator[str]:
+    train = recipe.train
+    if train.warmup >= budget.steps:
+        yield (
+            f"train.warmup is {train.warmup} and training ends after {budget.steps} steps: the learning rate never "
+            f"reaches {train.lr:g}. Lower train.warmup or train longer."
+        )
+    if train.optimizer in ("adam", "adamw") and train.lr > 0.03:
+        yield f"train.lr={train.lr:g} is far above what {train.optimizer} usually bears (1e-4 to 1e-2)."
+    if train.clip is None and getattr(recipe.model, "cell", None):
+        yield "train.clip is null: gradients through time can explode, and one such step spoils the weights. Try 1.0."
+
+
+def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iterator[str]:
+    smaller = "a smaller batch.rows, batch.chunk or model" if hasattr(recipe, "batch") else "a smaller model"
+    room = f" {size(at_hand)} are free." if at_hand is not None else ""
+    if found.failure is not None and found.failure.startswith("out of memory"):
+        yield f"{found.failure[0].upper()}{found.failure[1:]}.{room} Take {smaller}."
+    elif found.failure is not None:
+        yield f"The rehearsal failed, and so will training: {found.failure}"
+    elif at_hand is not None and found.peak is not None and found.peak > FULL * at_hand:
+        yield f"Training needs {size(found.peak)} of memory.{room} Take {smaller}."
+    if found.skipped:
+        yield f"{found.skipped} of the first {found.updates} updates were not finite. Lower train.lr, or clip lower."
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,102 @@
+"""What all pictures share: one look, tokens a reader can tell apart, PNG and SVG."""
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqloom.core.errors import ResourceError, UsageError
+from seqloom.text.words import GLUE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
+FORMATS = (".png", ".svg")
+WIDEST = 32.0  # inches; what does not fit is drawn smaller
+PER_TOKEN = 0.19  # inches a token needs to be read
+MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", GLUE: "▪"}  # what cannot be seen, or most fonts lack
+
+
+def check_picture(path: Path) -> None:
+    """Refuse, before any work, a picture that could not be drawn or written in the end."""
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"{path} must end in .png or .svg: the ending says what kind of picture to draw.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file for the picture.")
+    figure_class()
+
+
+def figure_class() -> type["Figure"]:
+    """Drawing without a screen: no global state, no window."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ResourceError("Pictures need matplotlib: pip install 'seqloom[plot]'.") from error
+    return Figure
+
+
+def new_figure(width: float = 8, height: float = 4.5) -> "Figure":
+    figure = figure_class()(figsize=(width, height), dpi=120, layout="constrained")
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.09, h_pad=0.09)
+    return figure
+
+
+def tidy(axes: Any, grid: bool = True) -> Any:
+    axes.spines[["top", "right"]].set_visible(False)
+    if grid:
+        axes.grid(alpha=0.25)
+    return axes
+
+
+def legend(axes: Any, place: str = "best") -> None:
+    """Over a pale ground, so that a line behind it does not strike its words out."""
+    axes.legend(loc=place, framealpha=0.85, edgecolor="none", fontsize=9)
+
+
+def to_bytes(figure: "Figure", suffix: str = ".png") -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a letter the font lacks is drawn as a box
+        kind = suffix.lower().removeprefix(".")
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def to_png(figure: "Figure") -> bytes:
+    return to_bytes(figure, ".png")
+
+
+def visible(token: str) -> str:
+    """A token as a label: spaces and line ends are seen, and what would change the terminal is spelled out."""
+    return "".join(
+        MARKS.get(letter) or (letter if letter.isprintable() else f"\\x{ord(letter):02x}") for letter in token
+    )
+
+
+def literal(text: str) -> str:
+    """Text in which a dollar sign is a dollar sign; matplotlib would read what stands between two as a formula."""
+    return text.replace("$", r"\$")
+
+
+def width_for(tokens: int, margin: float = 4.0) -> float:
+    """How wide a picture with one column per token should be."""
+    return min(max(9.0, margin + PER_TOKEN * tokens), WIDEST)
+
+
+def label_tokens(panels: Sequence[Any], tokens: Sequence[str]) -> None:
+    """Tokens as labels under the last of these panels, long ones upended; where there are too many, their numbers."""
+    for axes in panels:
+        axes.tick_params(axis="x", length=0, labelbottom=axes is panels[-1])
+    if width_for(len(tokens)) == WIDEST:
+        panels[-1].set_xlabel("number of the token read")
+        return
+    labels = [literal(visible(token)) for token in tokens]
+    panels[-1].set_xticks(range(len(tokens)), labels, fontsize=10, family="monospace")
+    for token, label in zip(tokens, panels[-1].get_xticklabels(), strict=True):
+        label.set_rotation(90 if len(visible(token)) > 1 else 0)
+    panels[-1].set_xlabel("token read, from left to right")

@@ -1,0 +1,33 @@
+"""Ladders: one recipe varied in a few named ways, at equal size and equal budget, several seeds each.
+
+A ladder is a YAML file: a base recipe and rungs, each a list of overrides. Every rung and seed is an ordinary run, so a
+ladder that was stopped, or killed, goes on where it was, and what is finished is not trained again.
+
+    ladder = solve(read_ladder("ladder-lm", ["train.steps=200"]))
+    for place, event in climb(ladder, Path("runs/ladder-lm")):
+        ...
+    for rung in results(ladder, Path("runs/ladder-lm")).rungs:
+        print(rung.name, rung.mean, rung.deviation)
+"""
+
+from seqloom.ladder.plan import Ladder, LadderConfig, Rung, ladder_names, nearest_size, read_ladder, solve
+from seqloom.ladder.results import LadderResult, RungResult, RunResult, results
+from seqloom.ladder.runs import Place, climb, finished, places
+
+__all__ = [
+    "Ladder",
+    "LadderConfig",
+    "LadderResult",
+    "Place",
+    "RunResult",
+    "Rung",
+    "RungResult",
+    "climb",
+    "finished",
+    "ladder_names",
+    "nearest_size",
+    "places",
+    "read_ladder",
+    "results",
+    "solve",
+]

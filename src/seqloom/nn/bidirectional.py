@@ -1,0 +1,198 @@
+"""Both directions: one network reads from left to right, another from right to left, and every step sees both.
+
+    →h_t from x_1 … x_t          ←h_t from x_T … x_t          separate weights
+
+    concat  y_t = [→h_t; ←h_t]
+    sum     y_t = →h_t + ←h_t
+    mix     y_t = g(W→ →h_t + W← ←h_t + b),  g = tanh
+
+In depth they are combined after `each` layer, so that every layer above reads both; or kept `apart`, two full stacks,
+and combined at the top.
+
+Right to left means the real steps of each row in reverse: `mask` (B, T) is True at them, and padding, wherever it
+stands, is read by nobody.
+"""
+
+from collections.abc import Callable
+from typing import Literal, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.nn.cells import Cell, State
+from seqloom.nn.dropout import WeightDropout, make_dropout
+from seqloom.nn.recurrent import Recurrent, Stack
+
+Combination = Literal["concat", "sum", "mix"]
+Depth = Literal["each", "apart"]
+
+
+class BothStates(TypedDict):
+    """The state of one layer: after the last real step, and, reading backwards, after the first."""
+
+    forwards: State
+    backwards: State
+
+
+class Combine(nn.Module):
+    """→h (B, T, H) and ←h (B, T, H) to y (B, T, `width`); see the equations above."""
+
+    def __init__(self, hidden: int, how: Combination = "concat") -> None:
+        super().__init__()
+        if how not in ("concat", "sum", "mix"):
+            raise ValueError(f"directions are combined by concat, sum or mix; got {how!r}")
+        self.how = how
+        self.width = 2 * hidden if how == "concat" else hidden
+        self.mix = nn.Linear(2 * hidden, hidden) if how == "mix" else None  # [W→ W←] and b
+
+    def forward(self, forwards: Tensor, backwards: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.how == "sum":
+            return forwards + backwards
+        both = torch.cat([forwards, backwards], dim=-1)  # (B, T, 2H)
+        if self.mix is None:
+            return both
+        mixed = torch.tanh(self.mix(both))  # (B, T, H)
+        return mixed if mask is None else torch.where(mask.unsqueeze(-1), mixed, 0)
+
+    def extra_repr(self) -> str:
+        return self.how
+
+
+def reverse(x: Tensor | None) -> Tensor | None:
+    """(B, T, …) from its end. A mask reversed with it still marks the real steps, now last to first."""
+    return None if x is None else x.flip(1)
+
+
+class Bidirectional(nn.Module):
+    """Two cells over the same sequence, one from each end."""
+
+    def __init__(self, forwards: Cell, backwards: Cell, combine: Combination = "concat", weight_dropout: float = 0.0):
+        super().__init__()
+        if (forwards.inputs, forwards.hidden) != (backwards.inputs, backwards.hidden):
+            raise ValueError(
+                f"both directions must have cells of one size; got {forwards.inputs} → {forwards.hidden} and "
+                f"{backwards.inputs} → {backwards.hidden}"
+            )
+        self.forwards, self.backwards = Recurrent(forwards), Recurrent(backwards)
+        self.combine = Combine(forwards.hidden, combine)
+        self.weight_dropout = WeightDropout(weight_dropout)
+
+    @property
+    def width(self) -> int:
+        return self.combine.width
+
+    def notes(self) -> list[str]:
+        return self.forwards.cell.notes()
+
+    def initial_state(self, rows: int) -> BothStates:
+        return {"forwards": self.forwards.initial_state(rows), "backwards": self.backwards.initial_state(rows)}
+
+    def forward(
+        self, x: Tensor, state: BothStates | None = None, mask: Tensor | None = None, fused: bool = True
+    ) -> tuple[Tensor, BothStates]:
+        """Inputs (B, T, D) to outputs (B, T, width), and the states where each direction ended."""
+        first = self.initial_state(len(x)) if state is None else state
+        right, last = self.weight_dropout(self.forwards, x, first["forwards"], mask, fused)
+        left, end = self.weight_dropout(self.backwards, reverse(x), first["backwards"], reverse(mask), fused)
+        return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": end}
+
+
+class BidirectionalStack(nn.Module):
+    """Layers that read both ways: an encoder for whatever may see its whole input at once.
+
+    `make(inputs, hidden)` makes a cell: a class of `CELLS` is such a function. The state has the same form for both
+    values of `depth`: one `BothStates` per layer, the lowest first. Dropout falls between layers, as in `Stack`.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, int], Cell],
+        inputs: int,
+        hidden: int,
+        layers: int = 1,
+        *,
+        combine: Combination = "concat",
+        depth: Depth = "each",
+        dropout: float = 0.0,
+        variational: bool = False,
+        weight_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1; got {layers}")
+        if depth not in ("each", "apart"):
+            raise ValueError(f"directions are combined after each layer or kept apart; got depth={depth!r}")
+        self.depth, self.width = depth, Combine(hidden, combine).width
+        inner = self.width if depth == "each" else hidden
+        widths = [inputs if layer == 0 else inner for layer in range(layers)]
+        if depth == "each":
+            pairs = [(make(width, hidden), make(width, hidden)) for width in widths]
+            self.layers = nn.ModuleList(Bidirectional(*pair, combine, weight_dropout) for pair in pairs)
+            self.dropout = make_dropout(dropout, variational)
+        else:
+            self.directions = nn.ModuleList(
+                Stack(
+                    [make(width, hidden) for width in widths],
+                    dropout,
+                    variational=variational,
+                    weight_dropout=weight_dropout,
+                )
+                for _ in range(2)
+            )
+            self.combine = Combine(hidden, combine)
+
+    def notes(self) -> list[str]:
+        if self.depth == "apart":
+            return self._stacks()[0].notes()  # the other says the same
+        return [note for layer in self._layers() for note in layer.notes()]
+
+    def initial_state(self, rows: int) -> tuple[BothStates, ...]:
+        if self.depth == "each":
+            return tuple(layer.initial_state(rows) for layer in self._layers())
+        forwards, backwards = self._stacks()
+        return _paired(forwards.initial_state(rows), backwards.initial_state(rows))
+
+    def forward(
+        self,
+        x: Tensor,
+        state: tuple[BothStates, ...] | None = None,
+        mask: Tensor | None = None,
+        fused: bool = True,
+    ) -> tuple[Tensor, tuple[BothStates, ...]]:
+        """Inputs (B, T, D) to outputs (B, T, width), zero at padding, and the states of every layer."""
+        first = self.initial_state(len(x)) if state is None else state
+        return (self._each if self.depth == "each" else self._apart)(x, first, mask, fused)
+
+    def ends(self, state: tuple[BothStates, ...]) -> Tensor:
+        """One vector (B, width) for a whole sequence: →h_T and ←h_1 of the top layer, combined as its outputs are."""
+        combine = self._layers()[-1].combine if self.depth == "each" else self.combine
+        vector: Tensor = combine(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
+        return vector
+
+    def _each(
+        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None, fused: bool
+    ) -> tuple[Tensor, tuple[BothStates, ...]]:
+        after = []
+        for depth, layer in enumerate(self._layers()):
+            x = self.dropout(x) if depth > 0 else x
+            x, last = layer(x, first[depth], mask, fused)
+            after.append(last)
+        return x, tuple(after)
+
+    def _apart(
+        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None, fused: bool
+    ) -> tuple[Tensor, tuple[BothStates, ...]]:
+        forwards, backwards = self._stacks()
+        right, last = forwards(x, tuple(layer["forwards"] for layer in first), mask, fused)
+        left, end = backwards(reverse(x), tuple(layer["backwards"] for layer in first), reverse(mask), fused)
+        return self.combine(right, left.flip(1), mask), _paired(last, end)
+
+    def _layers(self) -> list[Bidirectional]:
+        return [layer for layer in self.layers if isinstance(layer, Bidirectional)]
+
+    def _stacks(self) -> list[Stack]:
+        return [stack for stack in self.directions if isinstance(stack, Stack)]
+
+
+def _paired(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tuple[BothStates, ...]:
+    return tuple({"forwards": a, "backwards": b} for a, b in zip(forwards, backwards, strict=True))

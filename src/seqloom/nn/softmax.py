@@ -1,0 +1,272 @@
+"""Output layers: from a hidden state to the probability of every token of a vocabulary, however large.
+
+    full       p(v) = exp(s_v) / Σ_u exp(s_u),   s = W h + b
+    adaptive   p(v) = p(v | head)                               for the frequent tokens
+                    = p(cluster | head) · p(v | cluster)         for the others
+    sampled    trained against a few tokens drawn at random, used as full
+
+All of them offer the same: `loss` to train with, and `log_probs` and `target_log_probs` to evaluate and to decode with,
+which are exact whatever the loss was.
+"""
+
+import math
+from itertools import pairwise
+from typing import Annotated, Literal, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import Discriminator, config
+from seqloom.core.errors import UsageError
+
+Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
+
+
+@runtime_checkable
+class OutputLayer(Protocol):
+    """What a model may ask of its output layer. N are positions, in any order."""
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """What training lowers: the mean over hidden (N, H) and targets (N,), in nats, a scalar."""
+        ...
+
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        """(…, H) to the exact log-probabilities (…, V)."""
+        ...
+
+    def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The exact log-probability (N,) of each target (N,) given hidden (N, H)."""
+        ...
+
+    def initialise(self, scale: float | None = None) -> None:
+        """Begin with all tokens nearly equally likely; with `scale`, all parameters from (-scale, scale)."""
+        ...
+
+
+def precise(logits: Tensor) -> Tensor:
+    """At least float32: a softmax over a vocabulary loses too much in half precision."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+# --- full -------------------------------------------------------------------------------------------------------------
+
+
+@config
+class FullSoftmaxConfig:
+    kind: Literal["full"] = "full"
+
+    def check(self, hidden: int, vocabulary: int) -> None:
+        """Any size will do."""
+
+    def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "FullSoftmax":
+        return FullSoftmax(hidden, vocabulary, weight)
+
+
+class FullSoftmax(nn.Linear):
+    """log p(v) = s_v − log Σ_u exp(s_u),  s = W h + b. `weight` (V, H) may be shared with the token vectors."""
+
+    def __init__(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> None:
+        super().__init__(hidden, vocabulary)
+        self.tied = weight is not None
+        if weight is not None:
+            self.weight = weight
+
+    def initialise(self, scale: float | None = None) -> None:
+        if scale is not None and not self.tied:  # a tied matrix is drawn where it belongs
+            nn.init.uniform_(self.weight, -scale, scale)
+        nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(precise(self(hidden)), targets)
+
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        return precise(self(hidden)).log_softmax(dim=-1)
+
+    def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return -F.cross_entropy(precise(self(hidden)), targets, reduction="none")
+
+
+# --- adaptive ---------------------------------------------------------------------------------------------------------
+
+
+@config
+class AdaptiveSoftmaxConfig:
+    kind: Literal["adaptive"] = "adaptive"
+    cutoffs: tuple[int, ...]  # where the head and each cluster but the last end, in tokens: [2000, 10000]
+    factor: float = 4.0  # each cluster's vectors are so many times narrower than those of the one before
+
+    def __post_init__(self) -> None:
+        listed = list(self.cutoffs)
+        if not listed or listed[0] < 1 or any(a >= b for a, b in pairwise(listed)):
+            raise ValueError(f"cutoffs must be whole numbers above 0, each larger than the one before; got {listed}")
+        if self.factor < 1:
+            raise ValueError(f"factor must be at least 1; got {self.factor}")
+
+    def check(self, hidden: int, vocabulary: int) -> None:
+        """Does it fit a vocabulary of this size? That is only known once the tokenizer has read the text."""
+        if self.cutoffs[-1] >= vocabulary:
+            raise UsageError(
+                f"model.softmax.cutoffs must be below the size of the vocabulary, which is {vocabulary} tokens here; "
+                f"got {list(self.cutoffs)}. Lower them or leave the last ones out, or use model.softmax.kind=full."
+            )
+        if min(self.widths(hidden)) < 1:
+            raise UsageError(
+                f"{len(self.cutoffs)} model.softmax.cutoffs make as many clusters, each {self.factor:g} times narrower "
+                f"than the one before: of model.hidden {hidden} nothing is left for the last. Use fewer cutoffs, or a "
+                "smaller model.softmax.factor."
+            )
+
+    def widths(self, hidden: int) -> list[int]:
+        """The width of each cluster's vectors."""
+        return [int(hidden // self.factor**depth) for depth in range(1, len(self.cutoffs) + 1)]
+
+    def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "AdaptiveSoftmax":
+        if weight is not None:
+            raise UsageError("An adaptive softmax has no matrix over the whole vocabulary that could be tied.")
+        self.check(hidden, vocabulary)
+        return AdaptiveSoftmax(self, hidden, vocabulary)
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Frequent tokens at full width, rare ones in clusters of ever narrower vectors (Grave et al. 2017).
+
+        log p(v) = log softmax(W_0 h + b_0)_v                                              v in the head
+                 = log softmax(W_0 h + b_0)_c + log softmax(W_c P_c h)_v                   v in cluster c
+
+    Tokens 0 … cutoffs[0]−1 are the head, so ids must go from frequent to rare. Most targets are in the head, and a
+    cluster is computed only for the targets it holds: that is where the time is saved.
+
+    Names and shapes of the parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a head bias. The sums are
+    written anew since that one works in the precision of its input, which is too low under autocast.
+    """
+
+    def __init__(self, config: AdaptiveSoftmaxConfig, hidden: int, vocabulary: int) -> None:
+        super().__init__()
+        self.bounds = [*config.cutoffs, vocabulary]
+        self.head = nn.Linear(hidden, self.bounds[0] + len(config.cutoffs))
+        self.tail = nn.ModuleList(
+            nn.Sequential(nn.Linear(hidden, width, bias=False), nn.Linear(width, last - first, bias=False))
+            for width, (first, last) in zip(config.widths(hidden), pairwise(self.bounds), strict=True)
+        )
+
+    def initialise(self, scale: float | None = None) -> None:
+        """A cluster begins as likely as all its tokens together."""
+        nn.init.zeros_(self.head.bias)
+        if scale is not None:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -scale, scale)
+        sizes = self.head.bias.new_tensor([last - first for first, last in pairwise(self.bounds)])
+        with torch.no_grad():
+            self.head.bias[self.bounds[0] :] += sizes.log()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities, which are logits too."""
+        return self.log_probs(hidden)
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return -self.target_log_probs(hidden, targets).mean()
+
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        head = precise(self.head(hidden)).log_softmax(dim=-1)
+        frequent, clusters = head.split([self.bounds[0], len(self.tail)], dim=-1)
+        tails = [precise(tail(hidden)).log_softmax(dim=-1) + clusters[..., i, None] for i, tail in enumerate(self.tail)]
+        return torch.cat([frequent, *tails], dim=-1)
+
+    def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """On a GPU this waits for the device, once for each cluster: how many targets it holds decides its shapes."""
+        cluster = torch.bucketize(targets, torch.tensor(self.bounds[:-1], device=targets.device), right=True)  # 0: head
+        place = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
+        found = precise(self.head(hidden)).log_softmax(dim=1).gather(1, place.unsqueeze(1)).squeeze(1)
+        for number, tail in enumerate(self.tail, start=1):
+            rows = (cluster == number).nonzero().squeeze(1)
+            within = (targets[rows] - self.bounds[number - 1]).unsqueeze(1)
+            own = precise(tail(hidden[rows])).log_softmax(dim=1).gather(1, within).squeeze(1)
+            found = found.index_add(0, rows, own)
+        return found
+
+
+# --- sampled ----------------------------------------------------------------------------------------------------------
+
+
+@config
+class SampledSoftmaxConfig:
+    kind: Literal["sampled"] = "sampled"
+    sampler: Sampler = "log-uniform"  # uniform, log-uniform, unigram or blackout
+    samples: int = 1000  # tokens drawn for each batch; the whole vocabulary if it has no more
+    alpha: float = 0.4  # of unigram and blackout: tokens are drawn in proportion to count^alpha
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"samples must be at least 1; got {self.samples}")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must be between 0 and 1; got {self.alpha}")
+
+    def check(self, hidden: int, vocabulary: int) -> None:
+        """Any size will do."""
+
+    def build(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> "SampledSoftmax":
+        return SampledSoftmax(self, hidden, vocabulary, weight)
+
+
+class SampledSoftmax(FullSoftmax):
+    """The full softmax, trained on the target y and a set S of K tokens, drawn anew for each batch and shared by it.
+
+        s'_v = s_v − log π_v             π_v, the chance of v to be drawn into S
+        p̃    = softmax of s' over {y} ∪ S
+
+        uniform, log-uniform, unigram    loss = −log p̃(y)
+        blackout (Ji et al. 2016)        loss = −log p̃(y) − Σ_{v ∈ S, v ≠ y} log(1 − p̃(v))
+
+    A sample that happens to be the target is left out. The samples are distinct: with K = V all tokens are drawn, every
+    π is 1, and p̃ is the full softmax. They are the first K arrivals of a race in which token v arrives after a time
+    drawn from Exp(q_v); given the time τ of the next arrival, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is
+    Σ_v f(v) on average. For all but the commonest tokens π_v ∝ q_v, and 1/q_v is the weight BlackOut gives them.
+
+        uniform       q_v = 1/V
+        log-uniform   q_v ∝ log((v + 2) / (v + 1)), which takes ids to go from frequent to rare
+        unigram, blackout   q_v ∝ count_v^α
+    """
+
+    proposal: Tensor  # (V,) q, kept with the weights, as it may come from the training text
+
+    def __init__(
+        self, config: SampledSoftmaxConfig, hidden: int, vocabulary: int, weight: Tensor | None = None
+    ) -> None:
+        super().__init__(hidden, vocabulary, weight)
+        self.config = config
+        self.register_buffer("proposal", torch.full((vocabulary,), 1 / vocabulary))
+        if config.sampler == "log-uniform":
+            rank = torch.arange(vocabulary, dtype=torch.float64)
+            self.proposal.copy_(((rank + 2) / (rank + 1)).log() / math.log(vocabulary + 1))
+
+    def set_counts(self, counts: Tensor) -> None:
+        """How often each token (V,) stands in the training text. One never seen counts as seen once."""
+        if self.config.sampler in ("unigram", "blackout"):
+            powers = counts.clamp(min=1).double() ** self.config.alpha
+            self.proposal.copy_(powers / powers.sum())
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """K different tokens (K,), and of every token (V,) the logarithm of its chance to be among them."""
+        vocabulary = len(self.proposal)
+        if self.config.samples >= vocabulary:
+            return torch.arange(vocabulary, device=self.proposal.device), torch.zeros_like(self.proposal)
+        arrival = torch.empty_like(self.proposal).exponential_() / self.proposal
+        first, tokens = arrival.topk(self.config.samples + 1, largest=False)
+        return tokens[:-1], (-torch.expm1(-self.proposal * first[-1])).log()
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        samples, log_chance = self.draw()
+        others = F.linear(hidden, F.embedding(samples, self.weight), self.bias[samples])  # (N, K)
+        others = precise(others) - log_chance[samples]
+        others = others.masked_fill(samples == targets.unsqueeze(1), -math.inf)
+        own = (hidden * F.embedding(targets, self.weight)).sum(dim=1) + self.bias[targets] - log_chance[targets]  # (N,)
+        log_p = torch.cat([precise(own).unsqueeze(1), others], dim=1).log_softmax(dim=1)  # (N, 1 + K)
+        value = -log_p[:, 0]
+        if self.config.sampler == "blackout":
+            # Where a wrong token has all the probability, the logarithm is cut off and log p̃(y) alone pulls.
+            value = value - torch.log1p(-log_p[:, 1:].exp().clamp(max=1 - 1e-6)).sum(dim=1)
+        return value.mean()
+
+
+SoftmaxConfig = Annotated[FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSoftmaxConfig, Discriminator("kind")]

@@ -1,0 +1,35 @@
+"""The recall problem: a recurrent network is shown a symbol, then others, and must say which was the first."""
+
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.core.config import Discriminator, config
+from seqloom.data.recall import RecallConfig
+from seqloom.models.recurrent_reader import RecurrentReaderConfig
+from seqloom.tasks.adding import BatchConfig, VectorTask
+from seqloom.train.fit import FitConfig
+
+
+@config
+class Recipe:
+    task: Literal["recall"] = "recall"
+    seed: int = 1
+    data: RecallConfig = RecallConfig()
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[RecurrentReaderConfig, Discriminator("kind")] = RecurrentReaderConfig()
+    train: FitConfig
+
+
+class Task(VectorTask):
+    """The loss is −log p(the symbol), in nats; the likeliest symbol is the answer."""
+
+    def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(answers.float(), targets, reduction="none")
+
+    def right(self, answers: Tensor, targets: Tensor) -> Tensor:
+        """The likeliest alone counts: where several are equally likely, each is right by its share."""
+        best = answers == answers.amax(dim=1, keepdim=True)
+        return torch.where(best.gather(1, targets.unsqueeze(1)).squeeze(1), 1 / best.sum(dim=1), 0.0)

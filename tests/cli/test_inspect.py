@@ -1,0 +1,212 @@
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from seqloom import api
+from seqloom.inspect.gates import gate_trace
+from seqloom.inspect.gradients import gradient_trace
+
+TEXT = "the cat sat on a mat ."
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+def test_gates_as_json(seqloom: Any, runs: Path) -> None:
+    found = seqloom("inspect", "gates", runs / "chars", TEXT, "--json").json
+    trace = gate_trace(api.load(runs / "chars", "cpu"), TEXT)
+    assert found["tokens"] == ["</s>", *TEXT]
+    assert (found["cell"], found["layer"], found["layers"], found["hidden"]) == ("lstm", 1, 1, 12)
+    assert list(found["gates"]) == ["i", "f", "o"]
+    assert found["gates"]["f"]["does"] == "near 1 keeps the old content of the cell"
+    assert 0 <= found["gates"]["f"]["closed"] <= found["gates"]["f"]["closed"] + found["gates"]["f"]["open"] <= 1
+    assert list(found["levels"]) == ["i", "f", "o", "g", "c", "h"]
+    for name, level in found["levels"].items():
+        assert level == pytest.approx(trace.layers[0].level(name).tolist())
+    assert found["most_varying"] == trace.layers[0].most_varying()
+    assert found["unit"] is None and found["values"] is None
+
+
+def test_one_unit_as_json(seqloom: Any, runs: Path) -> None:
+    found = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
+    trace = gate_trace(api.load(runs / "gru", "cpu"), TEXT)
+    assert found["unit"] == 7
+    for name, values in found["values"].items():
+        assert values == pytest.approx(trace.layers[0].values[name][:, 7].tolist())
+
+
+def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("inspect", "gates", runs / "chars", TEXT)
+    assert shown.code == 0
+    title, heads, *rest = shown.out.splitlines()
+    assert title.strip() == f"{runs / 'chars'} (lstm): mean over 12 units"
+    assert heads.split() == ["token", "i", "f", "o", "|g|", "|c|", "|h|"]
+    rows = [line.split() for line in rest[: len(TEXT) + 1]]
+    assert [row[0] for row in rows] == ["</s>", *TEXT.replace(" ", "␣")]
+    trace = gate_trace(api.load(runs / "chars", "cpu"), TEXT)
+    for place, row in enumerate(rows):
+        assert float(row[2]) == pytest.approx(trace.layers[0].level("f")[place], abs=6e-4)
+    assert "f near 1 keeps the old content of the cell   (above 0.9: " in shown.out
+    assert f"Follow one: --unit {trace.layers[0].most_varying()[0]}" in shown.out
+    assert "\x1b" not in shown.out and "█" not in shown.out
+
+
+def test_on_a_terminal_gates_are_bars(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "█" in seqloom("inspect", "gates", runs / "chars", "cat").out
+
+
+@pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "toys"])
+def test_every_kind_of_token(seqloom: Any, runs: Path, name: str) -> None:
+    text = "a b" if name == "toys" else "the cat sat here ."
+    run = api.load(runs / name, "cpu")
+    if run.tokenizer.unknown_pieces(text):
+        text = run.tokenizer.decode([5, 6])
+    assert seqloom("inspect", "gates", runs / name, text, "--json").json["tokens"][0] == "</s>"
+    assert seqloom("inspect", "gates", runs / name, text).code == 0
+
+
+def test_unknown_words_are_refused_or_read_as_such(seqloom: Any, runs: Path) -> None:
+    text = "the zebra sat"
+    seqloom("inspect", "gates", runs / "words", text).refuses(3, "cannot spell 'zebra'", "--allow-unknown", lines=1)
+    found = seqloom("inspect", "gates", runs / "words", text, "--allow-unknown", "--json").json
+    assert "<unk>" in found["tokens"]
+    shown = seqloom("inspect", "gradients", runs / "words", "--text", text)
+    shown.refuses(3, "cannot spell 'zebra'", "--allow-unknown", lines=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["grams", "the cat"], 2, "is of kind ngram"),
+        (["nowhere", "the cat"], 4, "is not a run"),
+        (["chars", ""], 2, "The text is empty"),
+        (["chars", "the Ж"], 3, "cannot spell 'Ж'"),
+        (["chars", "a", "--unit", "12"], 2, "There is no unit 12: the layer has 12, from 0 to 11"),
+        (["chars", "a", "--unit", "-1"], 2, "There is no unit -1"),
+        (["chars", "a", "--layer", "2"], 2, "There is no layer 2: the model has one layer"),
+        (["chars", "a", "--layer", "0"], 2, "There is no layer 0"),
+    ],
+)
+def test_what_has_no_gates(seqloom: Any, runs: Path, words: list[str], code: int, message: str) -> None:
+    name, *rest = words
+    seqloom("inspect", "gates", runs / name, *rest).refuses(code, message, lines=1)
+
+
+@pytest.mark.parametrize("command", [["gates", "a"], ["gradients"]])
+def test_pictures_that_cannot_be_drawn_are_refused_first(
+    seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    def inspect(run: str, out: Path) -> Any:
+        return seqloom("inspect", command[0], runs / run, *command[1:], "--out", out)
+
+    for run in ("chars", "nowhere"):  # before the run is even looked at
+        inspect(run, tmp_path / "x.pdf").refuses(2, "must end in .png or .svg", lines=1)
+        inspect(run, tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    inspect("chars", tmp_path / "x.png").refuses(5, "pip install 'seqloom[plot]'", lines=1)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("unit", [[], ["--unit", "3"]])
+def test_pictures_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str]) -> None:
+    pytest.importorskip("matplotlib")
+    png = tmp_path / "gates.png"
+    shown = seqloom("inspect", "gates", runs / "chars", TEXT, *unit, "--out", png, "--json")
+    assert shown.json and shown.err == f"drawn: {png}\n"
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    assert 1000 < width < 4000 and 500 < height < 3000
+
+
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
+    found = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT, "--json").json
+    assert found["of"] == "last"
+    assert [(Path(run["run"]).name, run["cell"]) for run in found["runs"]] == [("chars", "lstm"), ("gru", "gru")]
+    for run in found["runs"]:
+        trace = gradient_trace(api.load(run["run"], "cpu"), TEXT)
+        assert run["tokens"] == ["</s>", *TEXT[:-1]] and run["target"] == TEXT[-1]
+        assert run["distances"][-1] == 0 and len(run["distances"]) == len(TEXT)
+        assert run["loss"] == pytest.approx(trace.loss)
+        for name, norms in run["layers"][0]["norms"].items():
+            assert norms == pytest.approx(trace.layers[0][name].tolist())
+        assert [matrix["layer"] for matrix in run["matrices"]] == [1] * len(run["matrices"])
+        assert all(matrix["singular_values"][0] >= matrix["spectral_radius"] for matrix in run["matrices"])
+        assert run["flows"] == []
+        assert run["clipping"]["clipped"] == pytest.approx(min(run["clipping"]["norm"], run["clipping"]["clip"]))
+        logged = [entry for entry in api.load(run["run"]).run.log() if entry["event"] == "progress"]
+        assert [norm for _, norm in run["training"]] == [entry["values"]["gradient_norm"] for entry in logged]
+    assert [matrix["name"] for matrix in found["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
+
+
+def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+    small = ["model.hidden=8", "model.layers=2", "train.steps=4", "batch.rows=4", "batch.chunk=16", "train.clip=null"]
+    run = tmp_path / "elman"
+    assert seqloom("train", "lm-char-lstm", *own, *small, "model.cell=elman", "--out", run).code == 0
+    found = seqloom("inspect", "gradients", run, "--json").json["runs"][0]
+    assert [flow["layer"] for flow in found["flows"]] == [1, 2]
+    for flow in found["flows"]:
+        assert flow["gamma_g"] == 1
+        assert flow["gamma_w"] == pytest.approx(found["matrices"][flow["layer"] - 1]["singular_values"][0])
+        assert all(m <= b * (1 + 1e-9) for m, b in zip(flow["measured"], flow["bound"], strict=True))
+    assert found["clipping"]["clip"] is None and found["share_clipped"] is None
+    shown = seqloom("inspect", "gradients", run).out
+    assert shown.count("(γ_W γ_g)^10 = (") == 2
+    assert "the recipe does not clip" in shown
+
+
+def test_without_a_text_the_dev_split_is_read(seqloom: Any, runs: Path, texts: Path) -> None:
+    found = seqloom("inspect", "gradients", runs / "chars", "--json").json["runs"][0]
+    lines = (texts / "dev.txt").read_text(encoding="utf-8").split("\n")
+    read = [letter for line in lines for letter in [*line, "</s>"]]
+    assert found["tokens"] == ["</s>", *read[:99]] and found["target"] == read[99]
+    given = seqloom("inspect", "gradients", runs / "chars", "--text", lines[0][:20], "--json").json["runs"][0]
+    assert given["tokens"] == ["</s>", *lines[0][:19]]
+
+
+def test_a_table_of_norms(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT)
+    assert shown.code == 0
+    title, heads, *rows = [line.strip() for line in shown.out.splitlines()]
+    assert title == "norm of the gradient of the last token's loss by each state"
+    assert heads.split() == ["tokens", "back", "chars:", "h", "chars:", "c", "gru:", "h"]
+    assert [row.split()[0] for row in rows[:7]] == ["0", "1", "2", "5", "10", "20", str(len(TEXT) - 1)]
+    trace = gradient_trace(api.load(runs / "chars", "cpu"), TEXT)
+    assert float(rows[3].split()[1]) == pytest.approx(trace.layers[0]["h"][-6], rel=6e-3)
+    for words in (
+        "a tenth every",
+        "spectral",
+        "W_h candidate",
+        "with clip θ = 1 it",
+        "of the logged steps were clipped",
+    ):
+        assert words in shown.out
+    total = seqloom("inspect", "gradients", runs / "chars", "--of=total")
+    assert "the sum of all tokens' losses" in total.out and "a tenth every" not in total.out
+
+
+def test_runs_of_one_name_are_told_apart_by_their_path(seqloom: Any, runs: Path, copy: Any) -> None:
+    shown = seqloom("inspect", "gradients", runs / "gru", copy("gru"), "--text", "cat").out
+    assert f"{runs / 'gru'}: h" in shown
+
+
+def test_what_has_no_gradients(seqloom: Any, runs: Path) -> None:
+    for words in ([runs / "grams"], [runs / "chars", runs / "grams"], [runs / "grams", "--text", "the cat"]):
+        seqloom("inspect", "gradients", *words).refuses(2, "is of kind ngram", lines=1)
+    seqloom("inspect", "gradients", runs / "chars", "--text", "").refuses(2, "The text is empty", lines=1)
+    seqloom("inspect", "gradients", runs / "chars", "--of", "first").refuses(2, "'last', 'total'")
+    seqloom("inspect", "gradients").refuses(2, "Missing argument")
+
+
+def test_a_picture_of_gradients(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    svg = tmp_path / "flow.svg"
+    assert seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--out", svg).code == 0
+    root = ElementTree.fromstring(svg.read_bytes())
+    assert float(root.attrib["width"].removesuffix("pt")) > 900

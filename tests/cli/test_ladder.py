@@ -1,0 +1,133 @@
+"""`seqloom ladder` as a user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.cli import ladder as command
+from seqloom.core.files import tensors_from_file
+from seqloom.core.yaml_text import dump_yaml
+from seqloom.train.events import Progress
+
+TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
+SHORT = ["train.epochs=null", "train.steps=6", "train.evaluate_every=3", "train.log_every=2"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def tiny(here: Path) -> str:
+    """A ladder of two rungs and two seeds in the current directory."""
+    rungs = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
+    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "rungs": rungs, "parameters": 7250, "seeds": [1, 2]}
+    Path("tiny.yaml").write_text(dump_yaml(content), encoding="utf-8")
+    return "tiny.yaml"
+
+
+def weights(out: Path) -> dict[str, Any]:
+    runs = [path for path in sorted(out.iterdir()) if path.is_dir()]
+    return {
+        run.name: {name: tensor.tolist() for name, tensor in tensors_from_file(run / "model.safetensors").items()}
+        for run in runs
+    }
+
+
+def test_a_table_a_figure_and_files(seqloom: Any, tiny: str) -> None:
+    shown = seqloom("ladder", tiny, "--plot", "figure.svg")
+    assert shown.code == 0, shown.err
+    assert "ranked by loss on dev" in shown.out and "model.hidden=" in shown.out
+    assert "[4/4] gru seed 2: loss " in shown.out
+    table = shown.out.partition("lowest first")[2]
+    assert table.count("±") == 3 and "7,2" in table  # two rungs and the title
+    assert "test" not in table
+    out = Path("runs/tiny")
+    assert (out / "ladder.png").read_bytes().startswith(PNG)
+    assert Path("figure.svg").read_text("utf-8").lstrip().startswith("<?xml")
+    assert len((out / "ladder.csv").read_text().splitlines()) == 5
+    kept = json.loads((out / "ladder.json").read_text())
+    assert {rung["name"] for rung in kept["rungs"]} == {"elman", "gru"}
+    # once more: nothing is trained, and test is measured only when asked for
+    assert not list(out.glob("*/metrics/test.json"))
+    again = seqloom("ladder", tiny, "--test", "--json").objects
+    assert [entry["event"] for entry in again] == ["finished before"] * 4 + ["ladder"]
+    assert again[-1]["rungs"] == kept["rungs"]
+    assert set(again[-1]["test"]) == {"elman", "gru"}
+    assert len(list(out.glob("*/metrics/test.json"))) == 4
+
+
+def test_one_seed_has_no_spread(seqloom: Any, tiny: str) -> None:
+    found = seqloom("ladder", tiny, "--seeds", "5", "--parameters", "12000", "train.steps=3", "--json").objects
+    assert [entry["event"] for entry in found] == ["finished", "finished", "ladder"]
+    assert [rung["deviation"] for rung in found[-1]["rungs"]] == [None, None]
+    assert all(rung["parameters"] == pytest.approx(12_000, rel=0.01) for rung in found[-1]["rungs"])
+
+
+def test_ctrl_c_leaves_with_the_way_to_go_on(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seqloom("ladder", tiny, "--out", "whole").code == 0
+    plain = command._line
+
+    def interrupt(place: Any, event: Any, metric: str, write: Any) -> None:
+        plain(place, event, metric, write)
+        if place.number == 3 and isinstance(event, Progress):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(command, "_line", interrupt)
+    stopped = seqloom("ladder", tiny, "--out", "parts", "--test")
+    assert stopped.code == 75
+    assert stopped.err.endswith("Go on with the same command: seqloom ladder tiny.yaml --out parts --test\n")
+    monkeypatch.setattr(command, "_line", plain)
+    again = seqloom("ladder", tiny, "--out", "parts")
+    assert again.out.count("finished before") == 2
+    assert weights(Path("parts")) == weights(Path("whole"))
+
+
+def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
+    steps = ["train.steps=40", "train.evaluate_every=4"]
+    assert seqloom("ladder", tiny, *steps, "--out", "whole").code == 0
+    words = ["-m", "seqloom", "ladder", tiny, *steps, "--out", "parts"]
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL)
+    second = Path("parts/gru-seed1/checkpoints/latest.json")
+    deadline = time.monotonic() + 120
+    while not second.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert second.exists()
+    assert seqloom("ladder", tiny, *steps, "--out", "parts").out.count("finished before") >= 1
+    assert weights(Path("parts")) == weights(Path("whole"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Name a ladder"),
+        (["ladder-ml"], "did you mean ladder-lm?"),
+        (["tiny.yaml", "model.cell=gru"], "what the rungs differ in"),
+        (["tiny.yaml", "train.stps=3"], "rung elman: its recipe has 1 problem"),
+        (["tiny.yaml", "--seeds", "1,1"], "--seeds must differ"),
+        (["tiny.yaml", "--plot", "figure.gif"], "must end in .png or .svg"),
+        (["tiny.yaml", "--plot", "gone/figure.png"], "does not exist"),
+        (["tiny.yaml", "--parameters", "60"], "no model.hidden gives 60 parameters"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(seqloom: Any, tiny: str, words: list[str], message: str) -> None:
+    seqloom("ladder", *words).refuses(2, message)
+    assert not Path("runs").exists()
+
+
+def test_a_rung_that_diverged_is_shown_as_such(seqloom: Any, here: Path) -> None:
+    wild = ["model.activation=relu", "train.lr=1.0e+30", "train.clip=null", "train.max_skips=1", "train.warmup=0"]
+    rungs = {"wild": [*wild, "model.cell=elman", "train.schedule=constant"], "tame": ["model.cell=gru"]}
+    content = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "rungs": rungs, "parameters": 7250, "seeds": [1]}
+    Path("wild.yaml").write_text(dump_yaml(content), encoding="utf-8")
+    shown = seqloom("ladder", "wild.yaml")
+    assert shown.code == 0
+    assert "wild seed 1: Training diverged" in shown.out
+    assert shown.out.partition("lowest first")[2].count("diverged") == 1
+    assert Path("runs/wild/ladder.png").read_bytes().startswith(PNG)

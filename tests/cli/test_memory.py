@@ -1,0 +1,70 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TINY = ["--steps", "4", "--hidden", "5", "--lags", "2,4", "--seeds", "1,2", "--device", "cpu"]
+
+
+def test_for_programs(seqloom: Any) -> None:
+    found = seqloom("memory", *TINY, "--cells", "elman,gru", "--json").json
+    assert (found["test"], found["lags"], found["seeds"], found["steps"]) == ("recall", [2, 4], [1, 2], 4)
+    assert found["blind"] == 0.125 and not found["exact"]
+    assert list(found["cells"]) == ["elman", "gru"]
+    for cell in found["cells"].values():
+        assert [len(row) for row in cell["success"]] == [2, 2]
+        assert all(0 <= share <= 1 for row in cell["success"] for share in row)
+        assert cell["hidden"] > 5 and cell["parameters"] > 0
+    assert found == seqloom("memory", *TINY, "--cells", "elman,gru", "--json").json, "the same seeds, the same figures"
+
+
+def test_for_people(seqloom: Any) -> None:
+    shown = seqloom("memory", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
+    title, heads, row = shown.out.splitlines()
+    assert title.startswith("adding, share answered right after 4 updates, mean over seeds (worst–best); a blind guess")
+    assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "holds", "to"]
+    assert row.split()[:2] == ["lstm", "5"]
+    assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["lstm, lag 2", "lstm, lag 4"]
+
+
+def test_one_seed_has_no_spread(seqloom: Any) -> None:
+    shown = seqloom("memory", *TINY, "--seeds", "3", "--cells", "gru", "--exact")
+    assert shown.code == 0 and "worst" not in shown.out and "–" not in shown.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture(seqloom: Any, tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    picture = tmp_path / f"memory.{ending}"
+    shown = seqloom("memory", *TINY, "--cells", "elman", "--out", picture)
+    assert shown.out.endswith(f"The picture is in {picture}.\n")
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG") if ending == "png" else b"<svg" in content
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cells", "elman,lsmt"], "There is no cell 'lsmt': did you mean lstm?"),
+        (["--cells", ""], "--cells takes one or more, with commas between, like elman,lstm; got ''."),
+        (["--cells", "elman,,gru"], "--cells takes one or more"),
+        (["--lags", ""], "--lags takes one or more"),
+        (["--lags", "0,5"], "A lag must be at least 1; got 0, 5."),
+        (["--lags", "5,-3"], "A lag must be at least 1"),
+        (["--lags", "5,ten"], "--lags takes whole numbers with commas between, like 5,10,20; got '5,ten'."),
+        (["--lags", "5,5"], "must differ from each other"),
+        (["--seeds", "1,1"], "must differ from each other"),
+        (["--seeds", "a"], "--seeds takes whole numbers"),
+        (["--test", "ading"], "There is no memory test 'ading': did you mean adding?"),
+        (["--steps", "0"], "steps must be above 0"),
+        (["--hidden", "0"], "hidden must be above 0"),
+        (["--test", "adding", "--exact"], "leave out exact"),
+        (["--cells", "gru", "--forget-bias", "3"], "A forget bias is for the lstm cell"),
+        (["--out", "no/such/folder/x.png"], "does not exist"),
+        (["--out", "x.txt"], ".png or .svg"),
+        (["--device", "gpu"], "device must be auto, cpu"),
+    ],
+)
+def test_what_is_refused_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+    seqloom("memory", *words).refuses(2, message, lines=1)
+    assert not any(here.iterdir())

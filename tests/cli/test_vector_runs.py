@@ -1,0 +1,136 @@
+"""Runs that are not about text: what works as for any other run, and what is refused in a line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.cli.app import main
+
+SMALL = ["batch.rows=8", "model.hidden=6", "train.steps=4", "train.log_every=2", "data.dev=50", "data.test=50"]
+
+
+@pytest.fixture(scope="session")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs `adding`, `lstm` (the same data), `longer` (other data) and `recall`. Do not change them."""
+    folder = tmp_path_factory.mktemp("vectors")
+    commands = {
+        "adding": ["toys-adding", "data.length=8"],
+        "lstm": ["toys-adding", "data.length=8", "model.cell=lstm"],
+        "longer": ["toys-adding", "data.length=9"],
+        "recall": ["toys-recall", "data.lag=3"],
+    }
+    for name, words in commands.items():
+        assert main(["train", *words, *SMALL, "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+def test_training_speaks_of_loss_and_not_of_perplexity(seqloom: Any, tmp_path: Path) -> None:
+    shown = seqloom("train", "toys-adding", *SMALL, "--out", tmp_path / "run")
+    assert shown.code == 0 and shown.err == ""
+    assert "perplexity" not in shown.out and "generate" not in shown.out
+    assert "step 2/4  loss " in shown.out and "dev: loss " in shown.out and "blind_loss 0.1" in shown.out
+    assert shown.out.endswith(f"Try: seqloom evaluate {tmp_path / 'run'} --split test\n")
+
+
+def test_evaluating(seqloom: Any, vectors: Path) -> None:
+    shown = seqloom("evaluate", vectors / "adding", "--split", "test")
+    first, *rest = shown.out.splitlines()
+    assert first == f"{vectors / 'adding'} on adding, test: 50 sequences, 400 vectors"
+    labels = [line.strip().rpartition("  ")[0].strip() for line in rest]
+    assert labels == ["loss", "share answered right", "loss of a blind guess", "its share right"]
+    found = seqloom("evaluate", vectors / "adding", "--split", "test", "--json").json
+    assert found["sequences"] == 50 and 0.08 < found["blind_loss"] < 0.26
+    assert found["loss"] == pytest.approx(float(rest[0].split()[-1]), abs=1e-4)
+    assert seqloom("evaluate", vectors / "recall", "--json").json["blind_success"] == 0.125
+
+
+def test_there_is_no_training_split(seqloom: Any, vectors: Path) -> None:
+    seqloom("evaluate", vectors / "recall", "--split", "train").refuses(
+        3, "no train split", "Choose dev or test", lines=1
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["generate", "RUN"],
+        ["generate", "RUN", "--prompt", "a"],
+        ["score", "RUN", "a text"],
+        ["evaluate", "RUN", "--text", __file__],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["adding", "recall"])
+def test_what_needs_text_is_refused(seqloom: Any, vectors: Path, name: str, words: list[str]) -> None:
+    run = vectors / name
+    shown = seqloom(*(run if word == "RUN" else word for word in words))
+    shown.refuses(2, f"{run} is no model of text: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1)
+
+
+def test_mixing_with_a_language_model_is_refused(seqloom: Any, vectors: Path, runs: Path) -> None:
+    shown = seqloom("evaluate", vectors / "adding", runs / "chars", "--interpolate")
+    shown.refuses(2, "cannot be mixed", lines=1)
+
+
+def test_compared_with_its_like(seqloom: Any, vectors: Path) -> None:
+    adding, lstm = vectors / "adding", vectors / "lstm"
+    by_loss = seqloom("compare", adding, lstm, "--json").json
+    assert by_loss["ranked_by"] == "loss" and list(by_loss["recipes"]) == ["model.cell"]
+    losses = [row["metrics"]["loss"] for row in by_loss["runs"]]
+    assert losses == sorted(losses)
+    by_success = seqloom("compare", adding, lstm, "--by", "success", "--json").json
+    shares = [row["metrics"]["success"] for row in by_success["runs"]]
+    assert shares == sorted(shares, reverse=True), "here more is better"
+    shown = seqloom("compare", adding, lstm).out
+    assert "success" in shown and "ppl" not in shown and "bits/char" not in shown
+
+
+def test_compared_with_others(seqloom: Any, vectors: Path, runs: Path) -> None:
+    other = seqloom("compare", vectors / "adding", vectors / "longer", "--json").json
+    assert other["ranked_by"] is None and "different dev data" in other["not_ranked"]
+    text = seqloom("compare", vectors / "adding", runs / "chars", runs / "grams")
+    assert text.code == 0 and text.err == "" and "different dev data" in text.out
+    shown = seqloom("compare", vectors / "adding", vectors / "lstm", "--by", "bits_per_character")
+    shown.refuses(2, "Not ranked by bits_per_character: that is not measured for the task adding", lines=1)
+
+
+def test_curves_of_both_kinds_on_one_picture(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    picture = tmp_path / "curves.png"
+    assert seqloom("compare", vectors / "adding", runs / "chars", "--plot", picture).code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_card_counts_sequences(vectors: Path) -> None:
+    card = (vectors / "adding/card.md").read_text()
+    assert "| split | sequences | vectors | sha256 |\n|---|---:|---:|---|\n| dev | 50 | 400 | " in card
+    assert "document" not in card
+
+
+def test_a_lost_or_wrong_size_is_a_damaged_run(seqloom: Any, vectors: Path, tmp_path: Path) -> None:
+    import shutil
+
+    run = Path(shutil.copytree(vectors / "adding", tmp_path / "run"))
+    (run / "sizes.json").write_text('{"inputs": 9, "outputs": 1}')
+    seqloom("evaluate", run).refuses(4, "does not fit", lines=1)
+    (run / "sizes.json").unlink()
+    seqloom("evaluate", run).refuses(4, "incomplete", "sizes.json", lines=1)
+    seqloom("compare", run).refuses(4, "sizes.json", lines=1)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.length=1", "length must be at least 2"),
+        ("data.lenght=9", "did you mean data.length?"),
+        ("model.cell=lsmt", "did you mean lstm?"),
+        ("model.outputs=3", "model.outputs: no such key"),
+        ("batch.rows=0", "rows must be at least 1"),
+        ("tokenizer.kind=characters", "tokenizer: no such key"),
+        ("model.kind=recurrent-lm", "model.kind"),
+    ],
+)
+def test_wrong_recipes(seqloom: Any, here: Path, override: str, message: str) -> None:
+    seqloom("train", "toys-adding", override).refuses(2, message)
+    assert not any(here.iterdir())

@@ -1,0 +1,187 @@
+"""Sequences of vectors: what the adding and the recall problem promise, for any length, seed and index."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.adding import Adding, AddingConfig
+from seqloom.data.recall import Recall, RecallConfig
+from seqloom.data.vectors import VectorData, numbered, uniform
+
+SEEDS = st.integers(0, 2**62)
+FIRST = st.integers(0, 2**40)
+
+DATA = [AddingConfig(length=9, dev=40, test=50).data(), RecallConfig(lag=7, dev=40, test=50).data()]
+
+
+@pytest.fixture(params=DATA, ids=lambda data: data.name)
+def data(request: pytest.FixtureRequest) -> VectorData:
+    found: VectorData = request.param
+    return found
+
+
+# --- random numbers by index ------------------------------------------------------------------------------------------
+
+
+def splitmix64(state: int) -> int:
+    """The definition, in Python's own integers."""
+    mask = 2**64 - 1
+    z = state & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+@given(SEEDS, FIRST, st.integers(1, 5))
+def test_numbers_are_splitmix64s(seed: int, index: int, width: int) -> None:
+    (row,) = uniform(seed, numbered(index, 1), width)
+    expected = [(splitmix64(seed + (index * width + p) * 0x9E3779B97F4A7C15) >> 40) / 2**24 for p in range(width)]
+    assert row.tolist() == expected
+
+
+def test_numbers_are_uniform_and_unrelated() -> None:
+    drawn = uniform(12345, numbered(0, 50_000), 8)
+    assert drawn.min() >= 0 and drawn.max() < 1
+    assert np.abs(drawn.mean(axis=0) - 0.5).max() < 0.01
+    assert np.abs(drawn.var(axis=0) - 1 / 12).max() < 0.002
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(8)).max() < 0.025
+    assert abs(np.corrcoef(drawn[:-1, 0], drawn[1:, 0])[0, 1]) < 0.025, "from one index to the next"
+
+
+# --- what both promise ------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(DATA), SEEDS, FIRST, st.integers(0, 7))
+def test_a_sequence_alone_is_the_sequence_in_a_batch(data: VectorData, seed: int, first: int, place: int) -> None:
+    batch, alone = data.draw(seed, numbered(first, 8)), data.draw(seed, numbered(first + place, 1))
+    assert torch.equal(batch["inputs"][place], alone["inputs"][0])
+    assert torch.equal(batch["targets"][place], alone["targets"][0])
+
+
+def test_drawing_is_a_pure_function(data: VectorData) -> None:
+    torch.manual_seed(1)
+    first = data.batch(3, 640, 32)
+    torch.manual_seed(2)
+    np.random.seed(5)
+    data.batch(4, 0, 32)  # whatever is drawn in between
+    again = data.batch(3, 640, 32)
+    assert all(torch.equal(first[name], again[name]) for name in ("inputs", "targets"))
+    other = data.batch(4, 640, 32)
+    assert first["inputs"].shape != other["inputs"].shape or not torch.equal(first["inputs"], other["inputs"])
+
+
+def rows(sequences: torch.Tensor) -> set[bytes]:
+    return {row.numpy().tobytes() for row in sequences}
+
+
+def test_splits_do_not_overlap_and_are_fixed() -> None:
+    config = AddingConfig(length=6, dev=3000, test=3000)
+    dev, test = (rows(config.data().split(name)["inputs"]) for name in ("dev", "test"))
+    train = rows(config.data().batch(0, 0, 20_000)["inputs"])  # even with the seed of the data itself
+    assert (len(dev), len(test), len(train)) == (3000, 3000, 20_000)
+    assert not dev & test and not dev & train and not test & train
+    assert rows(AddingConfig(length=6, dev=10).data().split("dev")["inputs"]) < dev, "the first ten are the same ten"
+
+
+def test_recall_is_disjoint_but_for_chance() -> None:
+    """Symbols are few, so two draws can agree by chance; over thirty places they do not."""
+    config = RecallConfig(lag=30, dev=2000, test=2000)
+    dev, test = (rows(config.data().split(name)["inputs"]) for name in ("dev", "test"))
+    assert len(dev | test) == 4000
+
+
+def test_the_fingerprint_follows_the_seed_and_the_sizes() -> None:
+    prints = [AddingConfig(dev=20, test=20, **more).data().fingerprint() for more in ({}, {}, {"seed": 1})]
+    assert prints[0] == prints[1]
+    assert prints[0]["dev"] != prints[0]["test"] != prints[2]["test"]
+    longer = AddingConfig(dev=21, test=20).data().fingerprint()
+    assert longer["dev"] != prints[0]["dev"] and longer["test"] == prints[0]["test"]
+
+
+def test_these_very_numbers() -> None:
+    """A change of the drawing is a new `version`: then write these anew."""
+    assert Adding.version == Recall.version == "1"
+    adding = AddingConfig(length=4).data().split("dev")
+    assert adding["targets"][:3].tolist() == pytest.approx([1.474516, 1.490026, 0.993043], abs=1e-6)
+    assert RecallConfig().data().split("dev")["targets"][:12].tolist() == [0, 7, 2, 1, 3, 7, 5, 7, 2, 4, 3, 7]
+
+
+def test_there_is_no_training_split_to_evaluate(data: VectorData) -> None:
+    with pytest.raises(DataError, match=f"{data.name} has no train split.*Choose dev or test"):
+        data.split("train")
+
+
+# --- adding -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 41), SEEDS, FIRST)
+def test_two_marks_one_in_each_half_and_their_sum(length: int, seed: int, first: int) -> None:
+    drawn = AddingConfig(length=length).data().draw(seed, numbered(first, 20))
+    values, marks = drawn["inputs"].unbind(dim=2)
+    assert drawn["inputs"].shape == (20, length, 2) and drawn["inputs"].dtype == torch.float32
+    assert set(marks.unique().tolist()) <= {0.0, 1.0}
+    half = length // 2
+    assert (marks[:, :half].sum(dim=1) == 1).all() and (marks[:, half:].sum(dim=1) == 1).all()
+    assert values.min() >= 0 and values.max() < 1
+    for row, mark, target in zip(values.tolist(), marks.tolist(), drawn["targets"].tolist(), strict=True):
+        assert target == pytest.approx(sum(value for value, one in zip(row, mark, strict=True) if one), abs=1e-6)
+
+
+def test_every_place_is_marked_equally_often_and_the_blind_loss_is_a_sixth() -> None:
+    drawn = AddingConfig(length=10, dev=50_000).data().split("dev")
+    assert (drawn["inputs"][:, :, 1].mean(dim=0) - 0.2).abs().max() < 0.01
+    assert ((drawn["targets"] - 1) ** 2).mean().item() == pytest.approx(1 / 6, abs=0.003)
+
+
+# --- recall -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 30), st.integers(2, 12), SEEDS, FIRST)
+def test_the_first_symbol_is_asked_for_after_the_lag(lag: int, symbols: int, seed: int, first: int) -> None:
+    drawn = RecallConfig(lag=lag, symbols=symbols).data().draw(seed, numbered(first, 10))
+    x = drawn["inputs"]
+    assert x.shape == (10, lag + 2, symbols + 1)
+    assert (x.sum(dim=2) == 1).all() and set(x.unique().tolist()) == {0.0, 1.0}
+    assert (x[:, :, symbols].sum(dim=1) == 1).all() and (x[:, -1, symbols] == 1).all(), "one question, at the end"
+    assert torch.equal(x[:, 0, :symbols].argmax(dim=1), drawn["targets"])
+
+
+def test_training_lags_cover_the_range_and_exact_ones_do_not_vary() -> None:
+    mixed, exact = RecallConfig(lag=6).data(), RecallConfig(lag=6, shortest=6).data()
+    lengths = {mixed.batch(1, 16 * step, 16)["inputs"].shape[1] - 2 for step in range(100)}
+    assert lengths == {1, 2, 3, 4, 5, 6}
+    assert {exact.batch(1, 16 * step, 16)["inputs"].shape[1] - 2 for step in range(30)} == {6}
+    assert mixed.split("test")["inputs"].shape[1] - 2 == 6
+
+
+def test_other_symbols_say_nothing_about_the_first() -> None:
+    drawn = RecallConfig(lag=3, symbols=4, dev=40_000).data().split("dev")
+    second = drawn["inputs"][:, 1, :4].argmax(dim=1)
+    table = torch.zeros(4, 4).index_put_((drawn["targets"], second), torch.ones(40_000), accumulate=True)
+    assert (table / 40_000 - 1 / 16).abs().max() < 0.005
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "words"),
+    [
+        (AddingConfig, {"length": 1}, "length must be at least 2"),
+        (AddingConfig, {"dev": 0}, "dev and test must each be at least 1, got 0 and 1000"),
+        (AddingConfig, {"epoch": 0}, "epoch must be at least 1"),
+        (RecallConfig, {"lag": 0}, "lag must be at least 1"),
+        (RecallConfig, {"lag": 3, "shortest": 4}, r"shortest must be from 1 to lag \(3\), got 4"),
+        (RecallConfig, {"shortest": 0}, "shortest must be from 1"),
+        (RecallConfig, {"symbols": 1}, "nothing to remember"),
+        (RecallConfig, {"test": 0}, "dev and test must each"),
+        (RecallConfig, {"lenght": 5}, "no such key"),
+    ],
+)
+def test_settings_that_make_no_sense(config: type, values: dict[str, int], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(config, values)

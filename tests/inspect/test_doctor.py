@@ -1,0 +1,167 @@
+"""What the doctor says of a recipe, against counting by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom import api
+from seqloom.core.errors import DataError
+from seqloom.inspect import doctor
+from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.nn.cells import CELLS
+from seqloom.tasks import task_module
+
+GIB = 1 << 30
+SMALL = ["batch.rows=2", "batch.chunk=8", "model.hidden=12", "model.embedding=6"]
+
+
+@pytest.fixture(autouse=True)
+def no_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one is tested beside its own file."""
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB))
+    monkeypatch.setattr(doctor, "memory_at_hand", lambda device: 4 * GIB)
+
+
+def recipe(folder: Path, train: str, dev: str, *overrides: str, base: str = "lm-char-lstm") -> Any:
+    (folder / "train.txt").write_text(train, encoding="utf-8")
+    (folder / "dev.txt").write_text(dev, encoding="utf-8")
+    files = [f"data.{name}={folder / name}.txt" for name in ("train", "dev")]
+    data = ["data.corpus=text", *files, "data.test_fraction=0", "data.documents=line"]
+    return api.read_recipe(base, [*data, *SMALL, *overrides])[1]
+
+
+def advice(found: doctor.Diagnosis, word: str) -> list[str]:
+    return [warning for warning in found.warnings if word in warning]
+
+
+def test_a_corpus_by_hand(tmp_path: Path) -> None:
+    lines = ["abc", "a", "abc", "abcdefgh", "ab", "b", "bb", "aab"]
+    found = doctor.examine(recipe(tmp_path, "\n".join(lines), "abc\nxyzé\nab\nc"))
+    train, dev = found.splits
+    assert (train.documents, train.empty, train.tokens) == (8, 0, sum(map(len, lines)) + 8)
+    assert train.lengths == doctor.Lengths(1, 2, 3, 8)
+    assert (train.duplicates, train.in_train, train.unknown_rate) == (1, 0, 0)
+    assert (dev.in_train, dev.duplicates) == (2, 0)  # abc and ab
+    assert dev.new_characters == ["x", "y", "z", "é"]
+    assert dev.unknown_rate == pytest.approx(4 / (3 + 4 + 2 + 1 + 4))
+    assert found.tokenizer == doctor.TokenizerFacts("characters", 10, 1.0, 1.0)
+    assert len(advice(found, "of the documents of dev stand in train too")) == 1
+    assert len(advice(found, "of dev is read as <unk>")) == 1
+    assert len(advice(found, "repetitions")) == 1
+
+
+def test_a_corpus_without_fault_gets_no_warning(tmp_path: Path) -> None:
+    text = "\n".join(f"line {n} of a text that is long enough to train on" for n in range(400))
+    found = doctor.examine(recipe(tmp_path, text, "this line is like none of the others at all\n", "train.warmup=5"))
+    assert found.warnings == []
+    assert found.seconds == found.budget.steps * 0.5 + found.budget.evaluations * 2.0  # type: ignore[union-attr]
+
+
+def test_shared_lines_inside_of_documents_count_too(tmp_path: Path) -> None:
+    shared, own = "x" * 50, "y" * 50
+    train, dev = [f"a\n{shared}\nb"], [f"{shared}\n{own}\n{own}\nb"]
+    assert doctor._shared_lines(dev, train) == pytest.approx(1 / 3)
+    assert doctor._shared_lines(["b"], train) == 0
+
+
+@given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
+def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
+    stream = np.array([token for document in documents for token in [*document, 0]])
+    found, lengths = doctor.lengths(stream, 0), sorted(map(len, documents))
+    assert (found.shortest, found.longest) == (lengths[0], lengths[-1])
+    assert found.median == lengths[(len(lengths) - 1) // 2]
+    assert found.shortest <= found.median <= found.most <= found.longest
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("more", [[], ["model.layers=2"], ["model.tied=true", "model.embedding=12"]])
+def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: str, more: list[str]) -> None:
+    checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text", f"model.cell={cell}", *more)
+    task = task_module(checked.task).Task.prepare(checked)
+    facts, model = doctor.model_facts(task, torch.device("cpu")), task.model()
+    assert facts.parameters == sum(facts.parts.values()) == sum(p.numel() for p in model.parameters())
+    assert set(facts.parts) == {"embedding", "layers", "output"}
+    assert facts.parts["embedding"] == model.embed.weight.numel()
+    plain = [note for note in facts.notes if f"{cell} has no fused kernel" in note]
+    assert bool(plain) == (model.stack.cells[0].kernel is None)
+
+
+def test_the_budget(tmp_path: Path) -> None:
+    text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 a row, 69 chunks of 8
+    changes = ["train.epochs=3", "train.accumulate=2", "train.evaluate_every=20"]
+    budget = doctor.examine(recipe(tmp_path, text, "0", *changes)).budget
+    assert budget == doctor.Budget(steps_per_epoch=34, steps=104, epochs=208 / 69, tokens_per_step=32, evaluations=6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("train.warmup=5000", "the learning rate never reaches"),
+        ("train.lr=0.1", "far above what adamw usually bears"),
+        ("train.clip=null", "can explode"),
+        ("batch.chunk=4000", "shorter than one chunk per row"),
+    ],
+)
+def test_what_is_odd_is_said_once(tmp_path: Path, change: str, words: str) -> None:
+    text = "\n".join(f"line {n} of a text that is long enough" for n in range(100))
+    plain = doctor.examine(recipe(tmp_path, text, "unlike", "train.warmup=5"))
+    assert advice(plain, words) == []
+    assert len(advice(doctor.examine(recipe(tmp_path, text, "unlike", change)), words)) == 1
+
+
+def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text")
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=8 * GIB))
+    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Take a smaller batch.rows")
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="out of memory: the system ended it"))
+    assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Take a smaller")
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="something else"))
+    assert advice(doctor.examine(checked), "The rehearsal failed, and so will training: something else")
+
+
+def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(recipe: Any) -> Rehearsal:
+        raise AssertionError("this would have filled the memory")
+
+    monkeypatch.setattr(doctor, "rehearse", never)
+    huge = recipe(tmp_path, "some text\nto read\n" * 9, "more text", "model.hidden=30000", "model.layers=4")
+    found = doctor.examine(huge)
+    assert found.model is not None and found.model.parameters > 10**9
+    assert advice(found, "Out of memory: the parameters, their gradients and the optimizer alone take")
+
+
+def test_data_that_cannot_be_used_is_refused_as_training_refuses_it(tmp_path: Path) -> None:
+    short = recipe(tmp_path, "abc\n", "b", "batch.rows=4")
+    with pytest.raises(DataError) as trained:
+        api.begin(short, tmp_path / "run")
+    with pytest.raises(DataError) as examined:
+        doctor.examine(short)
+    assert str(trained.value) == str(examined.value)
+
+
+def test_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(0, 0.2, memory=GIB, sizes={"1-grams": 5}))
+    text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "data.documents=line"]
+    (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
+    found = doctor.examine(api.read_recipe("ngram-kn5", [*text, "model.order=2"])[1])
+    assert found.model is None and found.budget is None and found.seconds == 0.2
+    assert found.splits[0].documents > 20
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(12, "12 bytes"), (1 << 20, "1 MiB"), (700 << 20, "700 MiB"), (3 << 29, "1.5 GiB")]
+)
+def test_sizes_for_people(count: int, words: str) -> None:
+    assert doctor.size(count) == words
+
+
+def test_a_rehearsal_on_a_gpu_is_judged_by_the_gpu() -> None:
+    found = Rehearsal(memory=9 * GIB, gpu_allocated=GIB, gpu_reserved=2 * GIB)
+    assert found.peak == 2 * GIB
+    assert replace(found, gpu_reserved=None).peak == 9 * GIB

@@ -1,0 +1,255 @@
+"""Gradients through time against autograd on an unrolled reference, and the bound against what it bounds."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect.gradients import Clipping, clipping, flows, gradient_trace, recurrent_matrices, slope
+from seqloom.nn import fused
+from seqloom.nn.cells import CELLS
+from seqloom.nn.softmax import AdaptiveSoftmaxConfig
+
+EXACT: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
+
+
+def reference(unrolled: Any, of: str) -> list[dict[str, np.ndarray[Any, Any]]]:
+    loss = -unrolled.log_probs[-1] if of == "last" else -unrolled.log_probs.sum()
+    loss.backward()
+    layers = range(len(unrolled.added[0]))
+    return [
+        {
+            name: np.array([float(step[depth][name].grad.norm()) for step in unrolled.added])
+            for name in unrolled.added[0][depth]
+        }
+        for depth in layers
+    ]
+
+
+@pytest.mark.parametrize("of", ["last", "total"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_equal_to_autograd_on_an_unrolled_reference(
+    cell: str, of: Any, make: Any, by_hand: Any, ids: list[int]
+) -> None:
+    model = make(cell)
+    trace = gradient_trace(model, ids, of=of)
+    assert all(parameter.grad is None for parameter in model.parameters())  # the model itself is left alone
+    unrolled = by_hand(model, ids)
+    expected = reference(unrolled, of)
+    losses = -unrolled.log_probs.detach()
+    assert trace.loss == pytest.approx(float(losses[-1] if of == "last" else losses.sum()), abs=1e-10)
+    assert len(trace.layers) == 2
+    for found, layer in zip(trace.layers, expected, strict=True):
+        assert set(found) == set(CELLS[cell].state_names)
+        for name, norms in found.items():
+            assert norms.shape == (len(ids),) and norms.min() > 0
+            np.testing.assert_allclose(norms, layer[name], **EXACT)
+
+
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
+def test_other_activations(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+    model = make("elman", activation=activation)
+    expected = reference(by_hand(model, ids), "last")
+    for found, layer in zip(gradient_trace(model, ids).layers, expected, strict=True):
+        np.testing.assert_allclose(found["h"], layer["h"], **EXACT)
+
+
+def test_what_goes_around_a_layer_carries_gradient_too(make: Any, by_hand: Any, ids: list[int]) -> None:
+    model = make("lstm", connections="residual", embedding=5)
+    expected = reference(by_hand(model, ids), "last")
+    found = gradient_trace(model, ids)
+    assert len(found.layers) == 2
+    for layer, states in zip(found.layers, expected, strict=True):
+        for name in ("h", "c"):
+            np.testing.assert_allclose(layer[name], states[name], **EXACT)
+
+
+def test_the_loss_is_exact_whatever_the_output_layer(make: Any, ids: list[int]) -> None:
+    model = make("gru", softmax=AdaptiveSoftmaxConfig(cutoffs=(4,))).eval()
+    log_probs, _ = model.score(torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids]), model.start(rows=1))
+    assert gradient_trace(model, ids, of="total").loss == pytest.approx(-log_probs.sum().item(), abs=1e-10)
+
+
+def test_a_fused_kernel_would_be_noticed(
+    make: Any, by_hand: Any, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: the kernels hand out copies of the states, which see only part of the gradient."""
+    model = make("lstm")
+    expected = reference(by_hand(model, ids), "total")
+    monkeypatch.setattr(fused, "applies", lambda cell, x: True)
+    found = gradient_trace(model, ids, of="total")
+    assert found.loss == pytest.approx(-by_hand(model, ids).log_probs.sum().item(), abs=1e-10)
+    assert np.abs(found.layers[1]["h"] - expected[1]["h"]).max() > 1e-3
+
+
+def test_float32_models_and_training_mode_change_nothing(make: Any, ids: list[int]) -> None:
+    model = make("gru").float().train()
+    exact = gradient_trace(make("gru").float().double().eval(), ids)
+    np.testing.assert_array_equal(gradient_trace(model, ids).layers[0]["h"], exact.layers[0]["h"])
+    assert model.training and model.embed.weight.dtype == torch.float32
+
+
+def test_tokens_distances_and_the_target(make: Any, ids: list[int]) -> None:
+    trace = gradient_trace(make("gru"), ids)
+    assert trace.tokens == ["0", "3", "7", "7", "2", "10", "5", "1", "4"]  # what was read
+    assert trace.target == "9"
+    assert trace.distances == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+    alone = gradient_trace(make("gru"), [4])
+    assert (alone.tokens, alone.target, alone.steps_per_tenth()) == (["0"], "4", None)
+
+
+def test_steps_per_tenth() -> None:
+    from seqloom.inspect.gradients import GradientTrace
+
+    def trace(norms: list[float]) -> GradientTrace:
+        return GradientTrace(["x"] * len(norms), "y", "last", 1.0, ({"h": np.array(norms)},))
+
+    assert trace([1e-3, 1e-2, 1e-1, 1.0]).steps_per_tenth() == pytest.approx(1)
+    assert trace([10 ** (-n / 4) for n in (3, 2, 1, 0)]).steps_per_tenth() == pytest.approx(4)
+    assert trace([0.0, 0.0, 1e-1, 1.0]).steps_per_tenth() == pytest.approx(1)
+    assert trace([9.0, 3.0, 1.0]).steps_per_tenth() is None
+    assert trace([0.0, 1.0]).steps_per_tenth() is None
+
+
+# --- matrices and the bound -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_singular_values_are_those_of_the_named_blocks(cell: str, make: Any) -> None:
+    model = make(cell)
+    found = recurrent_matrices(model)
+    names = list(model.stack.cells[0].recurrent_matrices())
+    assert [(m.layer, m.name) for m in found] == [(layer, name) for layer in (0, 1) for name in names]
+    for matrix in found:
+        block = names.index(matrix.name) * 5
+        weight = model.stack.cells[matrix.layer].weight_h.detach().numpy()[block : block + 5]
+        squares = np.linalg.eigvalsh(weight @ weight.T)[::-1]
+        np.testing.assert_allclose(matrix.singular_values**2, squares, **EXACT)
+        assert matrix.spectral_radius == pytest.approx(np.abs(np.linalg.eigvals(weight)).max(), abs=1e-10)
+        assert matrix.spectral_radius <= matrix.singular_values[0] + 1e-12
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
+def test_measured_jacobians_are_autograds(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+    model = make("elman", activation=activation)
+    below = [step[0]["h"].detach() for step in by_hand(model, ids).values]
+    inputs = [[model.embed.weight[token] for token in [0, *ids[:-1]]], below]
+    for flow in flows(model, ids):
+        cell = model.stack.cells[flow.layer]
+        g = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[activation]
+        states = [torch.zeros(5, dtype=torch.float64)]
+        for x in inputs[flow.layer]:
+            states.append(g(cell.weight_x @ x + cell.bias_x + cell.weight_h @ states[-1] + cell.bias_h).detach())
+
+        def last(h: torch.Tensor, steps: int, flow: Any = flow, cell: Any = cell, g: Any = g) -> torch.Tensor:
+            for x in inputs[flow.layer][len(ids) - steps :]:
+                h = g(cell.weight_x @ x + cell.bias_x + cell.weight_h @ h + cell.bias_h)
+            return h
+
+        for steps, measured in enumerate(flow.measured):
+            start = states[len(ids) - steps]
+            jacobian = torch.autograd.functional.jacobian(lambda h, steps=steps: last(h, steps), start)
+            assert measured == pytest.approx(float(np.linalg.norm(jacobian.numpy(), 2)), abs=1e-10)
+
+
+@pytest.mark.parametrize("scale", [0.2, 0.6, 1.5])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
+def test_the_bound_holds(activation: str, scale: float, make: Any, ids: list[int]) -> None:
+    model = make("elman", activation=activation, init=scale, hidden=16)
+    for flow in flows(model, ids * 3):
+        assert flow.gamma_g == {"tanh": 1, "relu": 1, "sigmoid": 0.25}[activation]
+        assert flow.measured[0] == flow.bound[0] == 1
+        assert len(flow.measured) == 3 * len(ids)
+        assert (flow.measured <= flow.bound * (1 + 1e-12)).all()
+
+
+def with_matrix(model: Any, weight: torch.Tensor, bias: float = 0.0) -> Any:
+    cell = model.stack.cells[0]
+    with torch.no_grad():
+        cell.weight_h.copy_(weight)
+        cell.bias_x.fill_(bias)
+    return model
+
+
+def orthogonal(size: int) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.linalg.qr(torch.randn(size, size, dtype=torch.float64))[0]
+
+
+@pytest.mark.parametrize("gamma", [0.8, 1.0, 1.25])
+def test_without_the_nonlinearity_the_bound_is_exact_where_the_matrix_turns_and_scales(
+    gamma: float, make: Any, ids: list[int]
+) -> None:
+    """A ReLU that is never off is no non-linearity: the bias makes states positive, a permutation keeps them so."""
+    turn = torch.eye(5, dtype=torch.float64).roll(1, 0)
+    model = with_matrix(make("elman", layers=1, activation="relu"), gamma * turn, bias=1e4)
+    (flow,) = flows(model, ids * 2)
+    assert flow.gamma_w == pytest.approx(gamma, abs=1e-12)
+    np.testing.assert_allclose(flow.measured, gamma ** np.arange(18), rtol=1e-10)
+    np.testing.assert_allclose(flow.measured, flow.bound, rtol=1e-10)
+
+
+def test_with_tanh_it_is_only_a_bound(make: Any, ids: list[int]) -> None:
+    """The control for the one above, and the claim's other half: γ_W > 1 need not explode."""
+    (flow,) = flows(with_matrix(make("elman", layers=1), 1.25 * orthogonal(5)), ids * 2)
+    assert flow.bound[-1] > 40
+    assert flow.measured[-1] < 1e-2 * flow.bound[-1]
+
+
+def test_a_large_singular_value_alone_does_not_explode_even_without_the_nonlinearity(make: Any, ids: list[int]) -> None:
+    """W shifts and doubles: each step grows some vector twofold, five steps leave nothing of any."""
+    model = with_matrix(make("elman", layers=1, activation="relu"), 2 * torch.diag(torch.ones(4).double(), 1), bias=1e4)
+    (flow,) = flows(model, ids)
+    np.testing.assert_allclose(flow.measured, [1, 2, 4, 8, 16, 0, 0, 0, 0], atol=1e-10)
+    assert flow.bound[-1] == pytest.approx(2**8)
+    assert recurrent_matrices(model)[0].spectral_radius == 0
+
+
+def test_a_bound_too_large_for_a_number_is_infinite(make: Any, ids: list[int]) -> None:
+    (flow,) = flows(with_matrix(make("elman", layers=1), 1e150 * orthogonal(5)), ids)
+    assert flow.bound[2] == pytest.approx(1e300) and math.isinf(flow.bound[3])
+
+
+def test_only_elman_cells_have_the_bound(make: Any, ids: list[int]) -> None:
+    assert all(bool(flows(make(cell), ids)) == (cell == "elman") for cell in CELLS)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
+def test_slopes(activation: str) -> None:
+    g: Any = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[activation]
+    a = torch.linspace(-3, 3, 30, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(g(a).sum(), a)
+    torch.testing.assert_close(slope(activation, g(a)), expected, rtol=0, atol=1e-14)
+
+
+# --- clipping -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.25, 4.0, None])
+def test_clipping_is_what_torch_would_do(share: float | None, make: Any, ids: list[int]) -> None:
+    model = make("lstm").eval()
+    inputs, targets = torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids])
+    log_probs, _ = model.score(inputs, targets, model.start(rows=1))  # by the fused kernels
+    (-log_probs.mean()).backward()
+    norm = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+    found = clipping(model, ids, None if share is None else share * norm)
+    assert found.norm == pytest.approx(norm, rel=1e-10)
+    if share is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), share * norm)
+    after = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+    assert found.clipped == pytest.approx(after, rel=1e-5)  # torch adds 1e-6 to the norm
+
+
+def test_the_factor() -> None:
+    assert Clipping(4.0, 1.0).factor == 0.25
+    assert Clipping(1.0, 1.0).factor == Clipping(0.5, 1.0).factor == Clipping(9.0, None).factor == 1
+    assert Clipping(4.0, 1.0).clipped == 1
+    assert Clipping(0.0, 1.0).clipped == 0
+
+
+def test_a_threshold_must_be_above_zero(make: Any, ids: list[int]) -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        clipping(make("gru"), ids, 0.0)

@@ -1,0 +1,160 @@
+"""How far back cells remember: the plan, the arrays, the picture; and that equal terms are equal."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect.memory import Memory, MemoryPlan, Outcome, collect, draw_memory, equal_width, measure, parameters
+from seqloom.nn.cells import CELLS
+
+SMALL = {"steps": 6, "rows": 4, "hidden": 6, "device": "cpu"}
+
+
+def plan(**more: Any) -> MemoryPlan:
+    return MemoryPlan(**{**SMALL, **more})
+
+
+def made_up(success: Any, lags: tuple[int, ...] = (5, 10, 20), blind: float = 0.2) -> Memory:
+    """A finding for two cells with these shares (cells, lags, seeds)."""
+    shares = np.array(success)
+    settled = plan(cells=("elman", "gru"), lags=lags, seeds=tuple(range(1, shares.shape[2] + 1)))
+    return Memory(settled, shares, blind, {"elman": 9, "gru": 5}, {"elman": 100, "gru": 101})
+
+
+# --- equal terms ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_width_is_the_nearest_there_is(cell: str) -> None:
+    """By trying them all."""
+    for wanted in (300, 1000, 2345):
+        off = {width: abs(parameters(cell, width, 3, 2) - wanted) for width in range(1, 60)}
+        assert off[equal_width(cell, wanted, 3, 2)] == min(off.values())
+
+
+@pytest.mark.parametrize("test", ["recall", "adding"])
+def test_all_cells_get_nearly_the_same_parameters(test: str) -> None:
+    sizes = plan(test=test, cells=tuple(CELLS), hidden=32).sizes()
+    counts = [count for _, count in sizes.values()]
+    assert sizes["lstm"][0] == 32
+    assert max(counts) < 1.05 * min(counts)
+    assert sizes["elman"][0] > sizes["gru"][0] > sizes["lstm"][0], "fewer gates, a wider state"
+
+
+@pytest.mark.parametrize("test", ["recall", "adding"])
+def test_all_trainings_differ_in_nothing_but_the_cell_the_lag_and_the_seed(test: str) -> None:
+    wanted = plan(test=test)
+    one, other = wanted.recipe("elman", 5, 1, 10), wanted.recipe("gru", 5, 1, 8)
+    assert (one.data, one.batch, one.train, one.seed) == (other.data, other.batch, other.train, other.seed)
+    longer = wanted.recipe("elman", 9, 1, 10)
+    assert (longer.batch, longer.train, longer.model) == (one.batch, one.train, one.model)
+
+
+def test_what_a_lag_is() -> None:
+    assert plan(test="adding").recipe("lstm", 7, 1, 4).data.length == 14
+    recall = plan().recipe("lstm", 7, 1, 4).data
+    assert (recall.lag, recall.shortest) == (7, 1)
+    assert plan(exact=True).recipe("lstm", 7, 1, 4).data.shortest == 7
+
+
+def test_the_forget_bias_is_the_lstms_alone() -> None:
+    open_gates = plan(forget_bias=4.0)
+    assert open_gates.recipe("lstm", 5, 1, 4).model.forget_bias == 4
+    assert open_gates.recipe("gru", 5, 1, 4).model.forget_bias is None
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test", ["recall", "adding"])
+def test_every_training_finds_its_place(test: str) -> None:
+    wanted = plan(test=test, cells=("elman", "gru"), lags=(4, 2), seeds=(7, 8, 9))
+    outcomes = list(measure(wanted))
+    assert len(outcomes) == 2 * 2 * 3
+    found = collect(wanted, reversed(outcomes))
+    for one in outcomes:
+        place = wanted.cells.index(one.cell), wanted.lags.index(one.lag), wanted.seeds.index(one.seed)
+        assert found.success[place] == one.success
+    assert not np.isnan(found.success).any()
+    again = collect(wanted, measure(wanted))
+    assert np.array_equal(again.success, found.success), "the same plan, the same figures"
+
+
+def test_what_can_be_learnt_is_learnt_and_no_training_is_no_success() -> None:
+    """A gated cell over three steps, and the control: the same after a single update."""
+    settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "rows": 32}
+    (learnt,) = measure(plan(**{**settled, "steps": 250}))
+    (fresh,) = measure(plan(**{**settled, "steps": 1}))
+    assert learnt.success > 0.95
+    assert fresh.success < 0.3 and fresh.blind == learnt.blind == 0.125
+
+
+def test_reach_is_the_longest_lag_without_a_gap() -> None:
+    found = made_up([[[1.0], [0.7], [0.3]], [[0.3], [1.0], [1.0]]])
+    assert found.reach("elman") == 10
+    assert found.reach("gru") is None, "what fails at the shortest lag reaches nowhere"
+    shuffled = made_up([[[0.3], [1.0], [0.7]], [[1.0], [1.0], [1.0]]], lags=(20, 5, 10))
+    assert shuffled.reach("elman") == 10 and shuffled.reach("gru") == 20
+    assert made_up([[[0.59], [0.7], [0.7]], [[0.6], [0.6], [0.59]]]).reach("elman") is None, "halfway is 0.6 here"
+
+
+def test_the_mean_of_seeds_decides_the_reach() -> None:
+    assert made_up([[[1.0, 0.3], [0.0, 1.0], [0.0, 0.0]]] * 2, blind=0.2).reach("elman") == 5
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_shows_means_bands_and_the_guess() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    found = made_up([[[1.0, 0.8], [0.2, 0.4], [0.9, 0.7]], [[1.0, 1.0], [1.0, 0.9], [0.5, 0.4]]], lags=(20, 5, 10))
+    axes: Any = draw_memory(found).axes[0]
+    elman, gru, guess = axes.get_lines()
+    assert list(elman.get_xdata()) == [5, 10, 20]
+    assert list(elman.get_ydata()) == pytest.approx([0.3, 0.8, 0.9])
+    assert list(gru.get_ydata()) == pytest.approx([0.95, 0.45, 1.0])
+    assert set(guess.get_ydata()) == {0.2}
+    assert elman.get_color() != gru.get_color() and elman.get_marker() != gru.get_marker()
+    bands = [collection.get_paths()[0].vertices for collection in axes.collections]
+    assert len(bands) == 2
+    for band, low, high in zip(bands, (0.2, 0.4), (1.0, 1.0), strict=True):
+        assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((low, high))
+    words = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert words == ["elman: 9 wide, 100 parameters", "gru: 5 wide, 101 parameters", "blind guess: 20.0%"]
+    assert "2 seeds" in axes.get_title() and "6 updates" in axes.get_title()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "20"]
+
+
+def test_more_cells_than_colours_can_still_be_told_apart() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    wanted = plan(cells=tuple(CELLS), lags=(1,), seeds=(1,))
+    found = collect(wanted, [Outcome(cell, 1, 1, 0.5, 0.1) for cell in CELLS])
+    lines = draw_memory(found).axes[0].get_lines()[:-1]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(CELLS)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"test": "recal"}, "did you mean recall"),
+        ({"cells": ("elman", "lsmt")}, "no cell 'lsmt': did you mean lstm"),
+        ({"cells": ()}, "at least one of cells"),
+        ({"lags": ()}, "at least one of lags"),
+        ({"seeds": ()}, "at least one of seeds"),
+        ({"lags": (5, 0)}, "lag must be at least 1; got 5, 0"),
+        ({"lags": (5, 5)}, "lags of a memory test must differ"),
+        ({"cells": ("gru", "gru")}, "cells of a memory test must differ"),
+        ({"steps": 0}, "steps must be above 0; got 0"),
+        ({"hidden": 0}, "hidden must be above 0"),
+        ({"test": "adding", "exact": True}, "leave out exact for adding"),
+        ({"cells": ("gru",), "forget_bias": 2.0}, "not among gru"),
+    ],
+)
+def test_a_plan_that_makes_no_sense(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(**wrong)

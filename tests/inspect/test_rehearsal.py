@@ -1,0 +1,124 @@
+"""The rehearsal against the training it stands for."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.config import to_mapping
+from seqloom.core.errors import DataError
+from seqloom.inspect import rehearsal
+from seqloom.inspect.rehearsal import Rehearsal, rehearse
+from seqloom.tasks.language_model import Task
+
+TRAIN = """
+import sys
+from seqloom.cli.app import main
+code = main(sys.argv[1:])
+import torch
+from seqloom.inspect.rehearsal import peak_memory
+gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+print(code, peak_memory(), gpu)
+"""
+TOYS = ["toys-copy", "data.train=2000", "data.dev=100", "data.test=20", "train.steps=20"]
+SMALL = [*TOYS, "batch.rows=8", "model.hidden=32"]
+SHAPES = {
+    "small": SMALL,
+    "plain loop": [*TOYS, "model.cell=gru-cho", "model.hidden=64", "batch.rows=256", "batch.chunk=16"],
+    "many words": [  # little to compute, much to hold: the logits
+        "lm-word-lstm",
+        "model.hidden=16",
+        "model.embedding=16",
+        "batch.rows=64",
+        "batch.chunk=96",
+        "batch.eval_rows=32",
+        "train.steps=20",
+    ],
+}
+
+
+def measured(words: list[str], out: Path) -> tuple[int, int]:
+    """The peak of a real training, in bytes: of the process and of a GPU."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, "train", *words, "--out", str(out)], capture_output=True, text=True
+    )
+    code, peak, gpu = done.stdout.split()[-3:]
+    assert code == "0", done.stderr
+    return int(peak), int(gpu)
+
+
+def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
+    foretold: dict[str, int] = {}
+    for name, words in SHAPES.items():
+        found = rehearse(api.read_recipe(words[0], words[1:])[1])
+        assert found.failure is None and found.complete
+        assert found.updates >= rehearsal.FEWEST and not found.skipped
+        assert found.memory is not None and found.seconds_per_update and found.evaluation_seconds
+        peak, gpu = measured(words, tmp_path / name)
+        assert found.memory == pytest.approx(peak, rel=0.2), name
+        if gpu:
+            assert found.gpu_allocated == pytest.approx(gpu, rel=0.2), name
+        foretold[name] = found.gpu_allocated or found.memory
+    # The control: one figure for all, what every process holds, would not do.
+    assert foretold["many words"] > 1.25 * foretold["small"]
+
+
+def test_a_counting_is_made_in_full(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
+    text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "model.order=2", "tokenizer.min_count=1"]
+    found = rehearse(api.read_recipe("ngram-kn5", text)[1])
+    assert found.failure is None and found.complete
+    assert found.sizes["2-grams"] > 5 and found.memory
+
+
+def test_a_process_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    ends = {"exit 3": "the last line", "kill -9 $$": "out of memory: the system ended the rehearsal"}
+    for end, words in ends.items():
+        python.write_text(f"#!/bin/sh\necho a line >&2\necho the last line >&2\n{end}\n")
+        python.chmod(0o755)
+        assert rehearse(api.read_recipe("toys-copy")[1]).failure == words
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (DataError("gone.txt is not there"), "gone.txt is not there"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 GiB"), "out of memory: CUDA out of memory."),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory: DefaultCPUAllocator"),
+        (MemoryError(), "out of memory: no message"),
+    ],
+)
+def test_memory_that_runs_out_is_told_apart(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(recipe: Any, folder: Path) -> Rehearsal:
+        raise error
+
+    monkeypatch.setattr(rehearsal, "perform", fail)
+    monkeypatch.setattr(rehearsal, "_volunteer", lambda: None)
+    order = {"recipe": to_mapping(api.read_recipe("toys-copy")[1]), "data_dir": None}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
+    assert rehearsal.main() == 0
+    assert json.loads(capsys.readouterr().out)["failure"].startswith(words)
+
+
+def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "PATIENCE", 0.05)
+
+    def slow(*arguments: Any) -> None:
+        for _ in range(500):
+            time.sleep(0.02)
+
+    monkeypatch.setattr(Task, "evaluate", slow)
+    found = rehearsal.perform(api.read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
+    assert not found.complete
+    assert found.evaluation_seconds is not None and found.evaluation_seconds < 5

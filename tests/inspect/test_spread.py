@@ -1,0 +1,34 @@
+"""The figure of a ladder, read back from its parts."""
+
+import math
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from seqloom.inspect.figures import to_bytes
+from seqloom.inspect.spread import Spread, draw_spread
+
+ROWS = [Spread("first", [1.0, 2.0, 3.0], 12.5, "100"), Spread("b$b$", [5.0, math.nan], 3.0), Spread("c", [math.nan])]
+
+
+def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
+    figure = draw_spread(ROWS, title="a title", measure="loss on dev")
+    left, right = figure.axes
+    points = sorted(float(x) for group in left.collections for x, _ in getattr(group, "get_offsets", list)())
+    assert points.count(1.0) == points.count(3.0) == 1 and points.count(2.0) == 2  # a seed, and the mean
+    assert [label.get_text() for label in left.get_yticklabels()] == ["first\n100", "b\\$b\\$", "c"]
+    bars = [segment for group in left.collections for segment in getattr(group, "get_segments", list)()]
+    assert any(abs(bar[0][0] - 1.0) < 1e-9 and abs(bar[1][0] - 3.0) < 1e-9 for bar in bars)  # 2 ± 1
+    assert "diverged" in [text.get_text() for text in left.texts]
+    assert [bar.get_width() for bar in right.patches] == [12.5, 3.0, 0.0]
+    bottom, top = left.get_ylim()
+    assert bottom > top  # the first row on top
+    assert "lower is better" in left.get_xlabel()
+
+
+@pytest.mark.parametrize(("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+def test_it_is_a_picture_without_times_too(suffix: str, head: bytes) -> None:
+    figure = draw_spread([Spread("a", [1.0])], title="t", measure="m", better="higher")
+    assert len(figure.axes) == 1
+    assert to_bytes(figure, suffix).startswith(head)

@@ -1,0 +1,115 @@
+"""The recurrent reader in one direction, over every cell: what it sees, and what it sees it through."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import LanguageModel, Steppable
+from seqloom.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from seqloom.nn.cells import CELLS
+
+B, T, D, OUT = 3, 7, 4, 2
+
+
+def reader(**options: object) -> RecurrentReader:
+    torch.manual_seed(0)
+    config = build(RecurrentReaderConfig, {"hidden": 6, **options})
+    return config.build(inputs=D, outputs=OUT).double().eval()
+
+
+@pytest.fixture(params=CELLS)
+def model(request: pytest.FixtureRequest) -> RecurrentReader:
+    return reader(cell=request.param, layers=2)
+
+
+def vectors(steps: int = T) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(B, steps, D, dtype=torch.float64)
+
+
+def test_the_answer_is_the_last_state_of_the_top_layer(model: RecurrentReader) -> None:
+    """Computed by hand, one cell and one step at a time."""
+    x = vectors()
+    cells: Any = model.stack.cells
+    states = [cell.initial_state(B) for cell in cells]
+    for t in range(T):
+        below = x[:, t]
+        for depth, cell in enumerate(cells):
+            states[depth] = cell(below, states[depth])
+            below = states[depth]["h"]
+    expected = below @ model.output.weight.T + model.output.bias
+    assert expected.shape == (B, OUT)
+    torch.testing.assert_close(model(x), expected, atol=1e-10, rtol=0)
+
+
+def test_gradients_reach_the_first_step(model: RecurrentReader) -> None:
+    x = vectors().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x).sum(), x)
+    assert gradient.abs().sum(dim=2).all(), "every step of every row has a part in the answer"
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in _after_backward(model))
+
+
+def _after_backward(model: nn.Module) -> list[nn.Parameter]:
+    model(vectors()).square().sum().backward()
+    return list(model.parameters())
+
+
+def test_rows_do_not_see_each_other(model: RecurrentReader) -> None:
+    x = vectors()
+    for row in range(B):
+        torch.testing.assert_close(model(x[row : row + 1])[0], model(x)[row], atol=1e-12, rtol=0)
+
+
+def test_reading_in_two_goes_is_reading_in_one(model: RecurrentReader) -> None:
+    x = vectors()
+    _, state = model.stack(x[:, :3])
+    torch.testing.assert_close(model(x[:, 3:], state), model(x), atol=1e-10, rtol=0)
+
+
+def test_order_matters(model: RecurrentReader) -> None:
+    """The control: what forgot the order could not do any memory test."""
+    assert not torch.allclose(model(vectors()), model(vectors().flip(1)))
+
+
+def test_the_trace_ends_where_the_answer_begins(model: RecurrentReader) -> None:
+    last = model.trace(vectors())[-1]["h"][:, -1]
+    torch.testing.assert_close(model.output(last), model(vectors()), atol=1e-10, rtol=0)
+
+
+def test_it_is_no_language_model(model: RecurrentReader) -> None:
+    assert not isinstance(model, LanguageModel | Steppable)
+
+
+def test_dropout_falls_in_training_alone() -> None:
+    model, x = reader(dropout=0.5), vectors()
+    assert torch.equal(model(x), model(x))
+    model.train()
+    assert not torch.equal(model(x), model(x))
+
+
+def test_nothing_to_read_and_vectors_of_another_width() -> None:
+    with pytest.raises(ValueError, match="at least one vector"):
+        reader()(vectors(steps=0))
+    with pytest.raises(ValueError, match=rf"\(B, T, {D}\)"):
+        reader()(vectors()[:, :, :1])
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"cell": "lsmt"}, "did you mean lstm"),
+        ({"cell": "gru", "activation": "relu"}, "elman cell only"),
+        ({"cell": "gru", "forget_bias": 2.0}, "lstm cell only"),
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"hidden": 0}, "hidden must be at least 1"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"outputs": 3}, "no such key"),
+    ],
+)
+def test_settings_that_make_no_sense(values: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(RecurrentReaderConfig, values)

@@ -1,0 +1,243 @@
+"""Both directions: against torch's own layers, against two separate readings, and under masks."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from seqloom.core.tree import leaves
+from seqloom.nn.bidirectional import Bidirectional, BidirectionalStack, Combine
+from seqloom.nn.cells import CELLS
+from seqloom.nn.recurrent import Recurrent
+
+B, T, D, H = 4, 7, 3, 5
+MASKS = {
+    "right": [[1] * 7, [1] * 3 + [0] * 4, [1] + [0] * 6, [1] * 5 + [0] * 2],
+    "left": [[0] * 2 + [1] * 5, [1] * 7, [0] * 6 + [1], [0] * 3 + [1] * 4],
+    "middle": [[1, 0, 1, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0, 0], [0] * 7, [1, 1, 0, 1, 1, 1, 0]],
+}
+COMBINATIONS = ["concat", "sum", "mix"]
+DEPTHS = ["each", "apart"]
+TWINS: dict[str, Any] = {"elman": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def stack_of(cell="gru", layers=2, seed=0, **options):
+    torch.manual_seed(seed)
+    return BidirectionalStack(CELLS[cell], D, H, layers, **options).double()
+
+
+def as_mask(name):
+    return torch.tensor(MASKS[name], dtype=torch.bool)
+
+
+def some_state(stack):
+    return tuple(
+        {side: {name: double(B, H).requires_grad_() for name in state} for side, state in layer.items()}
+        for layer in stack.initial_state(B)
+    )
+
+
+# torch's own layers.
+
+
+def twin_of(name, stack):
+    twin = TWINS[name](D, H, num_layers=len(stack.layers), batch_first=True, bidirectional=True).double()
+    ours, theirs = [], []
+    for depth, layer in enumerate(stack.layers):
+        for side, suffix in ((layer.forwards, ""), (layer.backwards, "_reverse")):
+            for mine, other in (("weight_x", "weight_ih"), ("weight_h", "weight_hh"), ("bias_x", "bias_ih")):
+                ours.append(getattr(side.cell, mine))
+                theirs.append(getattr(twin, f"{other}_l{depth}{suffix}"))
+            ours.append(side.cell.bias_h)
+            theirs.append(getattr(twin, f"bias_hh_l{depth}{suffix}"))
+    with torch.no_grad():
+        for mine, other in zip(ours, theirs, strict=True):
+            other.copy_(mine)
+    return twin, ours, theirs
+
+
+def as_torch_state(state):
+    sides = [side for layer in state for side in (layer["forwards"], layer["backwards"])]
+    stacked = tuple(torch.stack([side[name] for side in sides]) for name in sides[0])
+    return stacked if len(stacked) > 1 else stacked[0]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("name", TWINS)
+def test_parity_with_torch(name, layers, lengths, fused) -> None:
+    stack = stack_of(name, layers)
+    twin, ours, theirs = twin_of(name, stack)
+    x, first = double(B, T, D).requires_grad_(), some_state(stack)
+    mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
+    outputs, after = stack(x, first, mask, fused)
+    if lengths is None:
+        wanted, last = twin(x, as_torch_state(first))
+    else:
+        packed, last = twin(pack_padded_sequence(x, lengths, True, enforce_sorted=False), as_torch_state(first))
+        wanted, _ = pad_packed_sequence(packed, batch_first=True, total_length=T)
+    exactly(outputs, wanted)
+    exactly(as_torch_state(after), last)
+    weights = double(*outputs.shape)
+    last = last if isinstance(last, tuple) else (last,)
+    inputs = [x, *leaves(first)]
+    mine = (outputs * weights).sum() + sum(leaf.square().sum() for leaf in leaves(after))
+    other = (wanted * weights).sum() + sum(leaf.square().sum() for leaf in last)
+    exactly(torch.autograd.grad(mine, [*inputs, *ours]), torch.autograd.grad(other, [*inputs, *theirs]))
+
+
+# Every cell, every way to combine, both depths, against two readings of each row on its own.
+
+
+def read_both(cells, combine, depth, row):
+    """(1, n, D) without padding: the definition, with a plain loop and a row turned round by hand."""
+    rightwards = leftwards = row
+    for k, (right, left) in enumerate(cells):
+        a = Recurrent(right)(rightwards, fused=False)[0]
+        b = Recurrent(left)(leftwards[:, torch.arange(row.shape[1] - 1, -1, -1)], fused=False)[0]
+        b = b[:, torch.arange(row.shape[1] - 1, -1, -1)]
+        rightwards, leftwards = (a, b) if depth == "apart" else (combine[k](a, b),) * 2
+    return combine[-1](a, b)
+
+
+def equation(module):
+    if module.how == "concat":
+        return lambda a, b: torch.cat([a, b], dim=2)
+    if module.how == "sum":
+        return lambda a, b: a + b
+    w = module.mix.weight
+    return lambda a, b: torch.tanh(a @ w[:, :H].T + b @ w[:, H:].T + module.mix.bias)
+
+
+@pytest.mark.parametrize("place", [None, *MASKS])
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("combine", COMBINATIONS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_each_row_is_its_real_steps_read_from_both_ends(cell, combine, depth, place) -> None:
+    stack = stack_of(cell, combine=combine, depth=depth)
+    x, mask = double(B, T, D), torch.ones(B, T, dtype=torch.bool) if place is None else as_mask(place)
+    outputs, _ = stack(x, None, mask if place else None)
+    assert outputs.shape == (B, T, stack.width) and stack.width == (2 * H if combine == "concat" else H)
+    assert not outputs[~mask].any()
+    if depth == "each":
+        cells = [(layer.forwards.cell, layer.backwards.cell) for layer in stack.layers]
+        equations = [equation(layer.combine) for layer in stack.layers]
+    else:
+        cells = list(zip(*(direction.cells for direction in stack.directions), strict=True))
+        equations = [equation(stack.combine)]
+    for row in range(B):
+        if mask[row].any():
+            real = x[row : row + 1, mask[row]]
+            exactly(outputs[row : row + 1, mask[row]], read_both(cells, equations, depth, real))
+
+
+def test_apart_and_each_are_one_with_a_single_layer_and_differ_with_two() -> None:
+    x = double(B, T, D)
+    assert torch.equal(stack_of(layers=1)(x)[0], stack_of(layers=1, depth="apart")(x)[0])
+    sums = [stack_of(combine="sum", depth=depth) for depth in DEPTHS]
+    each, apart = sums
+    for layer, right, left in zip(each.layers, *(direction.cells for direction in apart.directions), strict=True):
+        right.load_state_dict(layer.forwards.cell.state_dict())
+        left.load_state_dict(layer.backwards.cell.state_dict())
+    assert not torch.allclose(each(x)[0], apart(x)[0])
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_kept_apart_no_direction_hears_of_the_other(depth) -> None:
+    """Forwards, the first step depends on the first input alone: unless the layers below were combined."""
+    stack, x = stack_of(depth=depth), double(B, T, D).requires_grad_()
+    outputs, _ = stack(x)
+    (gradient,) = torch.autograd.grad(outputs[:, 0, :H].sum(), x)
+    assert gradient[:, 1:].any() == (depth == "each")
+
+
+def test_directions_have_weights_of_their_own() -> None:
+    layer = Bidirectional(CELLS["lstm"](D, H), CELLS["lstm"](D, H))
+    assert len(list(layer.parameters())) == 8
+    assert not torch.equal(layer.forwards.cell.weight_h, layer.backwards.cell.weight_h)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("combine", COMBINATIONS)
+@pytest.mark.parametrize("place", MASKS)
+def test_no_gradient_from_padding(combine, depth, place) -> None:
+    stack, x, mask = stack_of(combine=combine, depth=depth), double(B, T, D).requires_grad_(), as_mask(place)
+    outputs, state = stack(x, None, mask)
+    loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
+    (gradient,) = torch.autograd.grad(loss, x)
+    assert not gradient[~mask].any() and gradient[mask].abs().sum(dim=1).all()
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_gradcheck(combine, depth) -> None:
+    stack, mask = stack_of(combine=combine, depth=depth), torch.tensor([[True, True, False], [False, True, True]])
+    names = [name for name, _ in stack.named_parameters()]
+
+    def function(x, *parameters):
+        given = dict(zip(names, parameters, strict=True))
+        outputs, state = torch.func.functional_call(stack, given, (x, None, mask))
+        return outputs, *leaves(state)
+
+    given = [double(2, 3, D), *stack.parameters()]
+    assert torch.autograd.gradcheck(function, [leaf.detach().requires_grad_() for leaf in given], fast_mode=True)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_states_are_where_each_direction_ended(depth) -> None:
+    stack, x, mask = stack_of("lstm", depth=depth), double(B, T, D), as_mask("right")
+    outputs, state = stack(x, None, mask)
+    assert [sorted(layer) for layer in state] == [["backwards", "forwards"]] * 2
+    ends = mask.sum(dim=1) - 1
+    exactly(state[-1]["forwards"]["h"], outputs[torch.arange(B), ends, :H])
+    exactly(state[-1]["backwards"]["h"], outputs[:, 0, H:])
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_a_sequence_is_summed_up_where_both_directions_end(combine, depth) -> None:
+    """Of one step alone the ends are the output there; of more, each direction's own last."""
+    stack, x = stack_of(combine=combine, depth=depth), double(B, T, D)
+    outputs, state = stack(x[:, :1])
+    exactly(stack.ends(state), outputs[:, 0])
+    outputs, state = stack(x, None, as_mask("right"))
+    module = stack.layers[-1].combine if depth == "each" else stack.combine
+    wanted = equation(module)(state[-1]["forwards"]["h"].unsqueeze(1), state[-1]["backwards"]["h"].unsqueeze(1))
+    exactly(stack.ends(state), wanted.squeeze(1))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_dropouts_fall_in_training_alone(depth) -> None:
+    stack, x = stack_of(depth=depth, dropout=0.5, weight_dropout=0.5, variational=True), double(B, T, D)
+    assert not torch.equal(stack(x)[0], stack(x)[0])
+    stack.eval()
+    assert torch.equal(stack(x)[0], stack(x)[0])
+    exactly(stack(x)[0], stack_of(depth=depth)(x)[0])
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="concat, sum or mix; got 'product'"):
+        Combine(H, "product")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cells of one size; got 3 → 5 and 3 → 6"):
+        Bidirectional(CELLS["gru"](3, 5), CELLS["gru"](3, 6))
+    with pytest.raises(ValueError, match="layers must be at least 1; got 0"):
+        stack_of(layers=0)
+    with pytest.raises(ValueError, match="depth='never'"):
+        stack_of(depth="never")
+
+
+def test_projections_are_said_once_for_both_directions() -> None:
+    note = "MUT1 projects its 3-wide input to 5 first (W_xp)"
+    assert stack_of("mut1", depth="apart").notes() == [note]
+    assert stack_of("mut1").notes() == [note, "MUT1 projects its 10-wide input to 5 first (W_xp)"]

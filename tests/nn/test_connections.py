@@ -1,0 +1,183 @@
+"""Residual, highway and dense connections against the equations written out, layer by layer."""
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom.core.tree import leaves
+from seqloom.nn.cells import CELLS
+from seqloom.nn.connections import Highway, Residual, input_widths
+from seqloom.nn.recurrent import Stack
+
+B, T, H, LAYERS = 3, 6, 5, 3
+MASK = torch.tensor([[1] * 6, [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0]], dtype=torch.bool)
+KINDS = ["none", "residual", "highway", "dense"]
+SUMS = ["residual", "highway"]
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def stack_of(connections, inputs=H, cell="gru", layers=LAYERS, **options):
+    torch.manual_seed(0)
+    widths = input_widths(connections, inputs, H, layers)
+    return Stack([CELLS[cell](width, H) for width in widths], connections=connections, **options).double()
+
+
+def around(way, x):
+    return x if way.project is None else x @ way.project.weight.T
+
+
+def by_hand(stack, x, mask=None):
+    """The equations, one layer after the other; every layer itself is `Recurrent`, tested elsewhere."""
+    outputs, states = [x], []
+    for depth, layer in enumerate(stack.layers):
+        given = torch.cat(outputs, dim=2) if stack.connections == "dense" else outputs[-1]
+        h, state = layer(given, None, mask)
+        if stack.connections == "residual":
+            h = h + around(stack.around[depth], given)
+        if stack.connections == "highway":
+            way = stack.around[depth]
+            t = 1 / (1 + torch.exp(-(given @ way.gate.weight.T + way.gate.bias)))
+            h = t * h + (1 - t) * around(way, given)
+        outputs.append(h if mask is None else h * mask.unsqueeze(2))
+        states.append(state)
+    return outputs[-1], tuple(states)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "masked"])
+@pytest.mark.parametrize("inputs", [H, 3], ids=["equal widths", "narrow inputs"])
+@pytest.mark.parametrize("connections", KINDS)
+def test_outputs_states_and_gradients_are_those_of_the_equations(connections, inputs, mask) -> None:
+    stack, x = stack_of(connections, inputs), double(B, T, inputs).requires_grad_()
+    results = []
+    for outputs, state in (stack(x, None, mask), by_hand(stack, x, mask)):
+        loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
+        results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *stack.parameters()])])
+    exactly(*results)
+
+
+def test_the_four_differ() -> None:
+    x = double(B, T, H)
+    outputs = [stack_of(connections)(x)[0] for connections in KINDS]
+    assert all(not torch.allclose(a, b) for i, a in enumerate(outputs) for b in outputs[:i])
+
+
+@pytest.mark.parametrize("connections", KINDS)
+@pytest.mark.parametrize("cell", ["lstm", "mut1"])
+def test_gradcheck(cell, connections) -> None:
+    stack = stack_of(connections, inputs=3, cell=cell, layers=2)
+    names = [name for name, _ in stack.named_parameters()]
+    mask = MASK[:2, :3]
+
+    def function(x, *parameters):
+        outputs, state = torch.func.functional_call(
+            stack, dict(zip(names, parameters, strict=True)), (x, None, mask, False)
+        )
+        return outputs, *leaves(state)
+
+    given = [double(2, 3, 3), *stack.parameters()]
+    assert torch.autograd.gradcheck(function, [leaf.detach().requires_grad_() for leaf in given], fast_mode=True)
+
+
+@pytest.mark.parametrize("connections", KINDS)
+def test_the_state_has_the_same_form_whatever_goes_around(connections) -> None:
+    stack, x = stack_of(connections, cell="lstm"), double(B, T, H)
+    whole, state = stack(x)
+    assert [{name: leaf.shape for name, leaf in layer.items()} for layer in state] == [{"h": (B, H), "c": (B, H)}] * 3
+    first, middle = stack(x[:, :2])
+    second, after = stack(x[:, 2:], middle)
+    exactly(torch.cat([first, second], dim=1), whole)
+    exactly(after, state)
+
+
+@pytest.mark.parametrize("connections", KINDS)
+def test_padding_is_zero_and_gives_no_gradient(connections) -> None:
+    stack, x = stack_of(connections), double(B, T, H).requires_grad_()
+    outputs, _ = stack(x, None, MASK)
+    assert not outputs[~MASK].any() and outputs[MASK].all()
+    (gradient,) = torch.autograd.grad(outputs.sum(), x)
+    assert not gradient[~MASK].any() and gradient[MASK].all()
+
+
+@pytest.mark.parametrize("connections", KINDS)
+def test_the_trace_follows_and_shows_what_goes_around(connections) -> None:
+    stack, x = stack_of(connections), double(B, T, H)
+    outputs, _ = stack(x)
+    traces = stack.trace(x)
+    top = traces[-1]
+    exactly(top["y"] if connections in SUMS else top["h"], outputs)
+    assert {"y", "T"} & set(top) == {"residual": {"y"}, "highway": {"y", "T"}}.get(connections, set())
+    assert all(values.shape == (B, T, H) for trace in traces for values in trace.values())
+
+
+def test_a_closed_highway_passes_its_input_and_an_open_one_its_layer() -> None:
+    stack, x = stack_of("highway", layers=1), double(B, T, H)
+    for bias, wanted in ((-1e9, x), (1e9, stack.layers[0](x)[0])):
+        nn.init.constant_(stack.around[0].gate.bias, bias)
+        exactly(stack(x)[0], wanted)
+
+
+def test_a_highway_starts_mostly_closed() -> None:
+    gate = Highway(400, 400).gate
+    assert gate.bias.mean().item() == pytest.approx(-1, abs=0.01)
+    way = Highway(40, 400)
+    way.reset_parameters(0.01)
+    assert way.gate.bias.mean().item() == pytest.approx(-1, abs=0.01)
+    assert 0.009 < way.gate.weight.abs().max() <= 0.01
+    assert way.project is not None and 0.009 < way.project.weight.abs().max() <= 0.01
+
+
+def test_a_projection_is_said() -> None:
+    assert stack_of("highway").notes() == stack_of("dense", inputs=3).notes() == []
+    assert stack_of("residual", inputs=3).notes() == [
+        "the residual connection projects its 3-wide input to 5 on the way around"
+    ]
+    assert stack_of("highway", inputs=3, cell="mut2").notes() == [
+        "MUT2 projects its 3-wide input to 5 first (W_xp)",
+        "the highway connection projects its 3-wide input to 5 on the way around",
+    ]
+    assert Residual(3, 5).notes() and not Residual(5, 5).notes()
+
+
+def test_dropout_spares_what_goes_around() -> None:
+    """With layers that say nothing, a residual stack is the identity, dropout or not."""
+    stack, x = stack_of("residual", dropout=0.5), double(B, T, H)
+    with torch.no_grad():
+        for cell in stack.cells:
+            cell.bias_x[H : 2 * H] = 1e9  # z keeps the old state: zero
+    assert torch.equal(stack.train()(x)[0], x)
+
+
+def test_dense_layers_read_one_dropped_copy_of_each_output_and_the_whole_input() -> None:
+    stack, x, seen = stack_of("dense", dropout=0.5), double(B, T, H), []
+    for layer in stack.layers:
+        layer.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
+    stack.train()(x)
+    first, second, third = seen
+    assert torch.equal(first, x) and torch.equal(second[..., :H], x) and torch.equal(third[..., :H], x)
+    assert torch.equal(second[..., H:], third[..., H : 2 * H])
+    assert 0.2 < (second[..., H:] == 0).double().mean() < 0.8
+
+
+@pytest.mark.parametrize(
+    ("connections", "widths", "words"),
+    [
+        ("none", [4, 6], "layer 2 must take inputs of width 5, as connections are 'none'; its cell takes 6"),
+        ("dense", [4, 5], "layer 2 must take inputs of width 9, as connections are 'dense'; its cell takes 5"),
+        ("none", [], "at least one layer"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(connections, widths, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        Stack([CELLS["gru"](width, H) for width in widths], connections=connections)
+
+
+def test_input_widths() -> None:
+    assert input_widths("dense", 3, 5, 3) == [3, 8, 13]
+    assert input_widths("residual", 3, 5, 3) == input_widths("none", 3, 5, 3) == [3, 5, 5]

@@ -1,0 +1,225 @@
+"""Dropouts of a recurrent network: what is dropped, how much, when the same, and what the gradient sees."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from seqloom.core.tree import leaves
+from seqloom.nn.cells import CELLS
+from seqloom.nn.dropout import EmbeddingDropout, VariationalDropout, WeightDropout, make_dropout
+from seqloom.nn.fused import OnePiece
+from seqloom.nn.recurrent import Recurrent, Stack
+
+B, T, D, H = 4, 7, 3, 5
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def recurrent(name, seed=0):
+    torch.manual_seed(seed)
+    return Recurrent(CELLS[name](D, H)).double()
+
+
+@pytest.fixture
+def mask(monkeypatch):
+    """What the next weight dropouts multiply with, instead of drawing it."""
+    masks, real = {}, F.dropout
+
+    def scripted(weight, share):
+        if weight.shape not in masks:
+            masks[weight.shape] = real(torch.ones_like(weight), share)
+        return weight * masks[weight.shape]
+
+    monkeypatch.setattr(F, "dropout", scripted)
+    return masks
+
+
+# Variational.
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_variational_drops_its_share_and_scales_what_is_left(share) -> None:
+    torch.manual_seed(0)
+    outputs = VariationalDropout(share)(torch.ones(200, 3, 300))
+    assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)])
+    assert (outputs == 0).float().mean().item() == pytest.approx(share, abs=0.01)
+    assert outputs.mean().item() == pytest.approx(1, abs=0.02)
+
+
+def test_variational_drops_the_same_at_every_step_and_others_in_every_row() -> None:
+    torch.manual_seed(0)
+    x = double(8, 20, 30)
+    factor = VariationalDropout(0.5)(x) / x
+    exactly(factor, factor[:, :1].expand_as(factor))
+    assert len({tuple(row.tolist()) for row in factor[:, 0]}) == 8
+    plain = make_dropout(0.5)(x) / x
+    assert not torch.equal(plain, plain[:, :1].expand_as(plain))  # the control
+
+
+def test_variational_draws_anew_in_each_pass_and_takes_single_steps() -> None:
+    drop, x = VariationalDropout(0.5), torch.ones(4, 6, 30)
+    assert not torch.equal(drop(x), drop(x))
+    assert drop(torch.ones(4, 30)).shape == (4, 30)
+    assert len(drop(torch.ones(4, 30)).unique(dim=0)) == 4
+    assert drop(torch.ones(4, 0, 30)).shape == (4, 0, 30)
+
+
+def test_variational_reaches_the_stack() -> None:
+    torch.manual_seed(0)
+    stack = Stack([CELLS["gru"](D, H), CELLS["gru"](H, H)], dropout=0.5, variational=True).double()
+    seen: list[torch.Tensor] = []
+    stack.layers[1].register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
+    x = double(B, T, D)
+    stack(x)
+    dropped = seen[0] == 0
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert 0.1 < dropped.double().mean() < 0.9
+
+
+# Embeddings.
+
+
+def test_embedding_dropout_takes_whole_types_and_scales_the_rest() -> None:
+    torch.manual_seed(0)
+    embed, tokens = nn.Embedding(2000, 3).double(), torch.randint(2000, (40, 50))
+    factor = EmbeddingDropout(0.2)(embed, tokens) / embed(tokens)  # (B, T, D)
+    assert sorted(factor.unique().round(decimals=9).tolist()) == [0.0, 1.25]
+    kinds: dict[int, set[float]] = {}
+    for token, values in zip(tokens.flatten().tolist(), factor.flatten(0, 1).round(decimals=9).tolist(), strict=True):
+        kinds.setdefault(token, set()).update(values)
+    assert all(len(found) == 1 for found in kinds.values())
+    assert sum(found == {0.0} for found in kinds.values()) / len(kinds) == pytest.approx(0.2, abs=0.03)
+
+
+def test_embedding_dropout_is_dropout_on_the_rows_of_the_table_gradients_too(monkeypatch) -> None:
+    embed, tokens = nn.Embedding(9, 3).double(), torch.randint(9, (4, 6))
+    types = torch.tensor([2.0, 0, 2, 0, 0, 2, 2, 2, 0], dtype=torch.float64)
+    monkeypatch.setattr(F, "dropout", lambda ones, share: types)
+    ours, weights = EmbeddingDropout(0.5)(embed, tokens), double(4, 6, 3)
+    wanted = F.embedding(tokens, embed.weight * types.unsqueeze(1))
+    exactly(ours, wanted)
+    exactly(*(torch.autograd.grad((found * weights).sum(), embed.weight) for found in (ours, wanted)))
+
+
+# Weights.
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_fused_equals_plain_equals_a_cell_with_thinner_weights(name, padded, mask) -> None:
+    layer, drop = recurrent(name), WeightDropout(0.5)
+    x = double(B, T, D).requires_grad_()
+    real = torch.rand(B, T) < 0.6 if padded else None
+    thin = copy.deepcopy(layer)
+    drop(layer, x)
+    (drawn,) = mask.values()
+    with torch.no_grad():
+        thin.cell.weight_h *= drawn
+    results = []
+    for run, parameters in (
+        (lambda: drop(layer, x, None, real, True), layer.parameters()),
+        (lambda: drop(layer, x, None, real, False), layer.parameters()),
+        (lambda: thin(x, None, real), thin.parameters()),
+    ):
+        outputs, state = run()
+        loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
+        results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *parameters])])
+    place = [name for name, _ in layer.named_parameters()].index("cell.weight_h") - len(list(layer.parameters()))
+    results[2][place] = results[2][place] * drawn  # d(w ⊙ m) = m ⊙ dw
+    exactly(results[1], results[0])
+    exactly(results[2], results[0])
+    assert not results[0][place][drawn == 0].any() and results[0][place].any()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", CELLS)
+def test_gradcheck_through_weight_dropout(name, fused, mask) -> None:
+    layer, drop, x = recurrent(name), WeightDropout(0.4), double(2, 3, D)
+    weight = layer.cell.weight_h.detach().clone().requires_grad_()
+
+    def function(x, weight):
+        thinned = F.dropout(weight, 0.4)
+        return torch.func.functional_call(layer, {"cell.weight_h": thinned}, (x, None, None, fused))[0]
+
+    assert torch.autograd.gradcheck(function, (x.requires_grad_(), weight), fast_mode=True)
+    wanted = torch.autograd.grad(function(x, weight).square().sum(), weight)
+    outputs, _ = drop(layer, x, None, None, fused)
+    exactly(torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h), wanted)
+
+
+def test_weight_dropout_drops_its_share_once_for_all_steps_and_rows(monkeypatch) -> None:
+    torch.manual_seed(0)
+    layer, drawn, real = Recurrent(CELLS["gru-cho"](4, 100)), [], F.dropout
+
+    def watched(weight, share):
+        drawn.append(real(weight, share))
+        return drawn[-1]
+
+    monkeypatch.setattr(F, "dropout", watched)
+    drop = WeightDropout(0.3)
+    drop(layer, torch.randn(2, 9, 4))
+    drop(layer, torch.randn(2, 9, 4))
+    assert len(drawn) == 2 and not torch.equal(*drawn)
+    assert (drawn[0] == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
+    kept = drawn[0] != 0
+    torch.testing.assert_close(drawn[0][kept], layer.cell.weight_h[kept] / 0.7)
+
+
+def test_the_layers_own_weights_stay_as_they_were() -> None:
+    layer, x = recurrent("lstm"), double(B, T, D)
+    before = copy.deepcopy(layer.state_dict())
+    parameter = layer.cell.weight_h
+    assert not torch.equal(WeightDropout(0.5)(layer, x)[0], layer(x)[0])
+    assert layer.cell.weight_h is parameter and isinstance(parameter, nn.Parameter)
+    exactly(layer.state_dict(), before)
+
+
+def test_copies_in_one_piece_carry_their_gradients_to_the_originals() -> None:
+    """What the GPU does with thinned weights, with a layout of our own in place of cuDNN's."""
+
+    def lay(tensors):
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.data = part.view_as(tensor)
+
+    tensors = [double(3, 2).requires_grad_(), double(4).requires_grad_(), double(2, 2)]
+    copies = OnePiece.apply(lay, *tensors)
+    exactly(list(copies), tensors)
+    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 1
+    assert copies[0].data_ptr() != tensors[0].data_ptr()
+    loss = copies[0].square().sum() + (copies[1] * 3).sum() + copies[2].sum()
+    exactly(torch.autograd.grad(loss, tensors[:2]), (2 * tensors[0], torch.full((4,), 3.0, dtype=torch.float64)))
+    assert torch.autograd.gradcheck(lambda *given: OnePiece.apply(lay, *given), tensors, fast_mode=True)
+
+
+# All of them.
+
+
+@pytest.mark.parametrize("kind", [VariationalDropout, EmbeddingDropout, WeightDropout])
+def test_evaluation_and_a_share_of_zero_drop_nothing(kind) -> None:
+    layer, embed, tokens = recurrent("gru"), nn.Embedding(5, D).double(), torch.randint(5, (B, T))
+    x = embed(tokens)
+    given, wanted = {
+        VariationalDropout: ((x,), x),
+        EmbeddingDropout: ((embed, tokens), x),
+        WeightDropout: ((layer, x), layer(x)),
+    }[kind]
+    for drop in (kind(0.0), kind(0.9).eval()):
+        before = torch.get_rng_state()
+        exactly(drop(*given), wanted)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_share_that_is_none_is_refused(share) -> None:
+    with pytest.raises(ValueError, match=f"at least 0 and below 1; got {share}"):
+        WeightDropout(share)

@@ -1,0 +1,367 @@
+"""The output layers: against torch, against sums by hand, and against the full softmax they stand for."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import UsageError
+from seqloom.nn.softmax import (
+    AdaptiveSoftmaxConfig,
+    FullSoftmaxConfig,
+    OutputLayer,
+    SampledSoftmax,
+    SampledSoftmaxConfig,
+    SoftmaxConfig,
+)
+
+V, H, N = 40, 8, 24
+KINDS: dict[str, Any] = {
+    "full": FullSoftmaxConfig(),
+    "adaptive": AdaptiveSoftmaxConfig(cutoffs=(7, 20), factor=2.0),
+    "uniform": SampledSoftmaxConfig(sampler="uniform", samples=9),
+    "log-uniform": SampledSoftmaxConfig(sampler="log-uniform", samples=9),
+    "unigram": SampledSoftmaxConfig(sampler="unigram", samples=9),
+    "blackout": SampledSoftmaxConfig(sampler="blackout", samples=9),
+}
+SAMPLERS = ("uniform", "log-uniform", "unigram", "blackout")
+COUNTS = torch.tensor([1000 // (rank + 1) for rank in range(V)])
+
+
+def exactly(actual: Any, wanted: Any) -> None:
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def layer(config: Any, vocabulary: int = V, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    made = config.build(H, vocabulary).double()
+    if isinstance(made, SampledSoftmax):
+        made.set_counts(COUNTS[:vocabulary])
+    return made
+
+
+def sampled(sampler: str, samples: int, seed: int = 0) -> SampledSoftmax:
+    made = layer(build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": samples}), seed=seed)
+    assert isinstance(made, SampledSoftmax)
+    nn.init.normal_(made.weight)
+    nn.init.normal_(made.bias)
+    return made
+
+
+def data(seed: int = 1) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(N, H, generator=generator, dtype=torch.float64)
+    targets = torch.randint(V, (N,), generator=generator)
+    targets[:4] = torch.tensor([0, 6, 7, V - 1])  # both sides of a cutoff, and both ends
+    return hidden, targets
+
+
+def gradients(value: Tensor, *of: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(value, of)
+
+
+# --- what all of them promise -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_one_interface_exact_and_normalised(config: Any) -> None:
+    made = layer(config)
+    hidden, targets = data()
+    assert issubclass(type(made), OutputLayer)
+    log_probs = made.log_probs(hidden.view(4, 6, H))
+    assert log_probs.shape == (4, 6, V)
+    exactly(log_probs.exp().sum(-1), torch.ones(4, 6, dtype=torch.float64))
+    exactly(made.target_log_probs(hidden, targets), log_probs.view(N, V).gather(1, targets[:, None])[:, 0])
+    exactly(made(hidden).log_softmax(-1), log_probs.view(N, V))
+    value = made.loss(hidden, targets)
+    assert value.shape == () and value > 0
+    value.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters())
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_a_fresh_layer_finds_all_tokens_nearly_equally_likely(config: Any) -> None:
+    for scale in (None, 0.01):
+        made = layer(config)
+        made.initialise(scale)
+        log_probs = made.log_probs(0.1 * data()[0])
+        assert (log_probs + math.log(V)).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_half_precision_is_left_before_the_softmax(config: Any) -> None:
+    made = layer(config).to(torch.bfloat16)
+    hidden, targets = data()
+    hidden = hidden.to(torch.bfloat16)
+    assert made.log_probs(hidden).dtype == made.target_log_probs(hidden, targets).dtype == torch.float32
+    made = made.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert made.loss(hidden.float(), targets).dtype == torch.float32
+        assert made.loss(hidden, targets).dtype == torch.float32
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_it_survives_a_recipe_and_a_state_dict(config: Any) -> None:
+    assert build(SoftmaxConfig, to_mapping(config)) == config
+    one, other = layer(config), config.build(H, V).double()
+    other.load_state_dict(one.state_dict())
+    hidden, targets = data()
+    torch.manual_seed(3)
+    wanted = one.loss(hidden, targets)
+    torch.manual_seed(3)
+    assert torch.equal(other.loss(hidden, targets), wanted)
+
+
+def test_full_has_the_names_of_a_linear_layer_and_its_loss() -> None:
+    made = layer(FullSoftmaxConfig())
+    assert list(made.state_dict()) == ["weight", "bias"]
+    hidden, targets = data()
+    exactly(made.loss(hidden, targets), F.cross_entropy(hidden @ made.weight.T + made.bias, targets))
+
+
+@pytest.mark.parametrize("config", [FullSoftmaxConfig(), KINDS["blackout"]], ids=["full", "sampled"])
+def test_a_tied_matrix_is_the_one_given_and_is_not_drawn_again(config: Any) -> None:
+    weight = nn.Parameter(torch.randn(V, H))
+    made, before = config.build(H, V, weight), weight.detach().clone()
+    made.initialise(0.05)
+    assert made.weight is weight and torch.equal(weight, before)
+    assert 0.02 < made.bias.abs().max() <= 0.05
+
+
+# --- adaptive ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cutoffs", "factor"), [((7, 20), 2.0), ((1,), 4.0), ((5, 6, 39), 1.5), ((39,), 1.0)])
+def test_adaptive_is_torchs_with_the_same_weights(cutoffs: tuple[int, ...], factor: float) -> None:
+    made = layer(AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=factor))
+    twin = nn.AdaptiveLogSoftmaxWithLoss(H, V, list(cutoffs), div_value=factor, head_bias=True).double()
+    twin.load_state_dict(made.state_dict())
+    hidden, targets = data()
+    ours, theirs = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
+    value, wanted = made.loss(ours, targets), twin(theirs, targets)
+    exactly(value, wanted.loss)
+    exactly(made.target_log_probs(hidden, targets), wanted.output)
+    exactly(made.log_probs(hidden), twin.log_prob(hidden))
+    exactly(gradients(value, ours, *made.parameters()), gradients(wanted.loss, theirs, *twin.parameters()))
+
+
+def test_adaptive_by_hand() -> None:
+    """log p(v) = log p(cluster) + log p(v | cluster), for one token of each part."""
+    made = layer(KINDS["adaptive"])
+    h = data()[0][0]
+    head = (made.head.weight @ h + made.head.bias).softmax(0)
+    first = (made.tail[0][1].weight @ made.tail[0][0].weight @ h).softmax(0)
+    second = (made.tail[1][1].weight @ made.tail[1][0].weight @ h).softmax(0)
+    assert (len(head), len(first), len(second)) == (9, 13, 20)
+    assert made.tail[0][0].weight.shape == (4, H) and made.tail[1][0].weight.shape == (2, H)
+    wanted = torch.stack([head[3], head[7] * first[9 - 7], head[8] * second[25 - 20]]).log()
+    exactly(made.log_probs(h)[torch.tensor([3, 9, 25])], wanted)
+
+
+def test_adaptive_with_clusters_that_hold_no_target() -> None:
+    made = layer(KINDS["adaptive"])
+    hidden, _ = data()
+    value = made.loss(hidden, torch.full((N,), 2))
+    value.backward()
+    exactly(value, -made.log_probs(hidden)[:, 2].mean())
+    assert not made.tail[1][1].weight.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cutoffs": []}, "cutoffs must be whole numbers above 0.*got \\[\\]"),
+        ({"cutoffs": [0, 5]}, "got \\[0, 5\\]"),
+        ({"cutoffs": [5, 5]}, "each larger than the one before; got \\[5, 5\\]"),
+        ({"cutoffs": [9, 5]}, "each larger than the one before; got \\[9, 5\\]"),
+        ({"cutoffs": [5], "factor": 0.5}, "factor must be at least 1; got 0.5"),
+        ({"cutoffs": "5"}, "cutoffs: must be a list"),
+        ({}, "cutoffs: missing"),
+    ],
+)
+def test_cutoffs_that_are_none(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(SoftmaxConfig, {"kind": "adaptive", **options})
+
+
+@pytest.mark.parametrize("cutoffs", [(40,), (10, 40), (10, 41), (5000,)])
+def test_cutoffs_that_do_not_fit_the_vocabulary(cutoffs: tuple[int, ...]) -> None:
+    config = AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=1.0)
+    with pytest.raises(UsageError, match=f"which is 40 tokens here; got .*{cutoffs[-1]}\\]. Lower them"):
+        config.build(H, V)
+    config.build(H, 5001)
+
+
+def test_clusters_of_no_width_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"of model\.hidden 8 nothing is left for the last\. Use fewer cutoffs"):
+        AdaptiveSoftmaxConfig(cutoffs=(5, 10)).build(H, V)
+    with pytest.raises(UsageError, match="no matrix over the whole vocabulary"):
+        AdaptiveSoftmaxConfig(cutoffs=(5,)).build(H, V, nn.Parameter(torch.zeros(V, H)))
+
+
+# --- sampled ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "log-uniform", "unigram"])
+@pytest.mark.parametrize("samples", [V, 10 * V])
+def test_with_the_whole_vocabulary_drawn_it_is_the_full_softmax(sampler: str, samples: int) -> None:
+    made, (hidden, targets) = sampled(sampler, samples), data()
+    value, full = made.loss(hidden, targets), F.cross_entropy(made(hidden), targets)
+    exactly(value, full)
+    exactly(gradients(value, *made.parameters()), gradients(full, *made.parameters()))
+
+
+def test_with_all_but_one_drawn_it_is_nearly_so() -> None:
+    """The control: the equality above is not that of a layer that never samples."""
+    made, (hidden, targets) = sampled("uniform", V - 1), data()
+    value, full = made.loss(hidden, targets), F.cross_entropy(made(hidden), targets)
+    assert 1e-4 < abs(value - full) < 0.3 * full
+
+
+def test_blackout_with_the_whole_vocabulary_by_hand() -> None:
+    """J = log p(y) + Σ_{v ≠ y} log(1 − p(v)), p the full softmax."""
+    made, (hidden, targets) = sampled("blackout", V), data()
+    p = made(hidden).softmax(-1)
+    total = 0.0
+    for row, target in enumerate(targets.tolist()):
+        total += p[row, target].log() + sum((1 - p[row, v]).log() for v in range(V) if v != target)
+    exactly(made.loss(hidden, targets), -torch.as_tensor(total) / N)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_loss_of_one_draw_by_hand(sampler: str) -> None:
+    made, (hidden, targets) = sampled(sampler, 9), data()
+    torch.manual_seed(5)
+    drawn, log_chance = made.draw()
+    chance = log_chance.exp()
+    total, hits = 0.0, 0
+    for h, y in zip(hidden, targets.tolist(), strict=True):
+        others = [v for v in drawn.tolist() if v != y]
+        hits += len(others) < len(drawn)
+        weight = {v: (made.weight[v] @ h + made.bias[v]).exp() / chance[v] for v in [y, *others]}
+        p = {v: w / sum(weight.values()) for v, w in weight.items()}
+        total += -p[y].log()
+        if sampler == "blackout":
+            total += sum(-(1 - p[v]).log() for v in others)
+    assert hits > 0  # else nothing was seen of how a target among the samples is treated
+    torch.manual_seed(5)
+    exactly(made.loss(hidden, targets), torch.as_tensor(total) / N)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_chances_are_those_of_the_draw(sampler: str) -> None:
+    """Over many draws, 1/π where a token was drawn and 0 where not is 1 on average: for every token."""
+    made, rounds = sampled(sampler, 12), 4000
+    torch.manual_seed(0)
+    total, squares = torch.zeros(V, dtype=torch.float64), torch.zeros(V, dtype=torch.float64)
+    for _ in range(rounds):
+        drawn, log_chance = made.draw()
+        assert len(set(drawn.tolist())) == 12
+        seen = torch.zeros(V, dtype=torch.float64).index_fill(0, drawn, 1.0) / log_chance.exp()
+        total, squares = total + seen, squares + seen**2
+    mean = total / rounds
+    error = ((squares / rounds - mean**2) / rounds).sqrt()
+    assert ((mean - 1).abs() < 4.5 * error).all()
+    assert error.max() < 0.1
+
+
+def test_the_proposals() -> None:
+    rank = torch.arange(V, dtype=torch.float64)
+    log_uniform = (torch.log(rank + 2) - torch.log(rank + 1)) / math.log(V + 1)
+    for sampler, wanted in (
+        ("uniform", torch.full((V,), 1 / V, dtype=torch.float64)),
+        ("log-uniform", log_uniform),
+        ("unigram", COUNTS**0.4 / (COUNTS**0.4).sum()),
+        ("blackout", COUNTS**0.4 / (COUNTS**0.4).sum()),
+    ):
+        torch.testing.assert_close(sampled(sampler, 3).proposal, wanted.double(), rtol=1e-5, atol=0)
+    powers = SampledSoftmaxConfig(sampler="unigram", alpha=1.0).build(H, 3)
+    powers.set_counts(torch.tensor([6, 0, 3]))  # one never seen counts as seen once
+    torch.testing.assert_close(powers.proposal, torch.tensor([0.6, 0.1, 0.3]))
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "log-uniform", "unigram"])
+def test_the_gradient_approaches_the_full_one_as_samples_grow(sampler: str) -> None:
+    hidden, targets = data()
+    distances = []
+    for samples in (4, 16, 36):
+        made = sampled(sampler, samples)
+        wanted = gradients(F.cross_entropy(made(hidden), targets), made.weight)[0]
+        torch.manual_seed(0)
+        mean = sum(gradients(made.loss(hidden, targets), made.weight)[0] for _ in range(300)) / 300
+        distances.append(float((mean - wanted).norm() / wanted.norm()))
+    assert distances[0] > 1.5 * distances[1] > 1.5**2 * distances[2], distances
+    assert distances[2] < 0.1
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_trained_on_samples_it_learns_the_whole_distribution(sampler: str) -> None:
+    """12 of 40 tokens a step are enough to learn the probability of every one of them."""
+    torch.manual_seed(0)
+    truth = COUNTS / COUNTS.sum()
+    made = build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": 12}).build(1, V)
+    made.initialise()
+    made.set_counts(COUNTS)
+    optimizer = torch.optim.Adam([made.bias], lr=0.1)
+    for step in range(400):
+        optimizer.param_groups[0]["lr"] = 0.1 * (1 - step / 400)
+        loss = made.loss(torch.zeros(256, 1), torch.multinomial(truth, 256, replacement=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    learned = made.log_probs(torch.zeros(1, 1))[0]
+    assert (truth * (truth.log() - learned)).sum() < 0.02  # a fresh layer is at 0.8
+
+
+def test_draws_follow_the_seed_and_nothing_else() -> None:
+    made = sampled("log-uniform", 9)
+    drawn = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        drawn.append(made.draw()[0].tolist())
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_blackout_stays_finite_where_a_wrong_token_has_it_all() -> None:
+    made = sampled("blackout", V)
+    with torch.no_grad():
+        made.bias[3] += 200
+    hidden, targets = data()
+    value = made.loss(hidden, targets)
+    assert value.isfinite()
+    assert all(gradient.isfinite().all() for gradient in gradients(value, *made.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"samples": 0}, "samples must be at least 1; got 0"),
+        ({"alpha": 1.5}, "alpha must be between 0 and 1; got 1.5"),
+        ({"sampler": "blackuot"}, "did you mean blackout"),
+    ],
+)
+def test_samples_that_are_none(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(SoftmaxConfig, {"kind": "sampled", **options})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_on_a_gpu_it_is_the_same(config: Any, precision: torch.dtype) -> None:
+    """Also under autocast, where the hidden states come in half precision and the weights do not."""
+    made, (hidden, targets) = layer(config).float(), data()
+    wanted = made.target_log_probs(hidden.float(), targets)
+    made, hidden, targets = made.cuda(), hidden.cuda().to(precision), targets.cuda()
+    with torch.autocast("cuda", precision, enabled=precision != torch.float32):
+        found, value = made.target_log_probs(hidden, targets), made.loss(hidden, targets)
+        log_probs = made.log_probs(hidden)
+    assert found.dtype == value.dtype == log_probs.dtype == torch.float32
+    close = 1e-4 if precision == torch.float32 else 0.05
+    torch.testing.assert_close(found.cpu(), wanted, atol=close, rtol=0)
+    value.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters())

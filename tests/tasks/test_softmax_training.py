@@ -1,0 +1,68 @@
+"""Training with each output layer: counts, exact resume, and what is refused before a run is made."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.errors import UsageError
+from seqloom.core.files import tensors_from_file
+from seqloom.tasks.language_model import Task
+from seqloom.train.events import Saved, Stopped
+from seqloom.train.stop import Stop
+
+SOFTMAXES = {
+    "adaptive": ["model.softmax.kind=adaptive", "model.softmax.cutoffs=[5, 12]", "model.softmax.factor=2"],
+    "log-uniform": ["model.softmax.kind=sampled", "model.softmax.samples=4"],
+    "blackout": ["model.softmax.kind=sampled", "model.softmax.sampler=blackout", "model.softmax.samples=4"],
+}
+
+
+@pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
+def test_stopped_and_resumed_is_the_same_to_the_bit(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
+    made = recipe(*overrides, "model.dropout=0.2")
+    list(api.begin(made, tmp_path / "whole").events())
+    stop = Stop()
+    for event in api.begin(made, tmp_path / "halves").events(stop):
+        if isinstance(event, Saved):
+            stop.request()
+    assert isinstance(event, Stopped) and event.step == 3
+    list(api.resume(tmp_path / "halves").events())
+    whole, halves = (tensors_from_file(tmp_path / name / "model.safetensors") for name in ("whole", "halves"))
+    assert whole.keys() == halves.keys()
+    assert all(torch.equal(whole[name], halves[name]) for name in whole)
+
+
+@pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
+def test_a_run_is_loaded_and_used_with_exact_probabilities(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
+    training = api.begin(recipe(*overrides), tmp_path / "run")
+    list(training.events())
+    trained = api.load(tmp_path / "run", device="cpu")
+    assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")  # nothing is drawn
+    output = trained.model.step(torch.zeros(1, 1, dtype=torch.long), trained.model.start(rows=1))
+    assert output.log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
+    assert len(list(trained.generate("the", max_tokens=5))) <= 6
+
+
+def test_the_sampler_gets_the_counts_of_the_training_text(recipe: Any) -> None:
+    task = Task.prepare(recipe(*SOFTMAXES["blackout"], "model.softmax.alpha=1"))
+    stream = task.stream("train")
+    proposal = task.model().output.proposal
+    end = float((stream == 0).float().mean())
+    assert proposal[0].item() == pytest.approx(end * len(stream) / (len(stream) + 1))  # <unk> counts once
+    assert proposal[1] == proposal.min()
+
+
+def test_the_loss_of_samples_is_not_called_nats_of_the_text(recipe: Any) -> None:
+    units = [Task.prepare(recipe(*overrides)).goal.unit for overrides in ([], *SOFTMAXES.values())]
+    assert units == ["nats", "nats", "nats, of samples", "nats, of samples"]
+
+
+def test_cutoffs_beyond_the_vocabulary_leave_no_run_behind(recipe: Any, tmp_path: Path) -> None:
+    made = recipe("model.softmax.kind=adaptive", "model.softmax.cutoffs=[10, 5000]")
+    size = len(Task.prepare(recipe()).tokenizer)
+    with pytest.raises(UsageError, match=f"which is {size} tokens here; got \\[10, 5000\\]"):
+        api.begin(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,210 @@
+"""Adding and recall as tasks: batches, losses against a plain computation, training that learns, runs that reopen."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.core.errors import CheckpointError, DataError, UsageError
+from seqloom.tasks import task_module
+from seqloom.tasks.adding import VectorTask
+from seqloom.train.fit import Trainer
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "adding": {"data": {"length": 8, "dev": 200, "test": 200}},
+    "recall": {"data": {"lag": 3, "dev": 200, "test": 200, "symbols": 4}},
+}
+TRAIN = {"steps": 4, "lr": 0.01, "schedule": "cosine", "device": "cpu"}
+
+
+def recipe(task: str, *overrides: str) -> Any:
+    base = {"task": task, "batch": {"rows": 16}, "model": {"hidden": 8}, "train": TRAIN, **RECIPES[task]}
+    return build(task_module(task).Recipe, apply_overrides(base, parse_overrides(overrides)))
+
+
+def prepared(task: str, *overrides: str) -> VectorTask:
+    made: VectorTask = task_module(task).Task.prepare(recipe(task, *overrides))
+    return made
+
+
+@pytest.fixture(params=RECIPES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Fixed(nn.Module):
+    """Answers the same to everything, or what it is told."""
+
+    def __init__(self, answers: torch.Tensor) -> None:
+        super().__init__()
+        self.answers = nn.Parameter(answers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.answers.expand(len(x), -1)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_function_of_seed_and_step(name: str) -> None:
+    task, again = prepared(name), prepared(name)
+    one, same = task.batch(1, 5), again.batch(1, 5)
+    assert all(torch.equal(one[key], same[key]) for key in one)
+    for other in (task.batch(1, 6), task.batch(2, 5)):
+        assert other["inputs"].shape != one["inputs"].shape or not torch.equal(other["inputs"], one["inputs"])
+
+
+def test_processes_share_a_batch_out(name: str) -> None:
+    task = prepared(name)
+    whole, parts = task.batch(1, 3), [task.batch(1, 3, rank, 4) for rank in range(4)]
+    assert [len(part["targets"]) for part in parts] == [4] * 4
+    for key in ("inputs", "targets"):
+        assert torch.equal(torch.cat([part[key] for part in parts]), whole[key])
+    with pytest.raises(UsageError, match="multiple of the 3 processes, got 16"):
+        task.batch(1, 0, 0, 3)
+
+
+def test_an_epoch_is_as_long_as_it_says(name: str) -> None:
+    assert prepared(name, "data.epoch=33").steps_per_epoch() == 3
+
+
+# --- losses and metrics -----------------------------------------------------------------------------------------------
+
+
+def test_adding_by_hand() -> None:
+    task = prepared("adding")
+    targets = task.data.split("test")["targets"]
+    found = task.evaluate(Fixed(torch.tensor([0.7])), "test")
+    assert found["loss"] == pytest.approx(sum((t - 0.7) ** 2 for t in targets.tolist()) / 200, abs=1e-6)
+    assert found["success"] == sum(abs(t - 0.7) < 0.04 for t in targets.tolist()) / 200
+    blind = task.evaluate(Fixed(torch.tensor([1.0])), "test")
+    assert (blind["loss"], blind["success"]) == (blind["blind_loss"], blind["blind_success"])
+    assert blind["blind_loss"] == pytest.approx(1 / 6, abs=0.04)
+
+
+def test_recall_by_hand() -> None:
+    task = prepared("recall")
+    targets = task.data.split("dev")["targets"].tolist()
+    found = task.evaluate(Fixed(torch.tensor([0.0, 2.0, 0.0, 0.0])), "dev")
+    log_z = math.log(3 + math.exp(2))
+    assert found["loss"] == pytest.approx(sum(log_z - (2 if t == 1 else 0) for t in targets) / 200, abs=1e-5)
+    assert found["success"] == targets.count(1) / 200
+    assert found["blind_loss"] == pytest.approx(math.log(4)) and found["blind_success"] == 0.25
+
+
+def test_training_lowers_what_evaluation_measures(name: str) -> None:
+    """The loss of a batch is the mean that `evaluate` takes, of the same answers."""
+    task = prepared(name, "data.dev=16")
+    batch, model = task.data.split("dev"), task.model()
+    loss = task.loss(model, batch, None)
+    assert loss.value.item() == pytest.approx(task.evaluate(model, "dev")["loss"], abs=1e-6)
+    assert loss.carry is None and loss.tokens == batch["inputs"].shape[0] * batch["inputs"].shape[1]
+
+
+def test_a_split_is_read_whole_however_it_is_cut(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = prepared(name)
+    model = task.model().eval()
+    whole = task.evaluate(model, "dev")
+    monkeypatch.setattr(VectorTask, "eval_rows", 7)
+    assert task.evaluate(model, "dev") == pytest.approx(whole, abs=1e-6)
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+def learnt(task: VectorTask, steps: int, seed: int = 1) -> dict[str, float]:
+    trainer = Trainer(task, task.recipe.train, seed)
+    trainer.total = steps
+    for _ in range(steps):
+        trainer.update()
+    return task.evaluate(trainer.model.eval(), "test")
+
+
+def test_adding_is_learnt_far_below_the_blind_guess() -> None:
+    found = learnt(prepared("adding", "model.cell=gru", "model.hidden=32", "batch.rows=32"), 300)
+    assert found["loss"] < 0.02 < 0.12 < found["blind_loss"]
+    assert found["success"] > 3 * found["blind_success"]
+
+
+def test_recall_is_learnt_and_not_by_luck() -> None:
+    found = learnt(prepared("recall", "model.hidden=24"), 150)
+    assert found["success"] > 0.95
+    assert found["blind_success"] == 0.25
+
+
+def test_without_the_marks_adding_cannot_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: the same training with the marks wiped out gets no further than a blind guess."""
+    task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.rows=32")
+    draw = task.data.draw
+
+    def unmarked(seed: int, indices: Any) -> Any:
+        drawn = draw(seed, indices)
+        return {**drawn, "inputs": drawn["inputs"] * torch.tensor([1.0, 0.0])}
+
+    monkeypatch.setattr(task.data, "draw", unmarked)
+    found = learnt(task, 300)
+    assert found["loss"] > 0.5 * found["blind_loss"]
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_its_sizes_and_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
+    training = api.begin(recipe(name), tmp_path / "run")
+    *_, finished = training.events()
+    trained = api.load(tmp_path / "run")
+    assert trained.run.sizes == training.task.sizes()
+    assert not (tmp_path / "run/tokenizer.json").exists()
+    dev = trained.evaluate("dev")
+    assert dev == pytest.approx(finished.best)  # type: ignore[attr-defined]
+    assert f"recurrent-reader on {name}" in repr(trained)
+    with pytest.raises(DataError, match="no train split"):
+        trained.evaluate("train")
+
+
+def test_resuming_is_exact(name: str, tmp_path: Path) -> None:
+    constant = ["train.schedule=constant", "model.dropout=0.2"]
+    for place, steps in (("whole", 6), ("parts", 3)):
+        list(api.begin(recipe(name, *constant, f"train.steps={steps}"), tmp_path / place).events())
+    list(api.resume(tmp_path / "parts", ["train.steps=6"]).events())
+    states = [api.load(tmp_path / place).run.store().load() for place in ("whole", "parts")]
+    whole, parts = (state.parts["model"] for state in states if state is not None)
+    assert all(torch.equal(whole[key], parts[key]) for key in whole)
+
+
+def test_data_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(api.begin(recipe("adding"), tmp_path / "run").events())
+    monkeypatch.setattr("seqloom.data.adding.uniform", lambda seed, indices, width: _shifted(seed, indices, width))
+    with pytest.raises(DataError, match="dev, test of adding differ"):
+        api.load(tmp_path / "run").evaluate("dev")
+
+
+def _shifted(seed: int, indices: Any, width: int) -> Any:
+    from seqloom.data.vectors import uniform
+
+    return uniform(seed + 1, indices, width)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"inputs": 3, "outputs": 1}', "does not fit"),
+        ('{"inputs": 2}', "does not fit"),
+        ('{"inputs": 2, "outputs": -1}', "damaged"),
+        ('{"inputs": 2, "outputs": true}', "damaged"),
+        ("[2, 1]", "damaged"),
+        ("{", "damaged"),
+        (None, "incomplete"),
+    ],
+)
+def test_sizes_that_are_damaged(tmp_path: Path, content: str | None, words: str) -> None:
+    list(api.begin(recipe("adding"), tmp_path / "run").events())
+    path = tmp_path / "run/sizes.json"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(CheckpointError, match=words):
+        _ = api.load(tmp_path / "run").model

@@ -1,0 +1,58 @@
+"""The whole recurrent language model, every kind of dropout on, stopped and resumed: not a bit may differ."""
+
+import pytest
+
+from seqloom.core.config import build
+from seqloom.tasks.language_model import Recipe, Task
+from seqloom.train import fit as fit_module
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+STEPS = 10
+DROPOUTS = {"dropout": 0.3, "variational": True, "embedding_dropout": 0.2, "weight_dropout": 0.4}
+
+
+def task(**model):
+    recipe = {
+        "data": {"corpus": "toys", "task": "copy", "train": 60, "dev": 5, "test": 5},
+        "tokenizer": {"kind": "characters"},
+        "batch": {"rows": 4, "chunk": 8},
+        "model": {"layers": 2, "hidden": 6, "embedding": 4, **DROPOUTS, **model},
+        "train": {"steps": STEPS},
+    }
+    return Task.prepare(build(Recipe, recipe))
+
+
+def parted_differs_from_whole(session, same, until=4, **model):
+    whole, parts = session("whole", steps=STEPS), session("parts", steps=STEPS)
+    whole.train(task(**model))
+    parts.train(task(**model), until=until)
+    parts.train(task(**model), resume=True)
+    return not same(parts.checkpoint(STEPS), whole.checkpoint(STEPS))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "mut1"])
+@pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
+def test_stopping_and_going_on_changes_not_a_bit(session, same, cell, connections) -> None:
+    assert not parted_differs_from_whole(session, same, cell=cell, connections=connections)
+
+
+@pytest.mark.parametrize("name", ["dropout", "embedding_dropout", "weight_dropout"])
+def test_control_without_seeding_each_step_every_dropout_shows(session, same, monkeypatch, name) -> None:
+    """Each alone draws from what a resume would have lost."""
+    monkeypatch.setattr(fit_module, "seed_step", lambda *_: None)
+    only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational"}
+    assert parted_differs_from_whole(session, same, **only)
+
+
+def test_control_without_dropout_there_is_nothing_to_lose(session, same, monkeypatch) -> None:
+    monkeypatch.setattr(fit_module, "seed_step", lambda *_: None)
+    none = {"dropout": 0.0, "embedding_dropout": 0.0, "weight_dropout": 0.0}
+    assert not parted_differs_from_whole(session, same, **none)
+
+
+def test_the_first_event_says_what_is_projected(session) -> None:
+    started = session("run", steps=1).train(task(cell="mut2", connections="residual"))[0]
+    assert started.notes == (
+        "MUT2 projects its 4-wide input to 6 first (W_xp)",
+        "the residual connection projects its 4-wide input to 6 on the way around",
+    )
