@@ -52,7 +52,7 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values=values):
             return f"step {step}/{total}  " + "  ".join(f"{name} {value:,.6g}" for name, value in values.items())
         case e.Evaluated(step=step, split=split, metrics=metrics, best=best):
-            headlines = {name: value for name, value in metrics.items() if name in HEADLINES} or metrics
+            headlines = {name: metrics[name] for name in HEADLINES} if set(HEADLINES) <= set(metrics) else metrics
             shown = "  ".join(f"{name} {value:.4f}" for name, value in headlines.items())
             return f"step {step}  {split}: {shown}{'  (best)' if best else ''}"
         case e.Skipped(step=step, cause=cause):
