@@ -29,10 +29,10 @@ COMMANDS = {
     "evaluate": "seqloom.cli.evaluate:evaluate",
     "compare": "seqloom.cli.compare:compare",
     "ladder": "seqloom.cli.ladder:ladder",
+    "memory": "seqloom.cli.memory:memory",
     "list": "seqloom.cli.list:list_things",
     "data": "seqloom.cli.data:data",
     "inspect": "seqloom.cli.inspect:inspect",
-    "memory": "seqloom.cli.memory:memory",
     "arpa": "seqloom.cli.arpa:arpa",
 }
 

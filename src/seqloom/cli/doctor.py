@@ -1,5 +1,6 @@
 """What would happen if a recipe were trained."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +33,8 @@ def doctor(
     from seqloom.inspect.doctor import examine
 
     name, checked = api.read_recipe(recipe, overrides)
+    if sys.stderr.isatty():
+        typer.echo("Reading the data, then rehearsing a few updates …", err=True)
     with use_data_folder(data_dir):
         found = examine(checked)
     if as_json:

@@ -32,7 +32,7 @@ def uniform(seed: int, indices: Indices, width: int) -> NDArray[np.float64]:
     bits: float32 holds it exactly, and its product with a whole number below 2²⁹ is exact in float64.
     """
     counter = indices[:, None] * np.uint64(width) + np.arange(width, dtype=np.uint64)  # (N, width), wraps at 2⁶⁴
-    z: Indices = counter * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    z: Any = counter * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))

@@ -36,6 +36,7 @@ from seqloom.train.stop import Stop
 UPDATES = 12  # at most …
 FEWEST = 3  # … and at least, the first of which only warms up
 SECONDS = 6.0  # no new update is begun after so many seconds of updates
+NO_ROOM = "can't allocate memory: "  # how torch says so on a CPU
 PATIENCE = 20.0  # an evaluation, or a counting, is broken off after so many seconds
 
 
@@ -180,9 +181,9 @@ def main() -> int:
             found = Rehearsal(failure=str(error))
         except (MemoryError, RuntimeError) as error:
             first = (str(error) or "no message").splitlines()[0]
-            if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in first):
+            if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_ROOM in first):
                 raise
-            found = Rehearsal(failure=f"out of memory: {first}")
+            found = Rehearsal(failure=f"out of memory: {first.split(NO_ROOM)[-1]}")
     print(json.dumps(asdict(found)))
     return 0
 
