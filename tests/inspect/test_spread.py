@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from matplotlib.patches import Rectangle
 
 pytest.importorskip("matplotlib")
 
@@ -21,7 +22,7 @@ def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
     bars = [segment for group in left.collections for segment in getattr(group, "get_segments", list)()]
     assert any(abs(bar[0][0] - 1.0) < 1e-9 and abs(bar[1][0] - 3.0) < 1e-9 for bar in bars)  # 2 ± 1
     assert "diverged" in [text.get_text() for text in left.texts]
-    assert [bar.get_bbox().width for bar in right.patches] == [12.5, 3.0, 0.0]
+    assert [bar.get_width() for bar in right.patches if isinstance(bar, Rectangle)] == [12.5, 3.0, 0.0]
     bottom, top = left.get_ylim()
     assert bottom > top  # the first row on top
     assert "lower is better" in left.get_xlabel()
