@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,11 @@ def recipe_names() -> list[str]:
 def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Any]:
     """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
     name, mapping = recipe_mapping(source)
-    return name, build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+    recipe = build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+    data: Any = getattr(recipe, "data", None)
+    if hasattr(data, "located"):  # files of one's own are found again from any folder
+        recipe = replace(recipe, data=data.located(_find_recipe(str(source))[1].parent))
+    return name, recipe
 
 
 def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Any]]:
@@ -82,7 +86,10 @@ def _find_recipe(source: str) -> tuple[str, Path]:
         return (path.parent.resolve().name if path.stem == "recipe" else path.stem), path
     if re.fullmatch(r"[a-z0-9-]+", source) and (RECIPES / f"{source}.yaml").is_file():
         return source, RECIPES / f"{source}.yaml"
-    guess = nearest(source, recipe_names())
+    if path.exists():
+        raise UsageError(f"{path} is not a recipe: those end in .yaml. For a text of your own: seqloom init {path}")
+    own = f"{source}.yaml" if Path(f"{source}.yaml").is_file() else None
+    guess = own or nearest(source, recipe_names())
     hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` shows them all."
     raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
 
@@ -228,7 +235,7 @@ class Usable(ABC):
         self,
         prompt: str = "",
         *,
-        max_tokens: int = 200,
+        max_tokens: int = 300,
         seed: int = 0,
         stop: Sequence[str] = (),
         allow_unknown: bool = False,
@@ -252,8 +259,9 @@ class Usable(ABC):
         decoder.read(ids[0].tolist())  # so that what follows begins with the space, or not, that belongs there
         return text_stream(steps, decoder, stop)
 
-    def score(self, texts: Sequence[str]) -> list[Scored]:
+    def score(self, texts: str | Sequence[str]) -> list[Scored]:
         """The log-probability of every token of each text, its end included."""
+        texts = [texts] if isinstance(texts, str) else texts  # one text is a list of one, not of its letters
         encoded = [self.tokenizer.encode(text) for text in texts]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
         return [

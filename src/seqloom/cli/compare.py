@@ -23,6 +23,7 @@ METRICS = {
 }
 HIGHER_IS_BETTER = ("success",)
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
+SILENT = ("train.keep", "train.log_every")  # these change nothing that is compared
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
 
 
@@ -59,6 +60,7 @@ def compare(
         from seqloom.inspect.figures import to_bytes
 
         write_atomic(plot, to_bytes(draw_curves(opened), plot.suffix))
+        typer.echo(f"The curves are in {plot}.", err=True)
 
 
 def _open(paths: Sequence[Path], split: str) -> list["Run"]:
@@ -99,14 +101,12 @@ def _row(run: "Run", split: str) -> dict[str, Any]:
 
 def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | None, str | None]:
     """What to rank by, or why ranking would be comparing apples with pears."""
-    if len(runs) < 2:
-        return None, None
     unmeasured = [str(run.path) for run in runs if run.metrics(split) is None]
-    if unmeasured:
-        return None, (
-            f"Not ranked: there are no {split} figures for {', '.join(unmeasured)}. "
-            f"Measure with `seqloom evaluate RUN --split {split}`."
-        )
+    runs = [run for run in runs if run.metrics(split) is not None]
+    if len(runs) < 2:
+        listed = f"Not ranked: there are no {split} figures for {', '.join(unmeasured)}"
+        hint = f"`seqloom evaluate RUN --split {split}` measures a run that has a model and data of its own"
+        return None, f"{listed}; {hint}." if unmeasured else None
     if len({run.data["sha256"].get(split) for run in runs}) > 1:
         things = "texts" if all(run.of_text for run in runs) else "data"
         return None, f"Not ranked: the runs were measured on different {split} {things}."
@@ -128,7 +128,8 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
 def _differing(runs: Sequence["Run"]) -> dict[str, dict[str, Any]]:
     """Recipe keys on which not all runs agree: key → run → value.
 
-    Where two sections are of different kinds (an LSTM, an n-gram), the keys only one of them has say nothing more.
+    Where sections are of different kinds (an LSTM, an n-gram), keys that one kind has alone are shown only if the runs
+    of that kind disagree on them.
     """
     flat = {str(run.path): _flatten(run.recipe) for run in runs}
     keys = dict.fromkeys(key for recipe in flat.values() for key in recipe)
@@ -137,7 +138,11 @@ def _differing(runs: Sequence["Run"]) -> dict[str, dict[str, Any]]:
     return {
         key: values
         for key, values in differing.items()
-        if HEADS.get(key.split(".")[0], "task") not in differing or all(key in recipe for recipe in flat.values())
+        if key not in SILENT
+        and (
+            HEADS.get(key.split(".")[0], "task") not in differing
+            or len({repr(recipe[key]) for recipe in flat.values() if key in recipe}) > 1
+        )
     }
 
 

@@ -86,7 +86,7 @@ def evaluate(
     print(f"{where}: {_sizes(counts)}")
     labels = LABELS if "perplexity" in metrics else {**LABELS, "loss": "loss"}
     for name, value in metrics.items():
-        print(f"  {labels.get(name, name):22} {value:.4f}")
+        print(f"  {labels.get(name, name):22} {value:{'.4f' if abs(value) < 1e6 else '.3e'}}")
     if interpolate:
         _print_parts(runs, mixture)
 

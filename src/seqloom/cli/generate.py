@@ -11,7 +11,7 @@ import typer
 def generate(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to add.")] = 300,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "--tokens", min=1, help="Most tokens to add.")] = 300,
     temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder, 0 always the likeliest.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Choose among the k likeliest only.")] = None,
     top_p: Annotated[float, typer.Option(help="Choose among the fewest that hold this share of probability.")] = 1.0,
@@ -30,7 +30,7 @@ def generate(
     for number in range(samples):
         pieces = model.generate(
             prompt,
-            max_tokens=tokens,
+            max_tokens=max_tokens,
             seed=seed + number,
             stop=stop or (),
             allow_unknown=allow_unknown,

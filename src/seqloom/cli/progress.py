@@ -49,6 +49,12 @@ def describe(event: e.Event) -> str | None:
                 f"step {step}/{total}  loss {values['loss']:.4f}  {better_known}"
                 f"{event.tokens_per_second:,.0f} tokens/s  {clock(event.seconds_left)} left"
             )
+        case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
+            return f"step {step}/{total}  order {order:.0f}: {ngrams:,.0f} n-grams"
+        case e.Progress(step=step, total=total, values={"order": order, "fallback": fallback, **discounts}):
+            usual = "  (the usual ones: the text is too small or too even to give them)" if fallback else ""
+            shown = " / ".join(f"{value:.3f}" for value in discounts.values())
+            return f"step {step}/{total}  order {order:.0f}: discounts {shown}{usual}"
         case e.Progress(step=step, total=total, values=values):
             return f"step {step}/{total}  " + "  ".join(f"{name} {value:,.6g}" for name, value in values.items())
         case e.Evaluated(step=step, split=split, metrics=metrics, best=best):

@@ -2,8 +2,10 @@
 
 import math
 import shlex
+import shutil
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,7 +126,7 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
     from seqloom.train.events import Finished, Stopped
 
     best: dict[str, float] = {}
-    with display(as_json) as show:
+    with display(as_json) as show, _nothing_left_behind(training):
         for event in training.events(stop):
             show(event)
             if isinstance(event, Finished):
@@ -138,6 +140,18 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
         generate = f"seqloom generate {path} · " if training.run.of_text else ""
         print(f"The run is in {path}. Try: {generate}seqloom evaluate {path} --split {split}")
     return best
+
+
+@contextmanager
+def _nothing_left_behind(training: "Training") -> Iterator[None]:
+    """A new run that failed before its first step (too large for the memory, say) would only be in the way."""
+    try:
+        yield
+    except Exception:
+        run = training.run
+        if not training.resumed and all(entry["event"] == "started" for entry in run.log()):
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 def _spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:

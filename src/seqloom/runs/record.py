@@ -29,8 +29,9 @@ def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
             stack.callback(board.close)
         for event in chain([started], events):
             over = isinstance(event, Finished) and _has_finished(run, event.step)
+            if isinstance(event, Evaluated) and event.best:
+                run.save_metrics(event.split, {"step": event.step, **event.metrics})
             if isinstance(event, Finished) and not over:
-                run.save_metrics("dev", {"step": event.best_step, **event.best})
                 write_atomic(run.path / "card.md", card(run, event))
             if not over:
                 _write(run, event, again=event.step == started.step)
@@ -111,9 +112,13 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 ## Training
 
 {event.reason} at step {event.step}, {event.seconds:.0f} s since the last start.
-{event.tokens_per_second:,.0f} tokens/s, {event.parameters:,} parameters.
+{_speed(event)}{event.parameters:,} parameters.
 Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}.
 """
+
+
+def _speed(event: Finished) -> str:
+    return f"{event.tokens_per_second:,.0f} tokens/s, " if event.tokens_per_second else ""
 
 
 def _number(value: float) -> str:

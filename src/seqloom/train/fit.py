@@ -333,7 +333,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.seconds = self.tokens = self.steps = 0.0
-        self._reported = (0.0, 0.0)  # seconds and tokens at the last report
+        self._reported = (0.0, 0.0, 0.0)  # seconds, tokens and steps at the last report
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
@@ -349,7 +349,8 @@ class Meter:
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def progress(self, step: int, total: int, values: dict[str, float], unit: str = "nats") -> Progress:
-        seconds, tokens = self.seconds - self._reported[0], self.tokens - self._reported[1]
-        self._reported = (self.seconds, self.tokens)
-        left = (total - step) * self.seconds / self.steps
+        now = (self.seconds, self.tokens, self.steps)
+        seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
+        self._reported = now
+        left = (total - step) * seconds / steps
         return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,17 @@ class Config:
     def __post_init__(self) -> None:
         if min(self.dev_fraction, self.test_fraction) < 0 or self.dev_fraction + self.test_fraction >= 1:
             raise ValueError("dev_fraction and test_fraction must be at least 0 and together less than 1")
+
+    def located(self, recipe_folder: Path) -> "Config":
+        """The same with whole paths. What is not in the current folder may lie beside the recipe that names it."""
+
+        def whole(name: str | None) -> str | None:
+            if name is None:
+                return None
+            path, beside = _place(Path(name)), recipe_folder / name
+            return str((beside if beside.exists() and not path.exists() else path).absolute())
+
+        return replace(self, train=whole(self.train) or "", dev=whole(self.dev), test=whole(self.test))
 
 
 def load(config: Config) -> Corpus:
