@@ -25,7 +25,7 @@ def test_from_nothing_to_samples_a_perplexity_a_picture_and_what_to_try_next(seq
     if "No picture" not in shown.out:
         assert (here / "runs/quickstart/curve.png").read_bytes().startswith(b"\x89PNG")
     commands = re.findall(r"^   seqloom (\w+) (\S+)", shown.out.partition("What to try next:")[2], re.MULTILINE)
-    assert [command for command, _ in commands] == ["generate", "compare", "train", "init"]
+    assert [command for command, _ in commands] == ["generate", "compare", "inspect", "train", "init"]
     assert seqloom("compare", "runs/quickstart", "runs/quickstart-5gram", "--json").json["ranked_by"] == "loss"
 
 

@@ -9,6 +9,8 @@ import typer
 from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from seqloom.api import Trained, Training
     from seqloom.train.stop import Stop
 
@@ -19,7 +21,7 @@ def quickstart(
     out: Annotated[Path | None, typer.Option(help="Where to write the runs. [default: a free name in runs/]")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
-    """Train a character LSTM on the Python reference, watch it learn to write, and see it beat counting."""
+    """Train a character LSTM on the Python reference, watch it learn to write, and set it beside counting."""
     from seqloom import api
     from seqloom.train.stop import Stop
 
@@ -77,6 +79,16 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()) if text[:1].strip() else " " + " ".join(text.split())
 
 
+def _measured(model: "Trained", baseline: "Trained") -> "Iterator[tuple[str, dict[str, float]]]":
+    """Each model on test, and the two mixed in the shares that were best on dev, where their tokens are the same."""
+    from seqloom.api import interpolate
+
+    yield "5-gram", baseline.evaluate("test")
+    yield "LSTM", model.evaluate("test")
+    if model.tokenizer.fingerprint() == baseline.tokenizer.fingerprint():
+        yield "both, mixed", interpolate([model, baseline]).evaluate("test")
+
+
 def _report(model: "Trained", baseline: "Trained", began: float) -> None:
     from seqloom.core.errors import ResourceError
     from seqloom.core.files import write_atomic
@@ -84,10 +96,9 @@ def _report(model: "Trained", baseline: "Trained", began: float) -> None:
     from seqloom.inspect.figures import to_png
 
     print("\n3. The test split, which neither has seen:")
-    for name, trained in (("5-gram", baseline), ("LSTM", model)):
-        metrics = trained.evaluate("test")
+    for name, metrics in _measured(model, baseline):
         bits = metrics["bits_per_character"]
-        print(f"   {name:7} perplexity {metrics['perplexity']:5.2f}   bits per character {bits:.3f}")
+        print(f"   {name:12} perplexity {metrics['perplexity']:5.2f}   bits per character {bits:.3f}")
     print("\n4. A longer sample (temperature 0.7):\n")
     print("   " + (PROMPT + _sample(model, 500, seed=7)).replace("\n", "\n   "))
     path = model.run.path
@@ -99,5 +110,6 @@ def _report(model: "Trained", baseline: "Trained", began: float) -> None:
     print(f"\nDone in {time.perf_counter() - began:.0f} s. What to try next:")
     print(f'   seqloom generate {path} --prompt "A list is" --temperature 0.8')
     print(f"   seqloom compare {path} {baseline.run.path}")
+    print(f'   seqloom inspect gates {path} "The class" --out gates.png')
     print("   seqloom train lm-char-lstm model.cell=gru        another cell, the same recipe")
     print("   seqloom init your-text.txt                       a recipe for your own text")
