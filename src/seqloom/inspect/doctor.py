@@ -216,7 +216,9 @@ def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
 
 
 def _own_notes(model: nn.Module) -> list[str]:
-    parts: list[Any] = [model] if hasattr(model, "notes") else [part for part in model.children() if hasattr(part, "notes")]
+    parts: list[Any] = (
+        [model] if hasattr(model, "notes") else [part for part in model.children() if hasattr(part, "notes")]
+    )
     return list(dict.fromkeys(note for part in parts for note in part.notes()))
 
 
