@@ -1,6 +1,7 @@
 """The figure of a ladder, read back from its parts."""
 
 import math
+from typing import Any, cast
 
 import pytest
 from matplotlib.patches import Rectangle
@@ -15,7 +16,7 @@ ROWS = [Spread("first", [1.0, 2.0, 3.0], 12.5, "100"), Spread("b$b$", [5.0, math
 
 def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
     figure = draw_spread(ROWS, title="a title", measure="loss on dev")
-    left, right = figure.axes
+    left, right = cast(list[Any], figure.axes)
     points = sorted(float(x) for group in left.collections for x, _ in getattr(group, "get_offsets", list)())
     assert points.count(1.0) == points.count(3.0) == 1 and points.count(2.0) == 2  # a seed, and the mean
     assert [label.get_text() for label in left.get_yticklabels()] == ["first\n100", "b\\$b\\$", "c"]

@@ -199,8 +199,8 @@ def _table(found: "LadderResult", tested: "LadderResult | None") -> None:
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     order = "highest" if found.higher_is_better else "lowest"
-    title = f"\n{found.ladder}: {found.metric} on dev, {order} first; mean ± standard deviation"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    print(f"\n{found.ladder}: {found.metric} on dev, {order} first; mean ± standard deviation")
+    table = Table(box=None, header_style="bold")
     table.add_column("rung", overflow="fold")
     headings = ["parameters", found.size, f"dev {found.metric}", *(["test"] if tested else []), "tokens/s", "seconds"]
     for heading in headings:
