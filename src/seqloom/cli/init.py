@@ -72,9 +72,9 @@ class Size:
 
 def size_for(characters: int) -> Size:
     if characters < 100_000:
-        return Size(rows=max(1, min(8, characters // 256)), layers=1, hidden=128, dropout=0.2, epochs=30, lr="5.0e-3")
+        return Size(rows=max(1, min(8, characters // 256)), layers=1, hidden=128, dropout=0.2, epochs=30, lr="1.0e-2")
     if characters < 2_000_000:
-        return Size(rows=32, layers=1, hidden=256, dropout=0.2, epochs=15, lr="4.0e-3")
+        return Size(rows=32, layers=1, hidden=256, dropout=0.2, epochs=15, lr="1.0e-2")
     return Size(rows=64, layers=2, hidden=512, dropout=0.2, epochs=10, lr="2.0e-3")
 
 
