@@ -19,7 +19,8 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "memory_at_hand", lambda device: 4096 * MIB)
 
 
-def test_the_whole_examination(seqloom: Any, own: list[str]) -> None:
+def test_the_whole_examination(seqloom: Any, own: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     shown = seqloom("doctor", "lm-char-lstm", *own, *SMALL, "model.cell=gru-cho")
     assert shown.code == 0, shown.err
     assert shown.out.startswith("lm-char-lstm: language-model on ")
@@ -32,7 +33,7 @@ def test_the_whole_examination(seqloom: Any, own: list[str]) -> None:
         "memory: ",
     ):
         assert words in shown.out
-    assert not Path("runs").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_as_json(seqloom: Any, own: list[str], canned: None) -> None:

@@ -211,7 +211,7 @@ def test_resuming_with_a_changed_recipe_says_what_differs(seqloom: Any, copy: An
     run = copy("chars")
     before = (run / "recipe.yaml").read_bytes()
     seqloom("train", "--resume", run, "train.lr=0.5", "model.hidden=99").refuses(
-        2, "model.hidden is 12 in the run and 99 now", "train.lr is 0.004 in the run and 0.5 now", "--out", lines=1
+        2, "model.hidden is 12 in the run and 99 now", "train.lr is 0.012 in the run and 0.5 now", "--out", lines=1
     )
     changed = tmp_path / "changed.yaml"
     changed.write_bytes(before.replace(b"cell: lstm", b"cell: gru"))
