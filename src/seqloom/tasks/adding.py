@@ -1,5 +1,6 @@
 """The adding problem: a recurrent network reads numbers, two of them marked, and answers with the sum of these two."""
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -41,7 +42,7 @@ class Recipe:
     train: FitConfig
 
 
-class VectorTask:
+class VectorTask(ABC):
     """What every task shares that reads vectors made on the spot and answers once.
 
     `data` gives the sequences; a subclass says what the loss of an answer is, and which answers are right.
@@ -104,13 +105,13 @@ class VectorTask:
             found[f"{name}success"] = self.right(said, drawn["targets"]).double().mean().item()
         return found
 
+    @abstractmethod
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         """The loss of each answer (B,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Which answers are right (B,)."""
-        raise NotImplementedError
 
 
 class Task(VectorTask):
