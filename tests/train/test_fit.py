@@ -319,6 +319,11 @@ def test_half_precision_needs_a_gpu(tiny_task, precision):
     assert caught.value.exit_code == 5
 
 
+def test_automatic_precision_is_full_where_there_is_no_gpu(tiny_task):
+    full, automatic = (trainer(tiny_task(), precision=name, device="cpu") for name in ("fp32", "auto"))
+    assert [full.update().loss for _ in range(3)] == [automatic.update().loss for _ in range(3)]
+
+
 def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ResourceError, match="cuda was asked for, but this machine shows 0") as caught:

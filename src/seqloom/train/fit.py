@@ -48,7 +48,7 @@ class FitConfig:
     betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw
     clip: float | None = 1.0  # g ← g · min(1, clip/‖g‖); null for no clipping
     accumulate: int = 1  # batches per update
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # bf16 and fp16 need a GPU
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16 need CUDA; auto is bf16 where it is
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     deterministic: bool = False  # on a GPU: exact resume, at some cost in speed
     evaluate_every: int | None = None  # steps; if left out, once an epoch
@@ -111,7 +111,7 @@ class Update:
 def device_for(config: FitConfig) -> torch.device:
     """The device to train on; refused if this machine has none that can do what the recipe asks."""
     device = choose_device(config.device)
-    if config.precision != "fp32" and device.type != "cuda":
+    if config.precision in ("bf16", "fp16") and device.type != "cuda":
         raise ResourceError(f"train.precision={config.precision} needs a CUDA GPU; here it is {device}. Use fp32.")
     return device
 
@@ -178,7 +178,8 @@ class Trainer:
         return torch.stack(losses).mean(), total
 
     def _autocast(self) -> torch.autocast:
-        dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[self.config.precision]
+        here = torch.bfloat16 if self.device.type == "cuda" else None
+        dtype = {"auto": here, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[self.config.precision]
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     def _apply(self, gradients: list[Tensor], norm: float, rate: float) -> None:
