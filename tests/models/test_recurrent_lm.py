@@ -196,7 +196,6 @@ def test_the_trace_follows_the_model(lm):
         ({"cell": "lsmt"}, "did you mean lstm"),
         ({"cell": "gru", "activation": "relu"}, "elman cell only"),
         ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
-        ({"tied": True, "embedding": 4}, "embedding 4 and hidden 256"),
         ({"layers": 0}, "layers must be at least 1; got 0"),
         ({"embedding": 0}, "embedding must be at least 1; got 0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),

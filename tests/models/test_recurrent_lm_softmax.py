@@ -99,6 +99,19 @@ def test_tied_works_with_one_matrix(kind: str) -> None:
     exactly(other(tokens())[0], lm(tokens())[0])
 
 
+@pytest.mark.parametrize("kind", ["full", "sampled"])
+def test_tied_at_another_width_meets_the_embeddings_through_a_projection(kind: str) -> None:
+    lm = model(SOFTMAXES[kind], tied=True, hidden=12, embedding=5, init=0.05).eval()
+    assert lm.output.weight is lm.embed.weight and lm.embed.weight.shape == (V, 5)
+    assert lm.project.weight.abs().max() <= 0.05
+    hidden, _ = lm.stack(lm.embed(tokens()))
+    logits = hidden @ lm.project.weight.T @ lm.embed.weight.T + lm.output.bias
+    exactly(lm(tokens())[0], logits)
+    scores, _ = lm.score(tokens(), tokens(2), lm.start(rows=len(tokens())))
+    exactly(scores, logits.log_softmax(-1).gather(-1, tokens(2).unsqueeze(-1)).squeeze(-1))
+    exactly(lm.step(tokens(), lm.start(rows=len(tokens()))).log_probs, logits[:, -1].log_softmax(-1))
+
+
 def test_tied_with_several_matrices_is_refused_in_words() -> None:
     with pytest.raises(UsageError, match=r"tied needs one output matrix over all tokens.*softmax\.kind to full"):
         model(SOFTMAXES["adaptive"], tied=True)

@@ -39,7 +39,7 @@ class RecurrentLMConfig:
     variational: bool = False  # dropout drops the same at every step of a chunk
     embedding_dropout: float = 0.0  # share of the token types that are the zero vector for one chunk
     weight_dropout: float = 0.0  # share of the recurrent weights left out for one chunk
-    tied: bool = False  # one matrix for input and output embeddings
+    tied: bool = False  # one matrix for input and output embeddings; where widths differ, h is projected to meet it
     init: float | None = None  # draw all parameters from (-init, init); None is each part's own habit
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
     bidirectional: bool = False  # refused: see below
@@ -68,11 +68,6 @@ class RecurrentLMConfig:
                 "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
                 "widths; set tied to false, or softmax.kind to full or sampled"
             )
-        if self.tied and self.width != self.hidden:
-            raise ValueError(
-                f"tied needs embedding and hidden of one size, as one matrix serves both; got embedding {self.width} "
-                f"and hidden {self.hidden}"
-            )
 
     @property
     def width(self) -> int:
@@ -85,9 +80,14 @@ class RecurrentLMConfig:
         widths = input_widths(self.connections, self.width, self.hidden, self.layers)
         return [kind(width, self.hidden, **options) for width in widths]
 
+    @property
+    def output_width(self) -> int:
+        """How wide the output layer's input is: as wide as the embeddings where both are one matrix."""
+        return self.width if self.tied else self.hidden
+
     def check(self, vocabulary: int) -> None:
         """Does all of it fit a vocabulary of this size?"""
-        self.softmax.check(self.hidden, vocabulary)
+        self.softmax.check(self.output_width, vocabulary)
 
     def build(self, vocabulary: int) -> "RecurrentLM":
         return RecurrentLM(self, vocabulary)
@@ -114,7 +114,12 @@ class RecurrentLM(nn.Module):
             variational=config.variational,
             weight_dropout=config.weight_dropout,
         )
-        self.output = config.softmax.build(config.hidden, vocabulary, self.embed.weight if config.tied else None)
+        # Where E and W_hy are one matrix, h meets it in the width of the embeddings: p(y_t) = softmax(E P h_t + b_y).
+        narrow = config.output_width != config.hidden
+        self.project = nn.Linear(config.hidden, config.width, bias=False) if narrow else nn.Identity()
+        self.output = config.softmax.build(
+            config.output_width, vocabulary, self.embed.weight if config.tied else None
+        )
         self.dropout = make_dropout(config.dropout, config.variational)
         self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         self.reset_parameters()
@@ -125,6 +130,8 @@ class RecurrentLM(nn.Module):
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
             self.stack.reset_parameters(scale)
+            for matrix in self.project.parameters():
+                nn.init.uniform_(matrix, -scale, scale)
         self.output.initialise(scale)
 
     def set_counts(self, counts: Tensor) -> None:
@@ -142,9 +149,9 @@ class RecurrentLM(nn.Module):
     def read(
         self, tokens: Tensor, state: StackState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """Tokens (B, T) to what the output layer sees (B, T, H), and the state after the last real one."""
+        """Tokens (B, T) to what the output layer sees (B, T, H or D), and the state after the last real one."""
         hidden, state = self.stack(self.embedded(tokens), state, mask)
-        return self.dropout(hidden), state
+        return self.project(self.dropout(hidden)), state
 
     def embedded(self, tokens: Tensor) -> Tensor:
         """Tokens (B, T) to what the stack reads (B, T, D)."""
@@ -190,14 +197,14 @@ class RecurrentLM(nn.Module):
         """
         _, state = self._advance(tokens, state, mask)
         last = state.carry[-1]["y" if self.around else "h"]  # (B, H)
-        return StepOutput(self.output.log_probs(self.dropout(last)), state)
+        return StepOutput(self.output.log_probs(self.project(self.dropout(last))), state)
 
     def score(
         self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
     ) -> tuple[Tensor, DecodeState]:
         """log p of each target (B, T), zero where masked. Logits are made for a few positions at a time."""
         hidden, state = self._advance(inputs, state, mask)
-        hidden = self.dropout(hidden)
+        hidden = self.project(self.dropout(hidden))
         pieces = zip(hidden.flatten(0, 1).split(SCORED_AT_ONCE), targets.flatten().split(SCORED_AT_ONCE), strict=True)
         scores = torch.cat([self.output.target_log_probs(*piece) for piece in pieces]).view_as(targets)  # (B, T)
         return scores if mask is None else scores.where(mask, 0), state
