@@ -92,15 +92,15 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
 
     screen = Recorder()
     made: list[str] = []
-    plain = api.Trained.generate
+    plain = api.LanguageModel.generate
 
-    def watched(self: api.Trained, *arguments: Any, **options: Any) -> Iterator[str]:
+    def watched(self: api.LanguageModel, *arguments: Any, **options: Any) -> Iterator[str]:
         for piece in plain(self, *arguments, **options):
             assert screen.seen[-1] == "".join(["the"] * bool(made) + made)
             made.append(piece)
             yield piece
 
-    monkeypatch.setattr(api.Trained, "generate", watched)
+    monkeypatch.setattr(api.LanguageModel, "generate", watched)
     monkeypatch.setattr(sys, "stdout", screen)
     assert main(["generate", str(runs / "chars"), "--prompt=the", "--tokens=12", "--min-tokens=12"]) == 0
     assert len(made) == 12
@@ -108,12 +108,12 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
 
 
 def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(self: api.Trained, prompt: str, **options: Any) -> Iterator[str]:
+    def endless(self: api.LanguageModel, prompt: str, **options: Any) -> Iterator[str]:
         yield " sat"
         signal.raise_signal(signal.SIGINT)
         yield "never seen"
 
-    monkeypatch.setattr(api.Trained, "generate", endless)
+    monkeypatch.setattr(api.LanguageModel, "generate", endless)
     shown = seqloom("generate", runs / "chars", "--prompt=the cat")
     assert shown.code == 130
     assert shown.out == "the cat sat\n"

@@ -70,7 +70,7 @@ def test_what_needs_text_is_refused(seqloom: Any, vectors: Path, name: str, word
 
 def test_mixing_with_a_language_model_is_refused(seqloom: Any, vectors: Path, runs: Path) -> None:
     shown = seqloom("evaluate", vectors / "adding", runs / "chars", "--interpolate")
-    shown.refuses(2, "cannot be mixed", lines=1)
+    shown.refuses(2, "is no model of text", lines=1)
 
 
 def test_compared_with_its_like(seqloom: Any, vectors: Path) -> None:

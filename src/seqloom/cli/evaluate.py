@@ -11,7 +11,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
-    from seqloom.api import Trained
+    from seqloom.api import LanguageModel, Trained
 
 LABELS = {
     "loss": "loss, nats per token",
@@ -51,14 +51,14 @@ def evaluate(
     if documents is not None and text is None:
         raise UsageError("--documents says how to read --text FILE; the run's own splits are read as its recipe says.")
     given = _weights(weights, interpolate, len(runs))
-    from seqloom.api import load
+    from seqloom.api import LanguageModel, Trained, load
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
     split = split or "dev"
     if split not in SPLITS:
         raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
-    models, other = [load(run, device) for run in runs], None
+    models, other = [load(run, device, LanguageModel if interpolate else Trained) for run in runs], None
     if text is not None:
         from seqloom.data.corpora.text import read_documents
 
@@ -122,7 +122,7 @@ def _alone(model: "Trained", split: str, documents: list[str] | None) -> dict[st
 
 
 def _mixed(
-    models: list["Trained"], split: str, documents: list[str] | None, weights: list[float] | None
+    models: list["LanguageModel"], split: str, documents: list[str] | None, weights: list[float] | None
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """The metrics of the mixture, and what it is made of: the weights, and what each run can do alone."""
     from seqloom.api import interpolate

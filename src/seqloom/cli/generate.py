@@ -24,9 +24,9 @@ def generate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
 ) -> None:
     """Continue a prompt, streaming: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
-    from seqloom.api import load
+    from seqloom.api import LanguageModel, load
 
-    model = load(run, device)
+    model = load(run, device, LanguageModel)
     for number in range(samples):
         pieces = model.generate(
             prompt,

@@ -11,7 +11,7 @@ from seqloom.core.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from seqloom.api import Trained, Training
+    from seqloom.api import LanguageModel, Training
     from seqloom.train.stop import Stop
 
 PROMPT = "The class"
@@ -49,7 +49,7 @@ def _free(path: Path) -> Path:
     return next(name for name in names if not name.exists() and not name.with_name(f"{name.name}-5gram").exists())
 
 
-def _follow(training: "Training", stop: "Stop") -> "Trained":
+def _follow(training: "Training", stop: "Stop") -> "LanguageModel":
     """Show the training, and after each evaluation a line of what the model writes."""
     from seqloom.api import load
     from seqloom.cli.progress import display
@@ -71,7 +71,7 @@ def _follow(training: "Training", stop: "Stop") -> "Trained":
     return load(training.run.path)
 
 
-def _sample(model: "Trained", tokens: int, seed: int) -> str:
+def _sample(model: "LanguageModel", tokens: int, seed: int) -> str:
     return "".join(model.generate(PROMPT, max_tokens=tokens, temperature=0.7, seed=seed, allow_unknown=True))
 
 
@@ -79,7 +79,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()) if text[:1].strip() else " " + " ".join(text.split())
 
 
-def _measured(model: "Trained", baseline: "Trained") -> "Iterator[tuple[str, dict[str, float]]]":
+def _measured(model: "LanguageModel", baseline: "LanguageModel") -> "Iterator[tuple[str, dict[str, float]]]":
     """Each model on test, and the two mixed in the shares that were best on dev, where their tokens are the same."""
     from seqloom.api import interpolate
 
@@ -89,7 +89,7 @@ def _measured(model: "Trained", baseline: "Trained") -> "Iterator[tuple[str, dic
         yield "both, mixed", interpolate([model, baseline]).evaluate("test")
 
 
-def _report(model: "Trained", baseline: "Trained", began: float) -> None:
+def _report(model: "LanguageModel", baseline: "LanguageModel", began: float) -> None:
     from seqloom.core.errors import ResourceError
     from seqloom.core.files import write_atomic
     from seqloom.inspect.curves import draw_curves

@@ -30,9 +30,9 @@ def score(
     """Log-probability of texts, end included: `seqloom score runs/lm-word-lstm "a text" "another"`."""
     if not texts and sys.stdin.isatty():
         raise UsageError("Give texts to score, or pipe lines in.")
-    from seqloom.api import load
+    from seqloom.api import LanguageModel, load
 
-    model = load(run, device)
+    model = load(run, device, LanguageModel)
     lines = iter(_arguments(texts) if texts else _input(sys.stdin.buffer))
     while block := list(islice(lines, AT_ONCE)):
         for scored in model.score(block):

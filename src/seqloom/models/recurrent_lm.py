@@ -117,9 +117,7 @@ class RecurrentLM(nn.Module):
         # Where E and W_hy are one matrix, h meets it in the width of the embeddings: p(y_t) = softmax(E P h_t + b_y).
         narrow = config.output_width != config.hidden
         self.project = nn.Linear(config.hidden, config.width, bias=False) if narrow else nn.Identity()
-        self.output = config.softmax.build(
-            config.output_width, vocabulary, self.embed.weight if config.tied else None
-        )
+        self.output = config.softmax.build(config.output_width, vocabulary, self.embed.weight if config.tied else None)
         self.dropout = make_dropout(config.dropout, config.variational)
         self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
         self.reset_parameters()

@@ -1,7 +1,8 @@
 """The corpora, one file each: a new file here is a new corpus, and its name is the file's.
 
-Each has `SUMMARY` (one line), `Config` (whose `corpus` is the name) and `load(config) -> Corpus`. Importing this
-imports all of them; whatever is slow or may be missing they import when they load.
+Each has `SUMMARY` (one line), `Config` (whose `corpus` is the name) and `load(config)`, which gives a `Corpus`, or where
+the module says `PARALLEL = True`, a `ParallelCorpus`. Importing this imports all of them; whatever is slow or may be
+missing they import when they load.
 """
 
 from functools import reduce
@@ -15,24 +16,35 @@ from seqloom.core.config import Discriminator
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.corpus import Corpus
+from seqloom.data.parallel import ParallelCorpus
 
 CORPORA: dict[str, ModuleType] = {
-    name: import_module(f"{__name__}.{name}")
+    name.replace("_", "-"): import_module(f"{__name__}.{name}")
     for name in sorted(module.name for module in iter_modules(__path__))
     if not name.startswith("_")
 }
+PARALLEL = {name: module for name, module in CORPORA.items() if getattr(module, "PARALLEL", False)}
+PLAIN = {name: module for name, module in CORPORA.items() if name not in PARALLEL}
 
 if TYPE_CHECKING:
 
     class CorpusConfig(Protocol):
-        """The Config of any corpus."""
+        """The Config of any corpus of plain text."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class ParallelConfig(Protocol):
+        """The Config of any parallel corpus."""
 
         @property
         def corpus(self) -> str: ...
 
 else:
-    _configs = [module.Config for module in CORPORA.values()]
-    CorpusConfig = Annotated[reduce(or_, _configs), Discriminator("corpus")]
+    CorpusConfig, ParallelConfig = (
+        Annotated[reduce(or_, [module.Config for module in modules.values()]), Discriminator("corpus")]
+        for modules in (PLAIN, PARALLEL)
+    )
 
 
 def names() -> list[str]:
@@ -42,6 +54,12 @@ def names() -> list[str]:
 def load(config: CorpusConfig) -> Corpus:
     """The corpus this configuration describes."""
     corpus: Corpus = find(config.corpus).load(config)
+    return corpus
+
+
+def load_parallel(config: ParallelConfig) -> ParallelCorpus:
+    """The parallel corpus this configuration describes."""
+    corpus: ParallelCorpus = find(config.corpus).load(config)
     return corpus
 
 

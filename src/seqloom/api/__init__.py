@@ -1,0 +1,37 @@
+"""seqloom from Python: train by recipe, load a run, use it.
+
+import seqloom
+
+lm = seqloom.train_recipe("lm-char-lstm", "train.steps=200", out="runs/mine")
+lm = seqloom.load("runs/mine")
+print("".join(lm.generate("The class", temperature=0.8, seed=7)))
+"""
+
+from seqloom.api.loading import load
+from seqloom.api.mixing import Interpolated, interpolate
+from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
+from seqloom.api.trained import Trained
+from seqloom.api.training import RESUMABLE, Training, begin, refuse_other_recipe, resume, train_recipe
+from seqloom.api.writing import LanguageModel, Scored, Writer
+
+__all__ = [
+    "RECIPES",
+    "RESUMABLE",
+    "Interpolated",
+    "LanguageModel",
+    "Scored",
+    "Trained",
+    "Training",
+    "Writer",
+    "begin",
+    "build_recipe",
+    "interpolate",
+    "load",
+    "read_recipe",
+    "recipe_mapping",
+    "recipe_names",
+    "recipe_of",
+    "refuse_other_recipe",
+    "resume",
+    "train_recipe",
+]

@@ -1,0 +1,65 @@
+"""Recipes: found by name or by path, overridden, checked."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from seqloom.core.config import apply_overrides, build, load_yaml, nearest, parse_overrides
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.runs.run import Run
+from seqloom.tasks import task_module
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Any]:
+    """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
+    name, mapping = recipe_mapping(source)
+    recipe = build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+    data: Any = getattr(recipe, "data", None)
+    if hasattr(data, "located"):  # files of one's own are found again from any folder
+        recipe = replace(recipe, data=data.located(_find_recipe(str(source))[1].parent))
+    return name, recipe
+
+
+def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Any]]:
+    """The name of a recipe and what it says, as it stands: nothing is filled in or checked yet."""
+    name, path = _find_recipe(str(source))
+    mapping = load_yaml(path)
+    for header in ("format", "seqloom"):  # a recipe taken from a run
+        mapping.pop(header, None)
+    return name, mapping
+
+
+def _find_recipe(source: str) -> tuple[str, Path]:
+    path = Path(source)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise UsageError(f"There is no recipe file {path}.")
+        return (path.parent.resolve().name if path.stem == "recipe" else path.stem), path
+    if re.fullmatch(r"[a-z0-9-]+", source) and (RECIPES / f"{source}.yaml").is_file():
+        return source, RECIPES / f"{source}.yaml"
+    if path.exists():
+        raise UsageError(f"{path} is not a recipe: those end in .yaml. For a text of your own: seqloom init {path}")
+    own = f"{source}.yaml" if Path(f"{source}.yaml").is_file() else None
+    guess = own or nearest(source, recipe_names())
+    hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` shows them all."
+    raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
+
+
+def build_recipe(mapping: dict[str, Any], source: str) -> Any:
+    return build(task_module(mapping.get("task")).Recipe, mapping, source=source)
+
+
+def recipe_of(run: Run) -> Any:
+    """The recipe a run was trained with."""
+    try:
+        return build_recipe(run.recipe, str(run.path / "recipe.yaml"))
+    except UsageError as error:
+        raise CheckpointError(str(error)) from error

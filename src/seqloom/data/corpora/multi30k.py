@@ -1,0 +1,58 @@
+"""Multi30k: thirty thousand captions of pictures in English, German and French."""
+
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError
+from seqloom.data.corpus import content_version
+from seqloom.data.folder import DataSet
+from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.readers import read_lines
+
+SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
+PARALLEL = True
+SOURCE = DataSet(
+    "Multi30k",
+    "https://github.com/multi30k/dataset, data/task1/raw (for research and education, not for commerce)",
+)
+Language = Literal["en", "de", "fr"]
+Test = Literal["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
+
+
+@config
+class Config:
+    corpus: Literal["multi30k"] = "multi30k"
+    source: Language = "en"
+    target: Language = "de"
+    test: Test = "test_2016_flickr"  # which of its three test sets
+    lowercase: bool = False  # all letters small, on both sides
+
+    def __post_init__(self) -> None:
+        if self.source == self.target:
+            raise ValueError(f"source and target must be two languages, got {self.source} twice")
+
+
+def load(config: Config) -> ParallelCorpus:
+    files = {"train": "train", "dev": "val", "test": config.test}
+    splits = {split: _pairs(config, name) for split, name in files.items()}
+    sides = [[text for pair in pairs for text in (pair.source, pair.target)] for pairs in splits.values()]
+    return ParallelCorpus(
+        name="multi30k",
+        version=content_version(*sides),
+        licence="research and education, not for commerce (its source names no licence file)",
+        description=f"Multi30k, {config.source} to {config.target}, {config.test}",
+        source=config.source,
+        target=config.target,
+        splits=splits,
+    )
+
+
+def _pairs(config: Config, name: str) -> list[Pair]:
+    both = [read_lines(SOURCE.file(f"multi30k/{name}.{language}.gz")) for language in (config.source, config.target)]
+    if len(both[0]) != len(both[1]):
+        raise DataError(
+            f"Multi30k's {name} must have as many lines in both languages; it has {len(both[0]):,} in {config.source} "
+            f"and {len(both[1]):,} in {config.target}. Copy the files again."
+        )
+    texts = [[line.lower() if config.lowercase else line for line in lines] for lines in both]
+    return [Pair(source.strip(), target.strip()) for source, target in zip(*texts, strict=True)]

@@ -1,0 +1,56 @@
+"""A parallel corpus: sentences and their translations, in splits that do not overlap."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from seqloom.core.errors import DataError
+from seqloom.data.corpus import Counts, digest
+
+Span = tuple[int, int]  # characters, from the first to the one after the last
+Link = tuple[Span, Span]  # this part of the source says what that part of the target says
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation, each one line."""
+
+    source: str
+    target: str
+    kind: str = ""  # what sort of phrase it is, where the corpus knows
+    links: tuple[Link, ...] = ()  # which part says what, where the corpus knows
+
+
+@dataclass(frozen=True)
+class ParallelCorpus:
+    name: str
+    version: str  # of the source: two versions are never the same data
+    licence: str
+    description: str
+    source: str  # language tags, such as en and pt-BR; empty where unknown
+    target: str
+    splits: Mapping[str, Sequence[Pair]]
+    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
+    notes: tuple[str, ...] = ()  # what a person should know of how it was read: pairs left out, say
+
+    def split(self, name: str) -> Sequence[Pair]:
+        """The pairs of a split, or DataError with the reason there are none."""
+        if name in self.splits:
+            return self.splits[name]
+        if name in self.absent:
+            raise DataError(f"The corpus {self.name} has no {name} split: {self.absent[name]}")
+        raise DataError(f"The corpus {self.name} has no split '{name}'; it has {', '.join(self.splits)}.")
+
+    def counts(self, split: str) -> dict[str, Counts]:
+        """The counts of both sides; `documents` are the pairs."""
+        pairs = self.split(split)
+        return {
+            "source": Counts.of([pair.source for pair in pairs]),
+            "target": Counts.of([pair.target for pair in pairs]),
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """sha256 of each split: both sides and the borders between them."""
+        return {
+            name: digest([text for pair in pairs for text in (pair.source, pair.target)])
+            for name, pairs in self.splits.items()
+        }
