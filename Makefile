@@ -1,4 +1,5 @@
 # Needs only make and Python 3.11 or newer; everything else is installed into .venv, at the versions of requirements.lock.
+#     make setup     install everything into .venv
 #     make demo      set up, then train and try a small model on an embedded corpus
 #     make test      set up, then ruff, mypy and the test suite
 # A Python other than python3 is named with PYTHON=python3.12.
@@ -17,6 +18,7 @@ PYTEST_ARGS ?=
 .DEFAULT_GOAL := help
 
 help:
+	@echo "make setup   install everything into .venv"
 	@echo "make demo    set up, then train and try a small model on an embedded corpus"
 	@echo "make test    set up, check, then run the test suite"
 	@echo "make check   ruff and mypy"

@@ -252,6 +252,12 @@ def test_training_names_what_may_change_on_resume() -> None:
     assert set(re.findall(r"`(train\.\w+)`", paragraph)) == api.RESUMABLE
 
 
+def test_make_help_names_every_target() -> None:
+    text = page("Makefile")
+    (targets,) = re.findall(r"^\.PHONY: help (.+)$", text, re.MULTILINE)
+    assert re.findall(r'@echo "make (\w+) ', text) == targets.split()
+
+
 def anchors(text: str) -> set[str]:
     """The anchors of the headings, made as GitHub makes them, and those set by hand."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)

@@ -14,6 +14,42 @@ from safetensors.torch import save_file
 
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.train import events as e
+from seqloom.train.fit import Trainer
+
+# --- places where nothing can be written ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["file/x", "/proc/x", "/proc/x/y"])
+def test_a_run_that_has_no_place(seqloom: Any, here: Path, place: str) -> None:
+    (here / "file").write_text("")
+    seqloom("train", "toys-recall", "train.steps=1", "--out", place).refuses(5, f"Could not write {place}", lines=1)
+    shown = seqloom("ladder", "ladder-lm", "train.steps=1", "--seeds", "1", "--out", place)
+    assert shown.code == 5 and f"Could not write {place}" in shown.err and "This is a bug" not in shown.err
+    seqloom("train", "toys-recall", "--out", "n" * 300).refuses(2, "no file can have a name as long as this", lines=1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["init", "text.txt", "--out", "/proc/x.yaml"],
+        ["inspect", "gates", "RUN", "cat", "--out", "/proc/x.png"],
+        ["inspect", "gradients", "RUN", "--out", "/proc/x.png"],
+        ["compare", "RUN", "--plot", "/proc/x.png"],
+        ["memory", "--out", "/proc/x.png"],
+        ["ladder", "ladder-lm", "--plot", "/proc/x.png"],
+    ],
+)
+def test_a_file_that_has_no_place_is_refused_before_any_work(
+    seqloom: Any, here: Path, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("this would have been for nothing")
+
+    monkeypatch.setattr(Trainer, "update", never)
+    (here / "text.txt").write_text("a text\n" * 99)
+    shown = seqloom(*(runs / "chars" if word == "RUN" else word for word in command))
+    shown.refuses(5, f"Could not write {command[-1]}", lines=1)
+
 
 # --- recipes --------------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,14 @@
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seqloom import api
+from seqloom.inspect.curves import draw_curves
+from seqloom.runs.run import Run
 
 pytest.importorskip("rich")
 
@@ -137,7 +140,7 @@ def test_a_run_that_was_stopped_is_marked(seqloom: Any, copy: Any) -> None:
 
 def test_one_run_is_no_ranking(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "chars", "--json").json["ranked_by"] is None
-    assert seqloom("compare", runs / "chars").out.startswith("1 run on dev ")
+    assert seqloom("compare", runs / "chars").out.startswith("1 run on dev\n")
 
 
 def test_tokens_that_lose_text_make_a_figure_too_good_to_rank(seqloom: Any, copy: Any) -> None:
@@ -153,6 +156,27 @@ def test_names_with_brackets_are_shown_as_they_are(seqloom: Any, runs: Path, tmp
     run = tmp_path / "[bold]x[red]"
     run.symlink_to(runs / "chars")
     assert "[bold]x[red]" in seqloom("compare", run).out
+
+
+def test_what_differs_has_its_title_on_one_line(seqloom: Any, copy: Any, tmp_path: Path) -> None:
+    """However narrow the table is."""
+    one, two = copy("chars"), tmp_path / "b"
+    shutil.copytree(one, two)
+    recipe = two / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("seed: 1", "seed: 2"))
+    assert "\n\nwhat the recipes differ in\n" in seqloom("compare", one, two).out
+
+
+def test_losses_of_another_sum_are_told_apart_in_the_curves(copy: Any) -> None:
+    pytest.importorskip("matplotlib")
+    run = copy("chars")
+    plain = [line.get_label() for line in draw_curves([Run.open(run)]).axes[0].lines]
+    assert plain == ["chars: train", "chars: dev"]
+    log = run / "log.jsonl"
+    log.write_text(log.read_text().replace('"unit": "nats"', '"unit": "nats, of samples"'))
+    train, dev = draw_curves([Run.open(run)]).axes[0].lines
+    assert train.get_label() == "chars: train, of samples: not comparable" and train.get_linestyle() == ":"
+    assert dev.get_label() == "chars: dev" and dev.get_linestyle() == "-"
 
 
 def test_a_picture_of_the_curves(seqloom: Any, runs: Path, tmp_path: Path) -> None:

@@ -55,6 +55,21 @@ def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
     assert "\x1b" not in shown.out and "█" not in shown.out
 
 
+def test_saturation_is_that_of_the_unit(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = gate_trace(api.load(runs / "chars", "cpu"), TEXT).layers[0]
+    layer.values["f"][:] = 0.5
+    layer.values["f"][:3, 4] = 0.95
+    assert layer.saturation("f", 4) == (3 / len(layer.values["f"]), 0)
+    assert layer.saturation("f", 5) == (0, 0)
+    monkeypatch.setattr("seqloom.inspect.gates.OPEN", 0.5)  # a fresh model's gates are hardly ever wide open
+    layer = gate_trace(api.load(runs / "chars", "cpu"), TEXT).layers[0]
+    unit = max(range(12), key=lambda unit: abs(layer.saturation("i", unit).open - layer.saturation("i").open))
+    shown = seqloom("inspect", "gates", runs / "chars", TEXT, "--unit", unit).out
+    line = next(line for line in shown.splitlines() if line.startswith("i near 1"))
+    assert f"(above 0.9: {layer.saturation('i', unit).open:.0%}, " in line and line.endswith("of tokens)")
+    assert f"{layer.saturation('i', unit).open:.0%}" != f"{layer.saturation('i').open:.0%}"
+
+
 def test_on_a_terminal_gates_are_bars(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "█" in seqloom("inspect", "gates", runs / "chars", "cat").out
@@ -157,7 +172,8 @@ def test_the_elman_bound(seqloom: Any, own: list[str], tmp_path: Path) -> None:
         assert all(m <= b * (1 + 1e-9) for m, b in zip(flow["measured"], flow["bound"], strict=True))
     assert found["clipping"]["clip"] is None and found["share_clipped"] is None
     shown = seqloom("inspect", "gradients", run).out
-    assert shown.count("(γ_W γ_g)^10 = (") == 2
+    assert shown.count("(γ_W γ_g)^10 = (") == 2 and " 10 steps later" in shown
+    assert " arrives 1 step later" in seqloom("inspect", "gradients", run, "--text", "ca").out
     assert "the recipe does not clip" in shown
 
 

@@ -14,6 +14,7 @@ import pytest
 from seqloom.cli import ladder as command
 from seqloom.core.files import tensors_from_file
 from seqloom.core.yaml_text import dump_yaml
+from seqloom.inspect.spread import draw_spread
 from seqloom.train.events import Progress
 
 TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
@@ -57,8 +58,24 @@ def test_a_table_a_figure_and_files(seqloom: Any, tiny: str) -> None:
     again = seqloom("ladder", tiny, "--test", "--json").objects
     assert [entry["event"] for entry in again] == ["finished before"] * 4 + ["ladder"]
     assert again[-1]["rungs"] == kept["rungs"]
+    assert "test loss" in seqloom("ladder", tiny, "--test").out
     assert set(again[-1]["test"]) == {"elman", "gru"}
     assert len(list(out.glob("*/metrics/test.json"))) == 4
+
+
+def test_the_figure_says_what_was_read(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what was planned: the last batch of an epoch is shorter."""
+    drawn: list[str] = []
+
+    def note(rows: Any, *, title: str, **more: Any) -> Any:
+        drawn.append(title)
+        return draw_spread(rows, title=title, **more)
+
+    monkeypatch.setattr("seqloom.inspect.spread.draw_spread", note)
+    shown = seqloom("ladder", tiny, "--seeds", "1", "train.steps=80")
+    planned, read = 80 * 4 * 8, Path("runs/tiny/ladder.csv").read_text().splitlines()[1].split(",")[4]
+    assert f"about {planned:,} tokens" in shown.out and int(read) < planned
+    assert f"{int(read):,} tokens each" in drawn[0]
 
 
 def test_one_seed_has_no_spread(seqloom: Any, tiny: str) -> None:

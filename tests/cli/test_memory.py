@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,16 @@ def test_for_people(seqloom: Any) -> None:
     assert title.startswith("adding, share answered right after 4 updates, mean over seeds (worst–best); a blind guess")
     assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "holds", "to"]
     assert row.split()[:2] == ["lstm", "5"]
+    mean, spread = row.split()[3:5]  # with as many digits, or a mean could lie outside of its own spread
+    assert re.fullmatch(r"0\.\d{3}", mean) and re.fullmatch(r"\(0\.\d{3}–0\.\d{3}\)", spread)
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["lstm, lag 2", "lstm, lag 4"]
+
+
+def test_a_test_named_without_its_option(seqloom: Any) -> None:
+    seqloom("memory", "adding").refuses(2, "(adding); did you mean --test adding?")
+    shown = seqloom("memory", "something")
+    shown.refuses(2, "(something)")
+    assert "did you mean" not in shown.err
 
 
 def test_one_seed_has_no_spread(seqloom: Any) -> None:

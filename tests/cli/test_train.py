@@ -104,7 +104,7 @@ def test_an_override_of_the_new_kind_is_kept_and_one_of_the_old_kind_is_refused(
 ) -> None:
     words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=byte-pair"]
     assert seqloom("train", *words, "tokenizer.size=280", "--out", tmp_path / "run").code == 0
-    assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "byte-pair", "size": 280}
+    assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "byte-pair", "size": 280, "dropout": 0.0}
     seqloom("train", *words, "tokenizer.min_count=3", "--out", tmp_path / "no").refuses(2, "tokenizer.min_count")
 
 

@@ -33,6 +33,12 @@ def test_training_speaks_of_loss_and_not_of_perplexity(seqloom: Any, tmp_path: P
     assert shown.out.endswith(f"Try: seqloom evaluate {tmp_path / 'run'} --split test\n")
 
 
+def test_answers_in_nats_have_no_perplexity_and_vectors_are_no_tokens(seqloom: Any, tmp_path: Path) -> None:
+    shown = seqloom("train", "toys-recall", "data.lag=3", *SMALL, "--out", tmp_path / "run")
+    assert "perplexity" not in shown.out and "tokens" not in shown.out
+    assert " vectors/s  " in shown.out
+
+
 def test_evaluating(seqloom: Any, vectors: Path) -> None:
     shown = seqloom("evaluate", vectors / "adding", "--split", "test")
     first, *rest = shown.out.splitlines()

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError
-from seqloom.core.files import new_directory, sha256, tensors_from_file, tensors_to_bytes, to_json, write_atomic
+from seqloom.core.files import (
+    check_writable,
+    new_directory,
+    sha256,
+    tensors_from_file,
+    tensors_to_bytes,
+    to_json,
+    write_atomic,
+)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -74,9 +84,35 @@ def test_a_place_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         write_atomic(tmp_path / "x", b"")
 
 
-def test_other_errors_pass_unchanged(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_atomic(tmp_path / "missing" / "x", b"")
+@pytest.mark.parametrize("place", ["missing/x", "file/x", "file/x/y", "folder", "n" * 300])
+def test_a_place_where_no_file_can_be(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ResourceError, match="Could not write"):
+        write_atomic(tmp_path / place, b"")
+    if place.startswith("file"):
+        with pytest.raises(ResourceError, match="Could not write"), new_directory(tmp_path / place):
+            pass
+        with pytest.raises(ResourceError, match="Could not write"):
+            check_writable(tmp_path / place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
+def test_a_folder_that_looks_writable_and_is_not() -> None:
+    with pytest.raises(ResourceError, match="write /proc"):
+        check_writable(Path("/proc/x.png"))
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    check_writable(tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_errors_pass_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "replace", failing(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        write_atomic(tmp_path / "x", b"")
 
 
 def test_bytes_are_on_disk_before_the_name_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +194,36 @@ def test_tensors_come_back_to_the_bit(tmp_path: Path) -> None:
         assert torch.equal(read[name], tensor)
 
 
+def test_tensors_begin_where_torch_lets_its_own_begin(tmp_path: Path) -> None:
+    """Products of the same numbers at other places in memory may differ in their last bit; so may a training."""
+    own = torch.empty(64).data_ptr()
+    whole = next(power for power in (64, 32, 16) if own % power == 0)
+    for length in range(1, 9):  # of a name, and so of the header
+        read = tensors_from_file(written(tmp_path, {"n" * length: torch.ones(3), "other": torch.ones(5, 7)}))
+        assert [tensor.data_ptr() % whole for tensor in read.values()] == [0, 0]
+
+
 def test_tensors_that_are_views_or_need_gradients(tmp_path: Path) -> None:
     base = torch.arange(12.0).reshape(3, 4).requires_grad_()
     tensors: dict[str, Tensor] = {"transposed": base.T, "row": base[1], "column": base[:, 1], "base": base}
     read = tensors_from_file(written(tmp_path, tensors))
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+
+
+def test_the_same_tensors_are_the_same_bytes() -> None:
+    assert len({tensors_to_bytes(TENSORS) for _ in range(20)}) == 1
+
+
+def test_files_that_also_say_their_format_can_be_read(tmp_path: Path) -> None:
+    """As they were written once, in either order of the two entries."""
+    path = written(tmp_path, TENSORS)
+    with safe_open(path, framework="pt") as file:
+        digest = file.metadata()["sha256"]
+    path.write_bytes(save(TENSORS, {"format": "pt", "sha256": digest}))
+    assert set(tensors_from_file(path)) == set(TENSORS)
+    path.write_bytes(save(TENSORS, {"format": "tf", "sha256": digest}))
+    with pytest.raises(CheckpointError, match="damaged"):
+        tensors_from_file(path)
 
 
 def test_tied_tensors_are_written_for_each_name(tmp_path: Path) -> None:
@@ -206,8 +267,6 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path, length: int) -> None:
 
 
 def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
-    from safetensors.torch import save
-
     path = tmp_path / "x.safetensors"
     with pytest.raises(CheckpointError, match="is missing"):
         tensors_from_file(path)

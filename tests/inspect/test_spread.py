@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 pytest.importorskip("matplotlib")
 
 from seqloom.inspect.figures import to_bytes
-from seqloom.inspect.spread import Spread, draw_spread
+from seqloom.inspect.spread import Spread, draw_spread, figure
 
 ROWS = [Spread("first", [1.0, 2.0, 3.0], 12.5, "100"), Spread("b$b$", [5.0, math.nan], 3.0), Spread("c", [math.nan])]
 
@@ -27,6 +27,10 @@ def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
     bottom, top = left.get_ylim()
     assert bottom > top  # the first row on top
     assert "lower is better" in left.get_xlabel()
+
+
+def test_means_have_as_many_digits() -> None:
+    assert [figure(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
 
 
 @pytest.mark.parametrize(("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])

@@ -283,6 +283,11 @@ def test_what_is_projected_is_said() -> None:
     assert model(cell="mut1", embedding=6).notes() == ["MUT1 projects its 6-wide input to 8 first (W_xp)"]
 
 
+def test_variational_without_dropout_is_said_to_do_nothing() -> None:
+    assert model(variational=True, dropout=0.1).notes() == []
+    assert model(variational=True, dropout=0.0).notes() == ["variational changes nothing while dropout is 0"]
+
+
 def test_around_the_layers_the_state_of_a_step_has_one_more_part() -> None:
     assert len(model(connections="dense").start().carry) == 2
     lm, tokens = model(connections="highway"), some_tokens()

@@ -244,7 +244,7 @@ def test_what_is_projected_or_makes_little_difference_is_said():
         ({"decoder_layers": 0}, "decoder_layers must be at least 1; got 0"),
         ({"embedding": 0}, "embedding must be at least 1; got 0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
-        ({"attention": None, "combine": "sum"}, "combine is about two directions"),
+        ({"bidirectional": False, "combine": "sum"}, "combine is about two directions"),
         ({"attention": {"score": "aditive"}}, "did you mean additive"),
         ({"attention": {"order": "bahdanau", "input_feeding": True}}, "input_feeding belongs to luong's order"),
         ({"attention": {"max_length": 9}}, "max_length belongs to the location score only"),

@@ -123,6 +123,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" while writing {error.filename}" if error.filename else ""
         return 5, f"the disk is full{place}. What was saved before is intact; free some space and run it again."
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return 2, f"no file can have a name as long as this: {error.filename}"
     if _out_of_memory(error):
         return 5, "out of memory. Use a smaller batch or model, or free memory held by other programs."
     if hasattr(error, "format_message"):  # the command line itself is wrong; typer's errors share no public base
@@ -145,4 +147,13 @@ def _usage(error: Any) -> tuple[int, str]:
     if message.startswith("Usage: "):  # a group without its command: the whole help
         return error.exit_code, message
     command = context.command_path if context is not None else "seqloom"
-    return error.exit_code, f"{message}\nTry '{command} --help'."
+    hint = _option_for(message, context.command.params) if context is not None else ""
+    return error.exit_code, f"{message}{hint}\nTry '{command} --help'."
+
+
+def _option_for(message: str, options: Sequence[Any]) -> str:
+    """A word that stands where none is wanted may belong to an option that speaks of it: `memory recall`."""
+    extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((\S+)", message)
+    word = extra[1].rstrip(")") if extra else ""
+    found = [option.opts[0] for option in options if word and word in re.findall(r"[\w-]+", option.help or "")]
+    return f"; did you mean {found[0]} {word}?" if found else ""

@@ -189,7 +189,8 @@ def _print(
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     ranked = f", best first by {METRICS[metric]}" if metric else ""
     title = f"{len(rows)} run{'s' * (len(rows) > 1)} on {split}{ranked}"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    console.print(title, style="italic")  # as the table's own title it would be no wider than the table
+    table = Table(box=None, header_style="bold")
     table.add_column("run", overflow="fold")
     shown = [name for name in METRICS if name == "loss" or any(name in row["metrics"] for row in rows)]
     for heading in ("parameters", "tokens/s", *(METRICS[name] for name in shown)):
@@ -206,6 +207,7 @@ def _print(
     if why_not:
         console.print(why_not, markup=False)
     if differing:
+        console.print("\nwhat the recipes differ in", style="italic")
         console.print(_differences_table([row["run"] for row in rows], differing))
 
 
@@ -213,7 +215,7 @@ def _differences_table(runs: list[str], differing: dict[str, dict[str, Any]]) ->
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="\nwhat the recipes differ in", title_justify="left", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
     for heading in ("key", *(Path(run).name for run in runs)):
         table.add_column(Text(heading), overflow="fold")
     for key, values in differing.items():

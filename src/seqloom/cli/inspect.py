@@ -151,8 +151,8 @@ def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int |
     for name in layer.values:
         line = describe(layer, name)
         if name in layer.gates:
-            share = layer.saturation(name)
-            line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of units and tokens)"
+            share, of = layer.saturation(name, unit), "units and tokens" if unit is None else "tokens"
+            line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of {of})"
         console.print(line, markup=False)
     varying = ", ".join(map(str, layer.most_varying(8)))
     console.print(
@@ -269,9 +269,9 @@ def _flow_lines(report: "Report") -> list[str]:
     for flow in report.flows:
         steps = min(10, len(flow.measured) - 1)
         layer = f", layer {flow.layer + 1}" if len(report.flows) > 1 else ""
-        gammas = f"({flow.gamma_w:.3f} · {flow.gamma_g:g})"
+        gammas, later = f"({flow.gamma_w:.3f} · {flow.gamma_g:g})", f"{steps} step{'s' * (steps != 1)} later"
         lines.append(
-            f"{report.name}{layer}: of a change of h, {flow.measured[steps]:.2e} arrives {steps} steps later; the "
+            f"{report.name}{layer}: of a change of h, {flow.measured[steps]:.2e} arrives {later}; the "
             f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} would allow {flow.bound[steps]:.2e}"
         )
     return lines

@@ -79,7 +79,7 @@ def _describe(solved: "Ladder", as_json: bool) -> None:
     print(f"{solved.name}: {len(solved.rungs)} rungs, seeds {seeds}, ranked by {solved.metric} on dev")
     for rung in solved.rungs:
         chosen = f"  {solved.config.size}={rung.size}" if rung.size is not None else ""
-        tokens = f"  {rung.tokens:,} tokens" if rung.tokens else ""
+        tokens = f"  about {rung.tokens:,} tokens" if rung.tokens else ""  # the last batch of an epoch may be shorter
         print(f"  {rung.name:12}{rung.parameters or 0:>12,} parameters{chosen}{tokens}")
 
 
@@ -177,8 +177,8 @@ def _draw(solved: "Ladder", found: "LadderResult", out: Path, plot: Path | None)
     from seqloom.inspect.spread import Spread, draw_spread
 
     rows = [Spread(rung.name, rung.values, rung.seconds, f"{rung.parameters or 0:,}") for rung in found.rungs]
-    seeds, tokens = len(solved.config.seeds), solved.rungs[0].tokens
-    budget = f", {tokens:,} tokens each" if tokens and solved.config.budget == "equal" else ""
+    seeds, tokens = len(solved.config.seeds), {run.tokens for rung in found.rungs for run in rung.runs if run.tokens}
+    budget = f", {min(tokens):,} tokens each" if len(tokens) == 1 else ""
     title = f"{found.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters beneath the names"
     measure = f"{found.metric.replace('_', ' ')} on {found.split}"
     better = "higher" if found.higher_is_better else "lower"
@@ -202,7 +202,8 @@ def _table(found: "LadderResult", tested: "LadderResult | None") -> None:
     print(f"\n{found.ladder}: {found.metric} on dev, {order} first; mean ± standard deviation")
     table = Table(box=None, header_style="bold")
     table.add_column("rung", overflow="fold")
-    headings = ["parameters", found.size, f"dev {found.metric}", *(["test"] if tested else []), "tokens/s", "seconds"]
+    measured = [f"{split} {found.metric}" for split in (["dev", "test"] if tested else ["dev"])]
+    headings = ["parameters", found.size, *measured, "tokens/s", "seconds"]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     on_test = {rung.name: rung for rung in tested.rungs} if tested else {}

@@ -105,13 +105,13 @@ def _print(found: "Memory") -> None:
     many = len(plan.seeds) > 1
     spread = ", mean over seeds (worst–best)" if many else ""
     print(f"{plan.test}, share answered right after {plan.updates:,} updates{spread}; a blind guess: {found.blind:.3f}")
-    width = 20 if many else 10
+    width = 22 if many else 10
     heads = "".join(f"{f'lag {lag}':>{width}}" for lag in plan.lags)
     print(f"{'cell':10}{'hidden':>7}{'parameters':>12}{heads}{'holds to':>10}")
     for number, cell in enumerate(plan.cells):
         columns = ""
         for row in found.success[number]:
-            share = f"{row.mean():.3f}" + (f" ({row.min():.2f}–{row.max():.2f})" if many else "")
+            share = f"{row.mean():.3f}" + (f" ({row.min():.3f}–{row.max():.3f})" if many else "")
             columns += f"{share:>{width}}"
         reach = found.reach(cell)
         shown = "-" if reach is None else str(reach)

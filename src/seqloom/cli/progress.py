@@ -48,7 +48,7 @@ def describe(event: e.Event) -> str | None:
             better_known = f"perplexity {perplexity(values['loss'])}  " if event.unit == "nats" else ""
             return (
                 f"step {step}/{total}  loss {values['loss']:.4f}  {better_known}"
-                f"{event.tokens_per_second:,.0f} tokens/s  {clock(event.seconds_left)} left"
+                f"{event.tokens_per_second:,.0f} {event.counted}/s  {clock(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
             return f"step {step}/{total}  order {order:.0f}: {ngrams:,.0f} n-grams"

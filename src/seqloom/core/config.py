@@ -1,7 +1,8 @@
 """Configuration: frozen dataclasses beside what they configure, filled from YAML and `key.path=value` overrides.
 
 A recipe is read once (`load_yaml`), overridden (`apply_overrides`) and checked in one pass (`build`), which reports
-the problems of all sections at once. Numbers, text and booleans are never turned into one another, and nothing is ever evaluated.
+the problems of all sections at once. Numbers, text and booleans are never turned into one another, and nothing is ever
+evaluated.
 """
 
 import copy

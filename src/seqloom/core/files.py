@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from torch import Tensor
 
 from seqloom.core.errors import CheckpointError, ResourceError
 
-
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)  # no such file can be made
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk, or a path where no file can be, into one clear line."""
+def disk_errors(path: Path, also: Collection[int] = ()) -> Iterator[None]:
+    """Turn a full or read-only disk into one clear line, and `also` other numbers of errors."""
     try:
         yield
     except OSError as error:
@@ -35,15 +34,15 @@ def disk_errors(path: Path) -> Iterator[None]:
             ) from error
         if error.errno in REFUSED:
             raise ResourceError(f"Not allowed to write {path} ({error.strerror}). Choose another place.") from error
-        if error.errno in NO_PLACE:
+        if error.errno in also:
             raise ResourceError(f"Could not write {path} ({error.strerror}). Choose another place.") from error
         raise
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse, before any work, a folder where nothing could be written in the end: something is, for a moment."""
-    with disk_errors(folder):
-        tempfile.TemporaryFile(dir=folder).close()
+def check_writable(path: Path) -> None:
+    """Refuse, before any work, a file that could not be written in the end: in its folder one is, for a moment."""
+    with disk_errors(path, NO_PLACE):
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def flush_directory(path: Path) -> None:
@@ -66,7 +65,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace a file whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     data = content.encode() if isinstance(content, str) else content
-    with disk_errors(path):
+    with disk_errors(path, NO_PLACE):
         try:
             write_flushed(temporary, data)
             os.replace(temporary, path)
@@ -80,7 +79,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a directory under a temporary name; it appears under its own name complete, or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with disk_errors(path):
+    with disk_errors(path, NO_PLACE):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir(parents=True)
@@ -140,4 +139,6 @@ def tensors_from_file(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} was not written by seqloom: its header has no checksum.")
     if {"format": "pt", **metadata} != {"format": "pt", "sha256": _digest(tensors)}:  # older files say the format
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
-    return tensors
+    # Copied to memory of torch's own: the last bit of a product may depend on where its numbers begin in memory, and in
+    # a file they begin anywhere.
+    return {name: tensor.clone() for name, tensor in tensors.items()}

@@ -87,7 +87,7 @@ class Goal:
 
     metric: str = "loss"
     higher_is_better: bool = False
-    unit: str = "nats"  # of the loss; only exp(nats) is a perplexity
+    unit: str = "nats"  # of the loss in training; only exp(nats) is a perplexity, and "nats, of …" is not that of dev
 
     def better(self, new: float, old: float) -> bool:
         return new > old if self.higher_is_better else new < old

@@ -4,9 +4,10 @@ Both sides end with END, and their lengths count it. A batch of B pairs padded t
 unless it is one long pair alone. Which pairs may change places is fixed beforehand, so that every epoch has the same
 number of batches of the same shapes:
 
-    shapes=None   pairs are ordered by target length, then by source length (up and down in turn, so that neighbours
-                  across a border are alike too), and cut where the budget is full. Pairs of equal lengths change
-                  places.
+    shapes=None   lengths are rounded up to a scale with steps of a fifth or so; pairs are ordered by target length,
+                  then by source length (up and down in turn, so that neighbours across a border are alike too), and
+                  cut where the budget is full. Pairs of equal rounded lengths change places, so that each meets others
+                  in every epoch.
     shapes=n      at most n shapes (B, S, T) are chosen from the lengths, and every batch has exactly one of them. All
                   pairs of a shape change places. Where a batch lacks pairs, it has rows whose masks are all False.
 """
@@ -27,6 +28,7 @@ from seqloom.text import END
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, int, int]  # (B, S, T)
+STEP = 1.2  # between lengths that count as different where shapes are free: larger mixes more pairs and pads more
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def _rows(tokens: int, source: int, target: int) -> int:
 
 def _free(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
     """Each pair's group (its place among the kinds of lengths), where to cut the ordered pairs, and the shapes."""
-    source, target = lengths.T
+    source, target = _rounded(lengths).T
     turning = np.where(target % 2, source, -source)
     kinds, group, counts = np.unique(
         np.stack([target, turning], axis=1), axis=0, return_inverse=True, return_counts=True
@@ -198,6 +200,14 @@ def _free(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
             taken = min(room, count)
             filled, count, widest = filled + taken, count - taken, wider
     return group.reshape(-1), np.array([*cuts, len(lengths)]), [*shapes, (filled, *widest)]
+
+
+def _rounded(lengths: Array) -> Array:
+    """Lengths (N, 2) rounded up to 1, 2, 3 … and, where those are closer than STEP, to its powers."""
+    longest = lengths.max(axis=0)
+    powers = STEP ** np.arange(np.ceil(np.log(longest.max()) / np.log(STEP)) + 1)
+    scale = np.unique(np.ceil(powers).astype(np.int64))
+    return np.minimum(scale[np.searchsorted(scale, lengths)], longest)
 
 
 def _boxed(lengths: Array, tokens: int, most: int) -> tuple[Array, Array, list[Shape]]:

@@ -1,7 +1,7 @@
 """Training curves of one or several runs."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqloom.inspect.figures import COLOURS, literal, new_figure, tidy
 from seqloom.runs.run import Run
@@ -31,6 +31,13 @@ def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
     return found
 
 
+def training_remark(run: Run) -> str:
+    """Why the loss in training cannot be compared with that of dev, or of other runs, where it is another sum."""
+    units = [entry.get("unit", "nats") for entry in run.log() if entry["event"] == "progress"]
+    remark = units[-1].partition(", ")[2] if units else ""
+    return f", {remark}: not comparable" if remark else ""
+
+
 def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
     """A unit all runs can be drawn in, and what to multiply the loss of each by.
 
@@ -50,6 +57,7 @@ def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
 def draw_curves(runs: Sequence[Run]) -> "Figure":
     """Thin lines for training, thick with dots for dev; a run that was estimated in one go is a level line.
 
+    A thin line is dotted where training lowers another sum than dev measures: that of a few samples, or a smoothed one.
     Where there are translators, their BLEU on dev has a panel of its own.
     """
     bleu = [curves(run).get("bleu", []) for run in runs]
@@ -60,8 +68,9 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     for colour, run, scale in zip(COLOURS * len(runs), runs, scales, strict=False):
         found, name = curves(run, scale), literal(run.path.name)
         if found["train"]:
-            axes.plot(*zip(*found["train"], strict=True), color=colour, alpha=0.4, linewidth=1)
-            axes.plot([], [], color=colour, alpha=0.4, linewidth=1, label=f"{name}: train")
+            remark = training_remark(run)
+            thin: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
+            axes.plot(*zip(*found["train"], strict=True), **thin, label=f"{name}: train{remark}")
             if found["dev"]:
                 axes.plot(*zip(*found["dev"], strict=True), color=colour, marker="o", label=f"{name}: dev")
         elif found["dev"]:
@@ -71,6 +80,7 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
         for colour, run, points in zip(COLOURS * len(runs), runs, bleu, strict=False):
             panel.plot(*zip(*points, strict=True), color=colour, marker="o", label=literal(run.path.name))
         panel.set_ylabel("BLEU on dev, of greedy translations")
+        panel.set_ylim(0, max(1.0, 1.05 * max(value for points in bleu for _, value in points)))
     axes.set_ylabel(unit)
     title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     (figure.suptitle if beside else axes.set_title)(title)

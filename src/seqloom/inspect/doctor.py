@@ -30,6 +30,7 @@ OVERLAP = 0.05  # of a split's documents, or long lines, that stand in train too
 UNKNOWN = 0.05  # of a split's tokens read as <unk>
 LONG_LINE = 40  # characters; shorter lines are alike by chance
 FULL = 0.9  # of the memory at hand
+TOO_BIG = "the parameters, their gradients and the optimizer alone take"
 PARTS = {
     "embed": "embedding",
     "source_embed": "source embedding",
@@ -273,7 +274,7 @@ def _too_big(model: ModelFacts, recipe: Any, at_hand: int | None) -> str | None:
     least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
     if at_hand is None or least <= at_hand:
         return None
-    return f"out of memory: the parameters, their gradients and the optimizer alone take {size(least)}"
+    return f"out of memory: {TOO_BIG} {size(least)}"
 
 
 # --- what to mend ---------------------------------------------------------------------------------------------------
@@ -300,8 +301,8 @@ def _about_unknown(splits: Sequence[Split], kind: str) -> Iterator[str]:
     if blind:
         more = "lower tokenizer.min_count, raise tokenizer.max_size, " if kind == "words" else ""
         yield (
-            f"{' and '.join(blind)} {'is' if len(blind) == 1 else 'are'} read as <unk>, one like the other. Give more "
-            f"training text, {more}or take tokenizer.kind=byte-pair, which spells everything."
+            f"{' and '.join(blind)} {'is' if len(blind) == 1 else 'are'} read as <unk>: the model cannot tell these "
+            f"tokens apart. Give more training text, {more}or take tokenizer.kind=byte-pair, which spells everything."
         )
 
 
@@ -323,6 +324,7 @@ def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iter
     smaller = f"a smaller {', '.join(f'batch.{name}' for name in sizes)}{' or ' if sizes else ''}model"
     room = f" {size(at_hand)} are free." if at_hand is not None else ""
     if found.failure is not None and found.failure.startswith("out of memory"):
+        smaller = "a smaller model" if TOO_BIG in found.failure else smaller  # no batch would be small enough
         yield f"{found.failure[0].upper()}{found.failure[1:]}.{room} Take {smaller}."
     elif found.failure is not None:
         yield f"The rehearsal failed, and so will training: {found.failure}"

@@ -97,8 +97,8 @@ def about_pairs(found: PairFacts) -> Iterator[str]:
         for name, side in (("source", split.source), ("target", split.target)):
             if side.unknown_rate > UNKNOWN:
                 yield (
-                    f"{side.unknown_rate:.1%} of the {name} side of {split.name} is read as <unk>, one like the other. "
-                    "Give more pairs, or take tokenizer.kind=byte-pair, which spells everything."
+                    f"{side.unknown_rate:.1%} of the {name} side of {split.name} is read as <unk>: the model cannot "
+                    "tell these tokens apart. Give more pairs, or take tokenizer.kind=byte-pair: it spells everything."
                 )
     if found.padding > PADDING:
         yield (

@@ -64,7 +64,7 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     groups = {"gate": list(layer.gates), "content": [name for name in values if name == "c"]}
     groups["value"] = [name for name in values if name not in [*groups["gate"], *groups["content"]]]
     groups = {label: names for label, names in groups.items() if names}
-    heights = [0.45, *(1.7 + 0.2 * len(names) for names in groups.values())]
+    heights = [_strip_height(trace.tokens), *(1.7 + 0.2 * len(names) for names in groups.values())]
     figure = new_figure(width_for(len(trace.tokens)), 1.2 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights).tolist()
     _strip(figure, panels[0], values["h"], trace.tokens)
@@ -78,15 +78,21 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     return figure
 
 
+def _strip_height(tokens: Sequence[str]) -> float:
+    """In inches: words stand upended."""
+    longest = max(len(visible(token)) for token in tokens[1:])
+    return 0.45 if longest == 1 or width_for(len(tokens)) == WIDEST else 0.4 + 0.09 * longest
+
+
 def _strip(figure: "Figure", axes: Any, values: Array, tokens: Sequence[str]) -> None:
     """The text itself, each token on the colour of the unit's hidden state."""
     size = _reach(values)
     image = axes.imshow(values[None], aspect="auto", cmap="RdBu_r", vmin=-size, vmax=size)
-    if width_for(len(tokens)) < WIDEST and max(len(visible(token)) for token in tokens[1:]) == 1:
+    if width_for(len(tokens)) < WIDEST:
         for place, token in enumerate(tokens[1:], start=1):
-            colour = "white" if abs(values[place]) > 0.6 * size else "black"
-            middle = {"ha": "center", "va": "center_baseline"}
-            axes.text(place, 0, literal(visible(token)), **middle, color=colour, family="monospace", fontsize=10)
+            look: dict[str, Any] = {"color": "white" if abs(values[place]) > 0.6 * size else "black", "ha": "center"}
+            look |= {"va": "center", "rotation": 90} if len(visible(token)) > 1 else {"va": "center_baseline"}
+            axes.text(place, 0, literal(visible(token)), **look, family="monospace", fontsize=10)
     axes.set_yticks([])
     axes.set_title("hidden state h on each token", loc="left", fontsize=10)
     figure.colorbar(image, ax=axes, pad=0.01, aspect=4, ticks=[-size, size], format="%.2f")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 SMALLEST = 1e-16  # what is weaker than that beside the strongest is nothing to any optimizer
 HEADROOM = 1e3  # how far above what is measured a bound is still drawn
 STATES = {"h": "-", "c": "--"}
+MANY = 6  # entries of a legend that still leave room for the curves …
+CROWDED = 12  # … and matrices whose names and figures fit side by side
 
 
 def draw_gradients(reports: Sequence[Report]) -> "Figure":
@@ -23,10 +25,20 @@ def draw_gradients(reports: Sequence[Report]) -> "Figure":
     panels += [_bound] if any(report.flows for report in reports) else []
     panels += [_training] if any(report.training for report in reports) else []
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
-    figure = new_figure(6.5 * columns, 4.9 * rows)
+    curves = sum(len(states) for report in reports for states in report.trace.layers)
+    width = 6.5 if curves <= MANY else 11.0  # the legends stand beside the panels then
+    figure = new_figure(width * columns, 4.9 * rows)
     for axes, panel in zip(figure.subplots(rows, columns).flatten(), panels, strict=True):
         panel(tidy(axes), reports)
     return figure
+
+
+def _legend(axes: Any, place: str = "best") -> None:
+    """Where it fits; beside the panel if it would cover too much of it."""
+    if len(axes.get_legend_handles_labels()[0]) <= MANY:
+        legend(axes, place)
+    else:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
 
 
 def _coloured(reports: Sequence[Report]) -> list[tuple[str, Report]]:
@@ -72,30 +84,34 @@ def _norms(axes: Any, reports: Sequence[Report]) -> None:
     else:
         axes.set_title("How much each state matters for all predictions after it")
         axes.set_xlabel("time step t")
-    legend(axes)
+    _legend(axes)
 
 
 def _singular_values(axes: Any, reports: Sequence[Report]) -> None:
     """All of them as short strokes, one column per matrix; a dot is the spectral radius."""
     labels: list[str] = []
+    crowded = sum(len(report.matrices) for report in reports) > CROWDED
+    stroke: dict[str, Any] = {"marker": "_", "s": 90 if crowded else 220, "linewidth": 1, "alpha": 0.45}
+    above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 8 if crowded else 9}
+    above |= {"xytext": (0, 4), "rotation": 90 if crowded else 0}
     for colour, report in _coloured(reports):
         axes.plot([], [], color=colour, linewidth=2, label=_name(report))
         for matrix in report.matrices:
             place, values = len(labels), matrix.singular_values
-            layer = f"\nlayer {matrix.layer + 1}" if len(report.trace.layers) > 1 else ""
+            layer = f"layer {matrix.layer + 1}" if len(report.trace.layers) > 1 else ""
+            layer = layer and (", " if crowded else "\n") + layer
             labels.append(f"W$_{{h{_block(matrix.name)}}}${layer}")
-            axes.scatter([place] * len(values), values, marker="_", s=220, linewidth=1, color=colour, alpha=0.45)
-            above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "fontsize": 9}
+            axes.scatter([place] * len(values), values, **stroke, color=colour)
             axes.annotate(f"{values[0]:.2f}", (place, values[0]), **above)
             axes.scatter([place], [matrix.spectral_radius], s=22, color="black", zorder=3)
     axes.scatter([], [], s=22, color="black", label="spectral radius")
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(labels)), labels, fontsize=9, rotation=90 if len(labels) > 12 else 0)
+    axes.set_xticks(range(len(labels)), labels, fontsize=9, rotation=90 if crowded else 0)
     axes.set_xlim(-0.6, len(labels) - 0.4)
     axes.set_ylim(0, (1.2 + 0.05 * len(reports)) * axes.get_ylim()[1])
     axes.set_ylabel("singular value")
     axes.set_title("Singular values of the recurrent matrices")
-    legend(axes, "upper right")
+    _legend(axes, "upper right")
 
 
 def _block(name: str) -> str:
@@ -126,7 +142,7 @@ def _bound(axes: Any, reports: Sequence[Report]) -> None:
     axes.set_title("How much of a change of h$_k$ arrives at h$_t$ (Elman)")
     axes.set_xlabel("t − k, steps")
     axes.set_ylabel("‖∂h$_t$/∂h$_k$‖")
-    legend(axes, "upper right")
+    _legend(axes, "upper right")
 
 
 def _training(axes: Any, reports: Sequence[Report]) -> None:
@@ -153,4 +169,4 @@ def _training(axes: Any, reports: Sequence[Report]) -> None:
     axes.set_title("The whole gradient during training, before clipping")
     axes.set_xlabel("step")
     axes.set_ylabel("‖g‖")
-    legend(axes, "upper right")
+    _legend(axes, "upper right")

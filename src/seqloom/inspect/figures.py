@@ -38,7 +38,7 @@ def check_picture(path: Path) -> None:
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file for the picture.")
-    check_writable(path.parent)
+    check_writable(path)
     figure_class()
 
 

@@ -25,7 +25,7 @@ HIGHWAY = {"T": "near 1 hands on what the layer made; near 0 what it was given"}
 
 
 class Saturation(NamedTuple):
-    """Shares of all units and tokens."""
+    """Shares of all tokens, and of all units or those asked for."""
 
     open: float  # above 0.9
     closed: float  # below 0.1
@@ -49,8 +49,9 @@ class LayerTrace:
         found: Array = (values if name in self.gates else np.abs(values)).mean(axis=1)
         return found
 
-    def saturation(self, gate: str) -> Saturation:
-        values = self.values[gate]
+    def saturation(self, gate: str, unit: int | None = None) -> Saturation:
+        """Of all units, or of one."""
+        values = self.values[gate] if unit is None else self.unit(unit)[gate]
         return Saturation(float((values > OPEN).mean()), float((values < CLOSED).mean()))
 
     def most_varying(self, count: int = UNITS) -> list[int]:

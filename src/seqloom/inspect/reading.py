@@ -51,7 +51,7 @@ def _refuse_unknown(source: Any, tokenizer: Tokenizer, text: str) -> None:
         listed = ", ".join(map(repr, unknown[:8])) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
         raise DataError(
             f"The vocabulary of {source.run.path} cannot spell {listed} in the text. "
-            "Leave them out, or pass --allow-unknown to read each as <unk>."
+            "Leave them out, or have each read as <unk>: --allow-unknown, in Python allow_unknown=True."
         )
 
 

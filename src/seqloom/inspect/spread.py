@@ -58,7 +58,12 @@ def _row(axes: Any, place: int, row: Spread) -> None:
         axes.errorbar(mean, place, xerr=deviation, color=colour, linewidth=2.5, capsize=5, capthick=1.5, zorder=2)
     axes.scatter(values, [place + 0.2] * len(values), s=34, color=COLOURS[1], alpha=0.65, linewidths=0, zorder=3)
     axes.scatter([mean], [place], s=60, marker="D", color=colour, edgecolors="white", zorder=4)
-    axes.annotate(f"{mean:.4g}", (mean, place), (0, 9), textcoords="offset points", ha="center", fontsize=8, zorder=5)
+    axes.annotate(figure(mean), (mean, place), (0, 9), textcoords="offset points", ha="center", fontsize=8, zorder=5)
+
+
+def figure(value: float) -> str:
+    """Four digits, zeros at the end among them: 2.330 beside 2.335."""
+    return f"{value:#.4g}".removesuffix(".")
 
 
 def _seconds(axes: Any, rows: Sequence[Spread]) -> None:

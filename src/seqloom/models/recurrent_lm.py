@@ -19,7 +19,7 @@ from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.nn.cells import Cell, cell_class
 from seqloom.nn.connections import Connections, input_widths
-from seqloom.nn.dropout import EmbeddingDropout, make_dropout
+from seqloom.nn.dropout import EmbeddingDropout, dropout_notes, make_dropout
 from seqloom.nn.recurrent import Stack, StackState
 from seqloom.nn.softmax import FullSoftmaxConfig, SampledSoftmax, SoftmaxConfig
 
@@ -163,7 +163,7 @@ class RecurrentLM(nn.Module):
 
     def notes(self) -> list[str]:
         """What the model does beyond what its recipe says, in words for whoever trains it."""
-        return self.stack.notes()
+        return [*self.stack.notes(), *dropout_notes(self.config.dropout, self.config.variational)]
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         if source is not None:

@@ -31,7 +31,7 @@ from seqloom.models.recurrent_lm import SCORED_AT_ONCE, last_real
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination
 from seqloom.nn.cells import Cell, cell_class
-from seqloom.nn.dropout import make_dropout
+from seqloom.nn.dropout import dropout_notes, make_dropout
 from seqloom.nn.recurrent import Stack, StackState
 from seqloom.nn.scores import Score, score_class
 from seqloom.nn.softmax import FullSoftmax, precise
@@ -72,7 +72,7 @@ class RecurrentSeq2SeqConfig:
     hidden: int = 256  # width of every layer's state, in each direction
     embedding: int | None = None  # width of the token vectors; None is as wide as hidden
     bidirectional: bool | None = None  # the encoder reads from both ends; None is yes with attention, no without
-    combine: Combination = "concat"  # its two directions: concat, sum or mix
+    combine: Combination = "concat"  # its two directions, where it has them: concat, sum or mix
     reverse: bool = False  # the encoder reads the source from its end
     context: Literal["start", "every"] = (
         "start"  # the encoder's end sets the first state only, or is read at every step
@@ -89,7 +89,7 @@ class RecurrentSeq2SeqConfig:
                 yield f"{name} must be at least 1; got {value}"
         if not 0 <= self.dropout < 1:
             yield f"dropout must be at least 0 and below 1; got {self.dropout}"
-        if not self.both_ways and self.combine != "concat":
+        if self.bidirectional is False and self.combine != "concat":
             yield "combine is about two directions; set bidirectional to true, or leave it out"
         options = cell_class(self.cell).options  # a wrong name ends the list
         if self.activation != "tanh" and "activation" not in options:
@@ -210,6 +210,7 @@ class RecurrentSeq2Seq(nn.Module):
     def notes(self) -> list[str]:
         """What the model does beyond what its recipe says, in words for whoever trains it."""
         notes = [*self.encoder.notes(), *self.decoder.notes()]
+        notes += dropout_notes(self.config.dropout, self.config.variational)
         if self.attend is not None:
             notes += self.attend.score.notes()
         if self.config.reverse and self.config.both_ways:

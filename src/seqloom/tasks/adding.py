@@ -48,7 +48,8 @@ class VectorTask(ABC):
     `data` gives the sequences; a subclass says what the loss of an answer is, and which answers are right.
     """
 
-    goal = Goal("loss")
+    goal = Goal("loss", unit="nats per answer")
+    counted = "vectors"  # what is read
     eval_rows = 500  # sequences read at once in evaluation
 
     def __init__(self, recipe: Any):

@@ -31,6 +31,7 @@ class Progress(Event):
     tokens_per_second: float = 0.0
     seconds_left: float = 0.0
     unit: str = "nats"  # of the loss
+    counted: str = "tokens"  # what speed is measured in
 
 
 @dataclass(frozen=True)

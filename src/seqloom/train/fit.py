@@ -319,7 +319,7 @@ def fit(
             if tally.skips >= config.max_skips:
                 raise DivergedError(_diverged(tally, update.cause))
         if tally.step % config.log_every == 0 or tally.step == trainer.total:
-            yield meter.progress(tally.step, trainer.total, trainer.report(update), task.goal.unit)
+            yield meter.progress(tally.step, trainer.total, trainer.report(update), task)
     seconds = time.perf_counter() - began
     yield Finished(tally.step, ending, tally.best_step, tally.best or {}, parameters, meter.speed(), seconds)
 
@@ -351,9 +351,10 @@ class Meter:
     def speed(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
 
-    def progress(self, step: int, total: int, values: dict[str, float], unit: str = "nats") -> Progress:
+    def progress(self, step: int, total: int, values: dict[str, float], task: Task) -> Progress:
         now = (self.seconds, self.tokens, self.steps)
         seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
         self._reported = now
         left = (total - step) * seconds / steps
-        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit)
+        speed, counted = tokens / seconds if seconds else 0.0, getattr(task, "counted", "tokens")
+        return Progress(step, total, values, speed, left, task.goal.unit, counted)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeVar
 
-from seqloom.data.cldr.language import SECONDS, Language, Money
+from seqloom.data.cldr.language import Language, Money
 from seqloom.data.cldr.phrases import Phrase, text_of
 
 T = TypeVar("T")
@@ -147,10 +147,6 @@ def _date_time(dice: Dice, shared: Shared) -> Meaning:
     return dice.one_of(("full", "medium")), dice.moment()
 
 
-def _relative(dice: Dice, shared: Shared) -> Meaning:
-    return dice.between(2, 99) * (1 if dice.uniform() < 0.5 else -1), dice.one_of(list(SECONDS))
-
-
 def _duration(dice: Dice, shared: Shared) -> Meaning:
     return ([(dice.between(1, LIMITS[unit]), unit) for unit in dice.one_of(CHAINS)],)
 
@@ -213,11 +209,10 @@ KINDS = (
     Kind("date and time", 8, _date_time, Language.date_time),
     Kind("weekday and time", 4, _date, Language.weekday_time),
     Kind("time", 4, _date, lambda language, moment: language.time("medium", moment)),
-    Kind("relative time", 4, _relative, Language.relative),
     Kind("duration", 7, _duration, Language.duration),
-    Kind("number", 7, _number, Language.spoken),
-    Kind("numbers", 6, _numbers, Language.choice),
-    Kind("countries", 13, _countries, Language.countries),
+    Kind("number", 6, _number, Language.spoken),
+    Kind("numbers", 7, _numbers, Language.choice),
+    Kind("countries", 14, _countries, Language.countries),
     Kind("languages", 10, _languages, Language.languages),
     Kind("quantity", 10, _quantity, Language.quantity),
     PRICE,
@@ -229,7 +224,6 @@ def missing(language: Language) -> list[str]:
     """The kinds this language has no words for: num2words lacks it, or CLDR has only signs for all languages."""
     found = [] if language.number_words else ["number", "numbers"]
     signs = {
-        "relative time": (language.relative(3, "day"), "+3 d"),
         "duration": (language.quantity(3, "duration-hour"), "3 h"),
         "quantity": (language.quantity(5, "length-kilometer"), "5 km"),
     }

@@ -37,16 +37,6 @@ _DECIDES: dict[tuple[str, ...], Callable[[datetime], Any]] = {
 }
 Length = Literal["long", "short"]
 Money = Literal["standard", "name"]
-TimeUnit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
-SECONDS: dict[TimeUnit, int] = {
-    "second": 1,
-    "minute": 60,
-    "hour": 3600,
-    "day": 86400,
-    "week": 604800,
-    "month": 2592000,
-    "year": 31536000,
-}
 # `a` in a pattern is the short form, which for Korean is CLDR's "AM"; what Koreans read and write is the long one.
 LONG_PERIOD = {"ko"}
 UNSPACED = {"ja", "zh", "yue", "th", "lo", "km", "my", "bo", "dz"}  # written without spaces between words
@@ -117,16 +107,6 @@ class Language:
 
             self._fields[key] = say(DateTimeFormat(moment, self.locale)[name], *slots)
         return self._fields[key]
-
-    def relative(self, count: int, unit: TimeUnit) -> Phrase:
-        """`in 3 days`, or with a count below zero `3 days ago`; CLDR does not say which words are the unit's."""
-        from babel.dates import format_timedelta
-
-        length = count * SECONDS[unit]
-        text = format_timedelta(  # threshold: the unit asked for, never a larger one
-            length, granularity=unit, threshold=1e9, add_direction=True, format="long", locale=self.locale
-        )
-        return around_number(plain(text))
 
     # Lists
 

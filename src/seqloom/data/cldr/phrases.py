@@ -38,12 +38,12 @@ def say(text: str, *slots: str) -> Phrase:
     return tuple(piece for piece in ((before, ()), (inner, slots), (after, ())) if piece[0])
 
 
-def around_number(text: str, *others: str) -> Phrase:
-    """What stands in digits says the number, the rest says the others; without digits (a dual) all of it says all."""
+def around_number(text: str, other: str) -> Phrase:
+    """What stands in digits says the number, the rest says the other; without digits (a dual) all of it says both."""
     found = _NUMBER.search(text)
     if not found:
-        return say(text, "number", *others)
-    return say(text[: found.start()], *others) + say(found[0], "number") + say(text[found.end() :], *others)
+        return say(text, "number", other)
+    return say(text[: found.start()], other) + say(found[0], "number") + say(text[found.end() :], other)
 
 
 def fill(pattern: str, *phrases: Phrase) -> Phrase:
