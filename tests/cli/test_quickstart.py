@@ -18,14 +18,14 @@ def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, h
     watched = re.findall(r"^   (.*)$", shown.out.partition("2. Learning")[2].partition("parameters")[0], re.MULTILINE)
     assert len(watched) == 3 and set(watched) <= {pair.source for pair in pairs}
     rounds = re.findall(
-        r"^step (\d+): BLEU [\d.]+, \d+% without a mistake\n((?:   [✓·] .*\n)+)", shown.out, re.MULTILINE
+        r"^step (\d+): BLEU [\d.]+, [\d.]+% without a mistake\n((?:   [✓·] .*\n)+)", shown.out, re.MULTILINE
     )
     assert [step for step, _ in rounds] == ["2", "4"]
     assert all(lines.count("\n") == len(watched) for _, lines in rounds)
     figures = translator.run.metrics("test")
     assert f"BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}" in shown.out
     assert f"training phrase has BLEU {figures['copy_bleu']:.2f}" in shown.out
-    assert f"{1 - figures['alignment_error_rate']:.1%} of its links are right" in shown.out
+    assert f"{figures['alignment_accuracy']:.1%} of its words look at the right one" in shown.out
     if "No picture" not in shown.out:
         assert (here / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
 

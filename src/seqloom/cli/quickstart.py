@@ -81,7 +81,7 @@ def _follow(training: "Training", stop: "Stop") -> "Translator":
                 show(event)
             else:
                 figures = event.metrics
-                print(f"step {event.step}: BLEU {figures['bleu']:.1f}, {figures['exact_match']:.0%} without a mistake")
+                print(f"step {event.step}: BLEU {figures['bleu']:.1f}, {figures['exact_match']:.1%} without a mistake")
                 lines = load(training.run.path).translate([pair.source for pair in watched], beam=1)
                 for pair, line in zip(watched, lines, strict=True):
                     print(f"   {'✓' if line.text == pair.target else '·'} {line.text}", flush=True)
@@ -100,9 +100,9 @@ def _report(translator: "Translator", began: float) -> None:
     if "copy_bleu" in figures:
         print(f"   to compare: the translation of the most similar training phrase has BLEU {figures['copy_bleu']:.2f}")
     example = _examples(translator.task().corpus.split("test"), 1)[0]
-    print("\n4. Where it looked for each word. Nobody taught it which words belong together:\n")
-    if "alignment_error_rate" in figures:
-        print(f"   {1 - figures['alignment_error_rate']:.1%} of its links are right where the true ones are known.")
+    print("\n4. Where it looked for each word. Nobody taught it which words belong together:")
+    if "alignment_accuracy" in figures:
+        print(f"   {figures['alignment_accuracy']:.1%} of its words look at the right one, where that is known.\n")
     _draw(alignment_view(translator, example.source), translator.run.path)
     print(f"\nDone in {time.perf_counter() - began:.0f} s. Now translate a line of your own:")
     print(f"   echo {shlex.quote(example.source)} | seqloom translate {path}")
