@@ -185,7 +185,12 @@ def test_the_index_has_every_row_that_is_done() -> None:
         "R18",
         "R19",
         "R20",
+        "R21",
+        "R22",
+        "R23",
         "R24",
+        "R26",
+        "R48",
         "R49",
         "R52",
     ]

@@ -36,7 +36,8 @@ NOT_RUN = {
     r"source .*/activate$": "it belongs to the shell",
     r"export \w+=": "it belongs to the shell",
 }
-NEED_DATA = ("shakespeare", "ptb", "wikitext2")
+NEED_DATA = ("shakespeare", "ptb", "wikitext2", "multi30k", "tatoeba")
+SIDES = [("apples", "Äpfel", "pears", "Birnen"), ("pears", "Birnen", "apples", "Äpfel")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
     def shortened(*arguments: Any) -> tuple[str, Any]:
         name, recipe = read(*arguments)
+        if recipe.task == "translate" and recipe.data.corpus == "cldr":
+            recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, train=400, dev=20, test=20))
         if isinstance(recipe.train, FitConfig):
             train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
             recipe = dataclasses.replace(recipe, train=train)
@@ -84,6 +87,16 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "LICENSE", "corpus.txt")
     Path("sentences.txt").write_text("The class is an object.\nAn object is a class.\n", "utf-8")
+    shutil.copy("corpus.txt", "book.txt")
+    numbers = [
+        (f"{n} {a} and {m} {b}", f"{n} {A} und {m} {B}") for n in range(20) for m in range(20) for a, A, b, B in SIDES
+    ]
+    for ending, side in (("en", 0), ("de", 1)):
+        Path(f"corpus.{ending}").write_text("".join(f"{pair[side]}\n" for pair in numbers), "utf-8")
+    Path("pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in numbers), "utf-8")
+    Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
+    Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")
+    Path("hyp.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Birnen\n", "utf-8")
     cells = dict(CELLS)
     yield tmp_path
     CELLS.clear()  # a page adds one of its own
@@ -98,10 +111,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bring(name: str, trained: Path) -> None:
     """Put a run of the shipped recipe `name` in place, if a page speaks of it and nothing is there."""
-    if name not in api.recipe_names() or Path("runs", name).exists():
+    recipe = "translate-cldr" if name == "quickstart-en-fr" else name
+    if recipe not in api.recipe_names() or Path("runs", name).exists():
         return
     if not (trained / name).exists():
-        api_train(name, trained / name)
+        api_train(recipe, trained / name)
     shutil.copytree(trained / name, Path("runs", name))
 
 
@@ -110,12 +124,18 @@ def api_train(name: str, out: Path) -> None:
         pass
 
 
-def words_of(command: str) -> tuple[list[str], str | None]:
-    """The words after `seqloom`, wildcards filled in as a shell does, and the file after `<`."""
-    words = shlex.split(command, comments=True)[1:]
-    source = words.pop(words.index("<") + 1) if "<" in words else None
-    words = [word for word in words if word != "<"]
-    return [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])], source
+def words_of(command: str) -> tuple[list[str], bytes | None]:
+    """The words after `seqloom`, wildcards filled in as a shell does, and what comes through `<` or from `echo`."""
+    words, given = shlex.split(command, comments=True), None
+    if "|" in words:
+        given = " ".join(words[1 : words.index("|")]).encode() + b"\n"
+        words = words[words.index("|") + 1 :]
+    if "<" in words:
+        given = Path(words.pop(words.index("<") + 1)).read_bytes()
+    if ">" in words:
+        words.pop(words.index(">") + 1)  # what is printed is looked at here, not kept
+    words = [word for word in words[1:] if word not in ("<", ">")]
+    return [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])], given
 
 
 def run_command(
@@ -123,15 +143,15 @@ def run_command(
 ) -> None:
     if any(re.match(rule, command) for rule in NOT_RUN):
         return
-    assert command.startswith("seqloom "), f"no rule says what to do with: {command}"
+    assert re.match(r"(echo [^|]*\| )?seqloom ", command), f"no rule says what to do with: {command}"
     if any(name in command for name in NEED_DATA) and not os.environ.get(VARIABLE):
         return
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
             bring(name, trained)
-    words, source = words_of(command)
-    if source is not None:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(source).read_bytes()), "utf-8"))
+    words, given = words_of(command)
+    if given is not None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
     capfd.readouterr()
     code = main(words)
     shown = capfd.readouterr()
@@ -147,6 +167,8 @@ def test_blocks_run(
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(path):
         if block.language == "python":
+            for name in re.findall(r'load\("runs/([\w-]+)"', block.text):
+                bring(name, trained)
             exec(compile(block.text, f"{path.name}, a block", "exec"), namespace)
             continue
         for command in block.commands():
@@ -158,6 +180,7 @@ def test_the_readme_shows_what_matters() -> None:
     for beginning in (
         "make demo",
         "make test",
+        "seqloom translate",
         "pip install",
         "seqloom init",
         "seqloom train --resume",

@@ -31,6 +31,14 @@ def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here
     assert not any(here.iterdir())
 
 
+def test_every_wrong_value_is_named_at_once(seqloom: Any, here: Path) -> None:
+    words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
+    shown = seqloom("train", "lm-char-lstm", *words)
+    shown.refuses(2, "5 problems", "pydocs?", "lstm?", "dropout must", "lr must", "needs steps or epochs", lines=6)
+    shown = seqloom("train", "lm-char-lstm", "model.softmax.samples=300")
+    shown.refuses(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
+
+
 def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path, runs: Path) -> None:
     text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  rows:", "  row:")
     (here / "mine.yaml").write_text(text)

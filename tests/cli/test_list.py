@@ -6,6 +6,7 @@ import pytest
 from seqloom.cli.app import main
 from seqloom.cli.list import PACKAGE, THINGS
 from seqloom.nn.cells import CELLS
+from seqloom.nn.scores import SCORES
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -26,6 +27,7 @@ def test_every_thing_has_a_name_and_a_summary(capsys: pytest.CaptureFixture[str]
 
 def test_the_lists_are_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(listed(capsys, "cells", "--json"))) == list(CELLS)
+    assert list(json.loads(listed(capsys, "attention", "--json"))) == list(SCORES)
     assert {"pydocs", "toys", "text"} <= set(json.loads(listed(capsys, "corpora", "--json")))
     files = sorted(path.stem for path in Path(PACKAGE, "recipes").glob("*.yaml"))
     assert list(json.loads(listed(capsys, "recipes", "--json"))) == files
@@ -41,5 +43,6 @@ def test_everything_at_once(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "corpus"]) == 2
     assert capsys.readouterr().err == (
-        "seqloom: cannot list 'corpus': did you mean corpora? (choose from cells, tasks, corpora, recipes, ladders).\n"
+        "seqloom: cannot list 'corpus': did you mean corpora? "
+        "(choose from cells, attention, tasks, corpora, recipes, ladders).\n"
     )

@@ -6,36 +6,53 @@ import pytest
 
 from seqloom import api
 
-TINY = ["model.hidden=8", "model.embedding=8", "train.steps=4", "train.evaluate_every=2", "batch.rows=4"]
-TINY += ["batch.chunk=16", "batch.eval_rows=64", "train.warmup=0"]
+TINY = ["data.train=400", "data.dev=20", "data.test=20", "model.hidden=16", "model.embedding=16", "tokenizer.size=400"]
+TINY += ["train.epochs=null", "train.steps=4", "train.evaluate_every=2", "train.warmup=0", "train.log_every=2"]
 
 
-def test_from_nothing_to_samples_a_perplexity_a_picture_and_what_to_try_next(seqloom: Any, here: Path) -> None:
+def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, here: Path) -> None:
     shown = seqloom("quickstart", *TINY)
     assert shown.code == 0, shown.err
-    assert shown.err == ""
-    lstm, grams = api.load("runs/quickstart"), api.load("runs/quickstart-5gram")
-    assert re.search(r"^step     2  perplexity .* bits/char .*The class", shown.out, re.MULTILINE)
-    for name, model in (("5-gram", grams), ("LSTM", lstm)):
-        metrics = model.evaluate("test")
-        assert re.search(rf"{name} +perplexity +{metrics['perplexity']:.2f} ", shown.out)
-        assert f"{metrics['bits_per_character']:.3f}" in shown.out
-    sample = "The class" + "".join(lstm.generate("The class", max_tokens=500, temperature=0.7, seed=7))
-    assert "   " + sample.replace("\n", "\n   ") in shown.out
+    translator = api.load("runs/quickstart-en-fr")
+    pairs = translator.task().corpus.split("dev")
+    watched = re.findall(r"^   (.*)$", shown.out.partition("2. Learning")[2].partition("parameters")[0], re.MULTILINE)
+    assert len(watched) == 3 and set(watched) <= {pair.source for pair in pairs}
+    rounds = re.findall(
+        r"^step (\d+): BLEU [\d.]+, \d+% without a mistake\n((?:   [✓·] .*\n)+)", shown.out, re.MULTILINE
+    )
+    assert [step for step, _ in rounds] == ["2", "4"]
+    assert all(lines.count("\n") == len(watched) for _, lines in rounds)
+    figures = translator.run.metrics("test")
+    assert f"BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}" in shown.out
+    assert f"training phrase has BLEU {figures['copy_bleu']:.2f}" in shown.out
+    assert f"{1 - figures['alignment_error_rate']:.1%} of its links are right" in shown.out
     if "No picture" not in shown.out:
-        assert (here / "runs/quickstart/curve.png").read_bytes().startswith(b"\x89PNG")
-    commands = re.findall(r"^   seqloom (\w+) (\S+)", shown.out.partition("What to try next:")[2], re.MULTILINE)
-    assert [command for command, _ in commands] == ["generate", "compare", "inspect", "train", "init"]
-    assert seqloom("compare", "runs/quickstart", "runs/quickstart-5gram", "--json").json["ranked_by"] == "loss"
+        assert (here / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = seqloom("quickstart", "--target", "hu", "--out", "my run", *TINY)
+    commands = re.findall(r"^   (?:echo .* \| )?seqloom (.*)", shown.out.partition("Done in")[2], re.MULTILINE)
+    assert [command.split()[0] for command in commands] == [
+        "translate",
+        "translate",
+        "inspect",
+        "evaluate",
+        "quickstart",
+        "init",
+    ]
+    assert all("'my run'" in command for command in commands[:4])
+    (line,) = api.load("my run").translate(["Sunday, November 15, 2026"])
+    assert line.source == "Sunday, November 15, 2026"
 
 
 def test_a_free_name_is_found(here: Path) -> None:
     from seqloom.cli.quickstart import _free
 
-    assert _free(Path("runs/quickstart")) == Path("runs/quickstart")
-    (here / "runs/quickstart").mkdir(parents=True)
-    (here / "runs/quickstart-2-5gram").mkdir()
-    assert _free(Path("runs/quickstart")) == Path("runs/quickstart-3")
+    assert _free(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
+    (here / "runs/quickstart-en-fr").mkdir(parents=True)
+    (here / "runs/quickstart-en-fr-2").mkdir()
+    assert _free(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
 
 
 @pytest.mark.parametrize(
@@ -43,11 +60,13 @@ def test_a_free_name_is_found(here: Path) -> None:
     [
         (["model.hiden=3"], "did you mean model.hidden?"),
         (["lm-char-lstm"], "key.path=value"),
-        (["--out", "there"], "there-5gram exists. Choose another name for the runs: --out there-2."),
+        (["--target", "xx"], "CLDR has no language 'xx'"),
+        (["--target", "en-US"], "two languages"),
+        (["--out", "there"], "there exists"),
         (["--out", "."], "--out must name a directory"),
     ],
 )
 def test_mistakes_are_found_before_any_work(seqloom: Any, here: Path, words: list[str], message: str) -> None:
-    (here / "there-5gram").mkdir()
+    (here / "there").mkdir()
     seqloom("quickstart", *words).refuses(2, message)
-    assert [path.name for path in here.iterdir()] == ["there-5gram"]
+    assert [path.name for path in here.iterdir()] == ["there"]

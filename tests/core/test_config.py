@@ -1,4 +1,5 @@
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -46,9 +47,13 @@ class Recurrent:
     clip: float | None = None
     threshold: float | Literal["auto"] = "auto"
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.hidden % self.heads:
-            raise ValueError(f"hidden must be a multiple of heads, got {self.hidden} and {self.heads}.")
+            yield f"hidden must be a multiple of heads, got {self.hidden} and {self.heads}."
+        if self.heads > self.hidden:
+            yield "heads must be at most hidden"
+        if self.heads == 8:
+            raise ValueError("there are no 8 heads")  # as raised by what a section asks
 
 
 @config
@@ -129,7 +134,7 @@ def test_configs_are_frozen_and_take_names_only() -> None:
         ("task: lm\ndata: {corpus: text}", "data.path: missing; it must be a path"),
         ("task: lm\ndata: {corpus: txt}", "data.corpus: must be one of pydocs, text, got 'txt'; did you mean text?"),
         ("task: lm\ndata: {corpus: 7}", "data.corpus: must be one of pydocs, text, got 7"),
-        ("task: lm\ndata: {part: 1.0}", "data.corpus: missing; it must be one of pydocs, text"),
+        ("task: lm\ndata: {seed: 1}", "data.corpus: missing; it must be one of pydocs, text"),
         ("task: lm\ndata: {corpsu: text}", "data.corpsu: no such key; did you mean data.corpus?"),
         ("task: lm\ndata: 5", "data: must be a section, got 5"),
         ("task: lm\ntrain: [1]", "train: must be a section, got [1]"),
@@ -163,6 +168,25 @@ def test_each_problem_has_its_words(text: str, line: str) -> None:
 def test_all_problems_come_at_once() -> None:
     found = problems("tsk: lm\nseed: x\nmodel: {hiden: 1, cell: lstn}\ntrain: {lr: fast}")
     assert {line.split(":")[0] for line in found} == {"task", "tsk", "seed", "model.hiden", "model.cell", "train.lr"}
+
+
+def test_a_section_tells_all_that_is_wrong_with_its_values_whatever_the_others_say() -> None:
+    found = problems("task: lm\ndata: {corpus: pydoc}\nmodel: {hidden: 7, heads: 8}\ntrain: {lr: fast}")
+    assert {line.split(":")[0] for line in found} == {"data.corpus", "model", "train.lr"}
+    assert [line for line in found if line.startswith("model")] == [
+        "model: hidden must be a multiple of heads, got 7 and 8",
+        "model: heads must be at most hidden",
+        "model: there are no 8 heads",
+    ]
+    with pytest.raises(ValueError, match=r"^hidden must .*\nheads must be at most hidden$"):
+        Recurrent(hidden=7, heads=9)
+
+
+def test_a_kind_left_out_is_named_where_its_keys_belong_to_one_alone() -> None:
+    assert problems("task: lm\ndata: {path: x, betas: [0, 0]}") == [
+        "data.corpus: missing; path, betas belong to text: set data.corpus=text too"
+    ]
+    assert problems("task: lm\ndata: {}") == ["data.corpus: missing; it must be one of pydocs, text"]
 
 
 def test_keys_and_text_that_no_file_could_hold() -> None:

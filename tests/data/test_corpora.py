@@ -1,4 +1,4 @@
-"""What must hold for every corpus; those read from files are tried on small ones of the same layout."""
+"""What must hold for every corpus of plain text; those read from files are tried on small ones of the same layout."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ import pytest
 from seqloom.core.config import build, config, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import CORPORA, CorpusConfig, pydocs
+from seqloom.data.corpora import CORPORA, PLAIN, CorpusConfig, pydocs
 from seqloom.data.corpus import Corpus, Counts, digest
 from seqloom.data.folder import data_folder, use_data_folder
 
@@ -49,14 +49,14 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
     return {"corpus": name, **own.get(name, {})}
 
 
-@pytest.fixture(params=CORPORA)
+@pytest.fixture(params=PLAIN)
 def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus:
     with use_data_folder(folder):
         return corpora.load(build(CorpusConfig, settings(request.param, folder)))
 
 
 def test_names_are_the_files() -> None:
-    files = {path.stem for path in Path(corpora.__path__[0]).glob("[!_]*.py")}
+    files = {path.stem.replace("_", "-") for path in Path(corpora.__path__[0]).glob("[!_]*.py")}
     assert set(corpora.names()) == files >= {"pydocs", "toys", "text", "shakespeare", "ptb", "wikitext2"}
 
 
@@ -68,7 +68,7 @@ def test_each_file_keeps_the_agreement(name: str, module: ModuleType) -> None:
 
 
 def test_config_is_chosen_by_name(folder: Path) -> None:
-    for name, module in CORPORA.items():
+    for name, module in PLAIN.items():
         made = build(CorpusConfig, settings(name, folder))
         assert type(made) is module.Config
         assert build(CorpusConfig, to_mapping(made)) == made
@@ -98,7 +98,7 @@ def test_importing_is_cheap() -> None:
 
 
 def test_filled_in(corpus: Corpus) -> None:
-    assert corpus.name in CORPORA
+    assert corpus.name in PLAIN
     assert all((corpus.version, corpus.licence, corpus.description))
     assert "train" in corpus.splits
     for name in ("train", "dev", "test"):
@@ -142,7 +142,7 @@ for settings in json.loads(sys.argv[2]):
 
 
 def test_the_same_in_every_process(folder: Path) -> None:
-    arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in CORPORA])]
+    arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in PLAIN])]
     outputs = {
         subprocess.run(
             [sys.executable, "-c", FINGERPRINTS, *arguments],
@@ -154,7 +154,7 @@ def test_the_same_in_every_process(folder: Path) -> None:
         for seed in ("0", "1", "2")
     }
     assert len(outputs) == 1
-    assert len(outputs.pop().splitlines()) == len(CORPORA)
+    assert len(outputs.pop().splitlines()) == len(PLAIN)
 
 
 def test_fingerprint_sees_text_and_borders() -> None:

@@ -12,16 +12,21 @@ from seqloom.api.mixing import Interpolated, interpolate
 from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
 from seqloom.api.trained import Trained
 from seqloom.api.training import RESUMABLE, Training, begin, refuse_other_recipe, resume, train_recipe
-from seqloom.api.writing import LanguageModel, Scored, Writer
+from seqloom.api.translating import Candidate, Translation, Translator
+from seqloom.api.writing import Continuation, LanguageModel, Scored, Writer
 
 __all__ = [
     "RECIPES",
     "RESUMABLE",
+    "Candidate",
+    "Continuation",
     "Interpolated",
     "LanguageModel",
     "Scored",
     "Trained",
     "Training",
+    "Translation",
+    "Translator",
     "Writer",
     "begin",
     "build_recipe",

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.api.trained import Trained
+from seqloom.api.translating import Translator
 from seqloom.api.writing import LanguageModel
 from seqloom.core.errors import UsageError
 from seqloom.runs.run import Run
 
 # How models of a task are used; those of any other task can be measured, and that is all.
-USES: dict[str, type[Trained]] = {"language-model": LanguageModel, "ngram": LanguageModel}
+USES: dict[str, type[Trained]] = {"language-model": LanguageModel, "ngram": LanguageModel, "translate": Translator}
 
 
 def load(path: str | Path, device: str = "auto", use: type[Trained] = Trained) -> Any:

@@ -68,7 +68,7 @@ class Trained:
     def __repr__(self) -> str:
         recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
-        named = [name for name in ("loss", "perplexity", "bits_per_character") if name in metrics]
+        named = [name for name in ("loss", "perplexity", "bits_per_character", "bleu") if name in metrics]
         figures = ", ".join(f"{name} {metrics[name]:.4g}" for name in named)
         what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
         return f"<{what}; dev: {figures or 'not evaluated'}>"

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from seqloom.api.trained import Trained
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, UsageError
+from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
@@ -34,6 +35,16 @@ class Scored:
     @property
     def perplexity(self) -> float:
         return math.exp(-self.log_prob / len(self.log_probs))
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a prompt goes on, as a beam search found it."""
+
+    text: str  # without the prompt
+    score: float  # what it was ranked by
+    log_prob: float  # of the whole, the prompt included
+    finished: bool  # whether the document ends here
 
 
 class Writer(ABC):
@@ -69,19 +80,70 @@ class Writer(ABC):
 
         <unk> is never written, since no reader wants to see it, and read in the prompt only if `allow_unknown` is set.
         """
-        unwanted = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
-        sampling = SamplingConfig(banned=unwanted, **options)
+        sampling = SamplingConfig(banned=self._unwanted(), **options)
+        ids = self._read(prompt, allow_unknown)
+        steps = generate(
+            self.model,
+            torch.tensor([ids], device=self.device),
+            options=sampling,
+            max_tokens=max_tokens,
+            end=self.tokenizer.end,
+            seed=seed,
+        )
+        decoder = self.tokenizer.stream()
+        decoder.read(ids)  # so that what follows begins with the space, or not, that belongs there
+        return text_stream(steps, decoder, stop)
+
+    def search(
+        self,
+        prompt: str = "",
+        *,
+        max_tokens: int = 300,
+        min_tokens: int = 0,
+        allow_unknown: bool = False,
+        **options: Any,
+    ) -> list[Continuation]:
+        """The most probable continuations that beam search finds, best first.
+
+        `options` are those of `BeamConfig`: beam, n_best, length_penalty, stopping.
+        """
+        ids = self._read(prompt, allow_unknown)
+        forced = len(ids) - 1  # the first is END
+        if max_tokens < max(min_tokens, 1):
+            raise UsageError(f"max_tokens must be at least 1, and min_tokens; got {max_tokens} and {min_tokens}.")
+        try:
+            wanted = BeamConfig(min_length=forced + min_tokens, max_length=forced + max_tokens, **options)
+        except ValueError as error:
+            raise UsageError(f"{error}.") from None
+        found = beam_search(
+            self.model,
+            prompt=torch.tensor([ids[1:]], dtype=torch.long),
+            options=wanted,
+            end=self.tokenizer.end,
+            banned=self._unwanted(),
+        )
+        return [
+            Continuation(self._continued(ids, one.tokens[forced:]), one.score, one.log_prob, one.finished)
+            for one in found[0]
+        ]
+
+    def _unwanted(self) -> tuple[int, ...]:
+        return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
+
+    def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
+        """END and the tokens of a prompt."""
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             raise DataError(
                 f"The vocabulary of {self.name} cannot spell {_quoted(unknown)} in the prompt. "
                 "Write it without them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
-        ids = torch.tensor([[self.tokenizer.end, *self.tokenizer.encode(prompt)]], device=self.device)
-        steps = generate(self.model, ids, options=sampling, max_tokens=max_tokens, end=self.tokenizer.end, seed=seed)
+        return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
+
+    def _continued(self, before: Sequence[int], tokens: Sequence[int]) -> str:
         decoder = self.tokenizer.stream()
-        decoder.read(ids[0].tolist())  # so that what follows begins with the space, or not, that belongs there
-        return text_stream(steps, decoder, stop)
+        decoder.read(before)
+        return decoder.read(tokens) + decoder.flush()
 
     def score(self, texts: str | Sequence[str]) -> list[Scored]:
         """The log-probability of every token of each text, its end included."""

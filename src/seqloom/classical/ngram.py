@@ -15,7 +15,7 @@ which the model adds itself as id V: it is never predicted, and no n-gram reache
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,11 +36,11 @@ class NGramConfig:
     order: int = 5  # words in the longest n-gram: an n-gram of order 5 predicts from four words
     min_count: int = 1  # n-grams of three words and more seen less often are left out; 1 keeps them all
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.order < 1:
-            raise ValueError(f"order must be 1 or more, not {self.order}")
+            yield f"order must be 1 or more, not {self.order}"
         if self.min_count < 1:
-            raise ValueError(f"min_count must be 1 or more, not {self.min_count}")
+            yield f"min_count must be 1 or more, not {self.min_count}"
 
     def build(self, vocabulary: int) -> "NGram":
         return NGram(self.order, vocabulary)

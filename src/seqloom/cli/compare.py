@@ -19,9 +19,13 @@ METRICS = {
     "perplexity": "ppl/token",
     "word_perplexity": "ppl/word",
     "bits_per_character": "bits/char",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "exact_match": "exact",
     "success": "success",
 }
-HIGHER_IS_BETTER = ("success",)
+OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
+HIGHER_IS_BETTER = (*OF_TRANSLATIONS, "success")
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
 SILENT = ("train.keep", "train.log_every")  # these change nothing that is compared
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
@@ -96,6 +100,7 @@ def _row(run: "Run", split: str) -> dict[str, Any]:
         "tokens_per_second": finished.get("tokens_per_second"),
         "finished": bool(finished) or run.data["corpus"] == "none",  # an imported model was trained elsewhere
         "metrics": {name: metrics[name] for name in METRICS if name in metrics},
+        "in_training": "step" in metrics,  # measured by the training itself, not by `evaluate`
     }
 
 
@@ -112,8 +117,16 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
         return None, f"Not ranked: the runs were measured on different {split} {things}."
     if by is not None and not any(by in (run.metrics(split) or {}) for run in runs):
         return None, f"Not ranked by {by}: that is not measured for the task {runs[0].recipe['task']}."
+    translators = all("bleu" in (run.metrics(split) or {}) for run in runs)
+    if by in OF_TRANSLATIONS or (by is None and translators):
+        apart = _measured_apart(runs, split)
+        if by is not None or apart is None:
+            return (None, f"Not ranked by {by}: {apart}") if apart else (by or "bleu", None)
     if len({run.tokenizer.fingerprint() if run.of_text else "" for run in runs}) == 1:
         return by or "loss", None
+    if translators:
+        why_not = _measured_apart(runs, split) or "Rank by bleu instead."
+        return None, f"Not ranked{f' by {by}' if by else ''}: the runs count different tokens. {why_not}"
     lossy = [str(run.path) for run in runs if (run.metrics(split) or {}).get("text_kept", 1.0) < 1]
     if lossy:
         return None, (
@@ -123,6 +136,15 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
     if by in PER_TOKEN:
         return None, f"Not ranked by {by}: the runs count different tokens. Rank by bits_per_character instead."
     return by or "bits_per_character", None
+
+
+def _measured_apart(runs: Sequence["Run"], split: str) -> str | None:
+    """Why figures of translations are not alike: in training a few pairs are translated greedily, afterwards all."""
+    early = [run for run in runs if "step" in (run.metrics(split) or {})]
+    if early and (len(early) < len(runs) or len({run.recipe["batch"]["dev_pairs"] for run in early}) > 1):
+        names = ", ".join(str(run.path) for run in early)
+        return f"{names}: BLEU is of what was translated while it trained. Run `seqloom evaluate` on all of them first."
+    return None
 
 
 def _differing(runs: Sequence["Run"]) -> dict[str, dict[str, Any]]:
@@ -178,6 +200,9 @@ def _print(
         name = row["run"] + ("" if row["finished"] else " (unfinished)")
         table.add_row(*map(Text, (name, *cells)))
     console.print(table)
+    if any(row["in_training"] and "bleu" in row["metrics"] for row in rows):
+        early = "BLEU, chrF and exact matches are of what was translated while training, greedily; "
+        console.print(f"{early}`seqloom evaluate RUN` translates a whole split.", markup=False)
     if why_not:
         console.print(why_not, markup=False)
     if differing:

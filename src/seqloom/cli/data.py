@@ -1,12 +1,20 @@
 """Look at a corpus."""
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqloom.cli._json import print_json
+
+if TYPE_CHECKING:
+    from seqloom.data.corpus import Corpus
+    from seqloom.data.parallel import Pair, ParallelCorpus
+
+WIDTH = 110  # characters of a line that are shown
+KINDS_TO_A_LINE = 4
 
 data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -15,32 +23,95 @@ data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_marku
 def show(
     corpus: Annotated[str, typer.Argument(help="A corpus: `seqloom list corpora`.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its settings.")] = None,
-    lines: Annotated[int, typer.Option(min=0, help="Lines of each split to show.")] = 5,
+    lines: Annotated[int, typer.Option(min=0, help="Lines, or pairs, of each split to show.")] = 5,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """What a corpus is: source, version, licence, sizes, and how it begins. `seqloom data show pydocs`."""
+    """What a corpus is: source, version, licence, sizes, and how it begins. `seqloom data show cldr target=hu`."""
     from seqloom.core.config import apply_overrides, build, parse_overrides
     from seqloom.data import corpora
     from seqloom.data.folder import use_data_folder
 
     mapping = apply_overrides({"corpus": corpus}, parse_overrides(overrides or []))
+    config = build(corpora.find(corpus).Config, mapping, source=f"corpus {corpus}")
     with use_data_folder(data_dir):
-        found = corpora.load(build(corpora.CorpusConfig, mapping, source=f"corpus {corpus}"))
+        if corpus in corpora.PARALLEL:
+            _show_pairs(corpora.load_parallel(config), lines, as_json)
+        else:
+            _show_text(corpora.load(config), lines, as_json)
+
+
+def _show_text(found: "Corpus", lines: int, as_json: bool) -> None:
     counts = {split: asdict(value) for split, value in found.statistics().items()}
     if as_json:
-        facts = {"corpus": found.name, "version": found.version, "licence": found.licence}
-        absent = dict(found.absent)
-        print_json({**facts, "sha256": found.fingerprint(), "counts": counts, "absent": absent})
+        print_json({**_facts(found), "counts": counts, "absent": dict(found.absent)})
         return
-    print(f"{found.name}: {found.description}\nversion {found.version}\nlicence {found.licence}\n")
+    _print_head(found)
     print(f"{'split':8}{'documents':>12}{'words':>12}{'characters':>14}   sha256")
     for split, sizes in counts.items():
         digest = found.fingerprint()[split][:12]
         print(f"{split:8}{sizes['documents']:>12,}{sizes['words']:>12,}{sizes['characters']:>14,}   {digest}")
-    for split, reason in found.absent.items():
-        print(f"{split:8}absent: {reason}")
+    _print_absent(found)
     for split in counts if lines else ():
         print(f"\n{split} begins:")
         for line in "\n".join(found.split(split)[:lines]).split("\n")[:lines]:
-            print(f"  {line[:110]}")
+            print(f"  {line[:WIDTH]}")
+
+
+def _show_pairs(found: "ParallelCorpus", lines: int, as_json: bool) -> None:
+    """Both sides side by side."""
+    counts: dict[str, dict[str, Any]] = {}
+    for split, pairs in found.splits.items():
+        kinds = Counter(pair.kind for pair in pairs if pair.kind)
+        counts[split] = {**found.sizes(split), "kinds": dict(kinds.most_common())}
+    if as_json:
+        languages = {"source": found.source, "target": found.target}
+        absent, notes = dict(found.absent), list(found.notes)
+        print_json({**_facts(found), **languages, "counts": counts, "absent": absent, "notes": notes})
+        return
+    _print_head(found)
+    names = [f"{found.source or 'source'} words", "characters", f"{found.target or 'target'} words", "characters"]
+    print(f"{'split':8}{'pairs':>10}" + "".join(f"{name:>14}" for name in names) + "   sha256")
+    for split, sizes in counts.items():
+        cells = [count for name, count in sizes.items() if name not in ("pairs", "kinds")]
+        digest = found.fingerprint()[split][:12]
+        print(f"{split:8}{sizes['pairs']:>10,}" + "".join(f"{count:>14,}" for count in cells) + f"   {digest}")
+    _print_absent(found)
+    for note in found.notes:
+        print(f"note: {note}")
+    _print_kinds(counts)
+    for split in counts if lines else ():
+        print(f"\n{split} begins:")
+        for pair in found.split(split)[:lines]:
+            print(f"  {_beside(pair)}")
+
+
+def _print_kinds(counts: dict[str, dict[str, Any]]) -> None:
+    """Which kinds of phrases there are, and what share of the training pairs each is."""
+    kinds, pairs = counts["train"]["kinds"], counts["train"]["pairs"]
+    shares = [f"{kind} {count / pairs:.1%}" for kind, count in kinds.items()]
+    for start in range(0, len(shares), KINDS_TO_A_LINE):
+        print(("\nkinds:  " if start == 0 else " " * 8) + ", ".join(shares[start : start + KINDS_TO_A_LINE]))
+
+
+def _beside(pair: "Pair") -> str:
+    source, target = (side if len(side) <= WIDTH else f"{side[: WIDTH - 1]}…" for side in (pair.source, pair.target))
+    return f"{source} → {target}"
+
+
+def _facts(found: Any) -> dict[str, Any]:
+    return {
+        "corpus": found.name,
+        "version": found.version,
+        "licence": found.licence,
+        "sha256": found.fingerprint(),
+    }
+
+
+def _print_head(found: Any) -> None:
+    print(f"{found.name}: {found.description}\nversion {found.version}\nlicence {found.licence}\n")
+
+
+def _print_absent(found: Any) -> None:
+    for split, reason in found.absent.items():
+        print(f"{split:8}absent: {reason}")

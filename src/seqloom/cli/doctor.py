@@ -11,7 +11,8 @@ from seqloom.cli._json import print_json
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.inspect.doctor import Diagnosis
+    from seqloom.inspect.doctor import Diagnosis, Split
+    from seqloom.inspect.doctor_pairs import PairFacts, Side
 
 
 def doctor(
@@ -57,7 +58,9 @@ def report(name: str, found: "Diagnosis") -> list[str]:
 
 
 def _data(found: "Diagnosis") -> list[str]:
-    if not found.splits or found.tokenizer is None:
+    if found.pairs is not None:
+        return ["", *_pairs(found.pairs), *_tokenizer(found)]
+    if not found.splits:
         return ["", "data: no text to look at; the task makes its own"]
     lines = ["", f"{'data':8}{'documents':>10}{'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"]
     for split in found.splits:
@@ -69,17 +72,56 @@ def _data(found: "Diagnosis") -> list[str]:
     for split in found.splits:
         remarks = [f"{split.empty:,} empty", f"{split.duplicates:,} repeated"]
         if split.name != "train":
-            new = split.new_characters
-            shown = " ".join(map(_visible, new[:12])) + (" …" if len(new) > 12 else "")
             remarks += [
                 f"{split.in_train:,} documents and {split.lines_in_train:.1%} of the long lines in train too",
-                f"{split.unknown_rate:.2%} unknown",
-                f"{len(new)} character{'' if len(new) == 1 else 's'} never seen{f': {shown}' if new else ''}",
+                *_unknown(split),
             ]
         lines.append(f"  {split.name + ':':7}{', '.join(remarks)}")
+    return [*lines, *_tokenizer(found)]
+
+
+def _pairs(found: "PairFacts") -> list[str]:
+    lines = [f"{'data':8}{'pairs':>10}  side  {'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"]
+    for split in found.splits:
+        for name, side in (("source", split.source), ("target", split.target)):
+            head = f"  {split.name:6}{split.pairs:>10,}" if name == "source" else " " * 18
+            length = side.lengths
+            lines.append(
+                f"{head}  {name}{side.tokens:>12,}{length.shortest:>14,}{length.median:>9,}{length.most:>9,}"
+                f"{length.longest:>9,}"
+            )
+    for split in found.splits:
+        remarks = [f"{split.empty:,} with an empty side", f"{split.duplicates:,} repeated"]
+        if split.name != "train":
+            remarks.append(f"{split.in_train:,} pairs and {split.sources_in_train:,} source sentences in train too")
+            remarks += [
+                f"{name}: {', '.join(_unknown(side))}"
+                for name, side in (("source", split.source), ("target", split.target))
+                if side.unknown_rate or side.new_characters
+            ] or ["nothing unknown"]
+        lines.append(f"  {split.name + ':':7}{'; '.join(remarks)}")
+    shapes = "1 shape" if found.shapes == 1 else f"{found.shapes:,} shapes"
+    left_out = f"; {found.left_out:,} pairs too long, left out" if found.left_out else ""
+    batches = f"{found.pairs_per_batch:,.0f} pairs on average, up to {found.tokens:,} tokens a side"
+    return [*lines, f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{left_out}"]
+
+
+def _unknown(part: "Split | Side") -> list[str]:
+    """What of a text its model could not have learned."""
+    new = part.new_characters
+    shown = " ".join(map(_visible, new[:12])) + (" …" if len(new) > 12 else "")
+    return [
+        f"{part.unknown_rate:.2%} unknown",
+        f"{len(new)} character{'' if len(new) == 1 else 's'} never seen{f': {shown}' if new else ''}",
+    ]
+
+
+def _tokenizer(found: "Diagnosis") -> list[str]:
     size = found.tokenizer
+    if size is None:
+        return []
     coverage = f"{size.coverage:.2%} of the training tokens known, {size.characters_per_token:.2f} characters a token"
-    return [*lines, f"tokenizer: {size.kind}, {size.size:,} tokens, {coverage}"]
+    return [f"tokenizer: {size.kind}, {size.size:,} tokens, {coverage}"]
 
 
 def _visible(character: str) -> str:
@@ -100,7 +142,7 @@ def _budget(found: "Diagnosis") -> list[str]:
 
     budget, rehearsal, lines = found.budget, found.rehearsal, []
     if budget is not None:
-        unit = "predictions" if found.tokenizer is None else "tokens"
+        unit = "predictions" if found.tokenizer is None else "tokens" if found.pairs is None else "target tokens"
         tokens = f" of {budget.tokens_per_step:,} {unit}" if budget.tokens_per_step else ""
         lines.append(
             f"training: {budget.steps:,} steps{tokens}, {budget.steps_per_epoch:,} an epoch, so {budget.epochs:.3g} "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._translations import evaluate_translations
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -25,6 +26,7 @@ LABELS = {
     "blind_loss": "loss of a blind guess",
     "blind_success": "its share right",
 }
+OF_TRANSLATORS = "--beam, --length-penalty, --source, --reference and --out are for translators"
 
 
 def evaluate(
@@ -35,6 +37,15 @@ def evaluate(
         Literal["file", "line", "paragraph"] | None,
         typer.Option(help="With --text: what a document is. [default: as the run's own data says, else line]"),
     ] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="Of a translator: hypotheses kept. [default: as its recipe says]")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Of a translator: 0 favours short, above 1 long. [default: its recipe's]")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Of a translator: other sentences instead, line by line.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="With --source: their translations, line by line.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Of a translator: write the translations here.")] = None,
     interpolate: Annotated[
         bool, typer.Option("--interpolate", help="Several language models as one: p = Σ λ_i p_i.")
     ] = False,
@@ -46,12 +57,9 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
 ) -> None:
     """Every metric of one split: `seqloom evaluate runs/lm-char-lstm --split test`."""
-    if text is not None and split is not None:
-        raise UsageError("Evaluate either a --split of the run's own data or another --text, not both.")
-    if documents is not None and text is None:
-        raise UsageError("--documents says how to read --text FILE; the run's own splits are read as its recipe says.")
+    _check_data(split, text, documents, source, reference)
     given = _weights(weights, interpolate, len(runs))
-    from seqloom.api import LanguageModel, Trained, load
+    from seqloom.api import LanguageModel, Trained, Translator, load
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
@@ -59,6 +67,16 @@ def evaluate(
     if split not in SPLITS:
         raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
     models, other = [load(run, device, LanguageModel if interpolate else Trained) for run in runs], None
+    if isinstance(models[0], Translator):
+        if text is not None:
+            raise UsageError(f"{runs[0]} translates: give --source FILE and --reference FILE instead of --text.")
+        options = {"beam": beam, "length_penalty": length_penalty}
+        files = None if source is None or reference is None else (source, reference)
+        with use_data_folder(data_dir):
+            evaluate_translations(models[0], split, files, options, out, as_json)
+        return
+    if any(option is not None for option in (beam, length_penalty, source, out)):
+        raise UsageError(f"{OF_TRANSLATORS}; {runs[0]} is {models[0].what.partition(':')[0]}.")
     if text is not None:
         from seqloom.data.corpora.text import read_documents
 
@@ -66,29 +84,35 @@ def evaluate(
     with use_data_folder(data_dir):
         metrics, mixture = _mixed(models, split, other, given) if interpolate else (_alone(models[0], split, other), {})
     if other is not None:
-        source, counts = str(text), asdict(Counts.of(other))
+        measured, counts = str(text), asdict(Counts.of(other))
     else:
         data = models[0].run.data
-        source, counts = f"{data['corpus']}, {split}", data["counts"][split]
+        measured, counts = f"{data['corpus']}, {split}", data["counts"][split]
     names = [str(run) for run in runs]
     if as_json:
-        print_json(
-            {
-                **({"runs": names} if interpolate else {"run": names[0]}),
-                "data": source,
-                **counts,
-                **metrics,
-                **mixture,
-            }
-        )
+        named = {"runs": names} if interpolate else {"run": names[0]}
+        print_json({**named, "data": measured, **counts, **metrics, **mixture})
         return
-    where = f"{' + '.join(names)} on {source}"
-    print(f"{where}: {_sizes(counts)}")
+    print(f"{' + '.join(names)} on {measured}: {_sizes(counts)}")
     labels = LABELS if "perplexity" in metrics else {**LABELS, "loss": "loss"}
     for name, value in metrics.items():
         print(f"  {labels.get(name, name):22} {value:{'.4f' if abs(value) < 1e6 else '.3e'}}")
     if interpolate:
         _print_parts(runs, mixture)
+
+
+def _check_data(
+    split: str | None, text: Path | None, documents: str | None, source: Path | None, reference: Path | None
+) -> None:
+    """What is measured must be one thing, wholly named."""
+    if text is not None and split is not None:
+        raise UsageError("Evaluate either a --split of the run's own data or another --text, not both.")
+    if documents is not None and text is None:
+        raise UsageError("--documents says how to read --text FILE; the run's own splits are read as its recipe says.")
+    if (source is None) != (reference is None):
+        raise UsageError("--source FILE and --reference FILE belong together: sentences, and their translations.")
+    if source is not None and split is not None:
+        raise UsageError("Evaluate either a --split of the run's own data or other sentences, --source, not both.")
 
 
 def _sizes(counts: dict[str, int]) -> str:

@@ -79,45 +79,81 @@ def size_for(characters: int) -> Size:
 
 
 def init(
-    text: Annotated[Path, typer.Argument(help="A UTF-8 text file, a .gz file, or a folder of .txt files.")],
+    texts: Annotated[
+        list[Path],
+        typer.Argument(help="A UTF-8 text file, a .gz file, or a folder of .txt files. For a translator, two files."),
+    ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml here]")] = None,
     tokens: Annotated[
-        Literal["characters", "words", "byte-pair"], typer.Option(help="What to predict.")
-    ] = "characters",
+        Literal["characters", "words", "byte-pair"] | None,
+        typer.Option(help="What to predict. [default: characters; byte-pair for a translator]"),
+    ] = None,
+    task: Annotated[
+        Literal["language-model", "translate"] | None,
+        typer.Option(help="What to train. [default: translate for two files or a .tsv file]"),
+    ] = None,
 ) -> None:
     """Write a commented recipe for one's own text: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
+    from seqloom.cli import _init_pairs as pairs
     from seqloom.core.files import write_atomic
-    from seqloom.data.corpora import text as own_text
 
-    if any("\ud800" <= letter <= "\udfff" for letter in str(text)):
-        raise UsageError(f"The name of the text must be UTF-8, got {str(text)!r}. Rename the file.")
-    name = text.name.removesuffix(".gz").removesuffix(".txt") or "corpus"
-    out = out or Path(f"{name}.yaml")
+    translate = _wants_pairs(texts, task)
+    name = pairs.recipe_name(texts) if translate else texts[0].name.removesuffix(".gz").removesuffix(".txt")
+    out = _checked(out or Path(f"{name or 'corpus'}.yaml"))
+    shown = _printable(name), _printable(shlex.quote(str(out)))
+    if translate:
+        recipe, said = pairs.write_recipe(texts, *shown, tokens or "byte-pair", _yaml)
+    else:
+        recipe, said = _language_model(texts[0], *shown, tokens or "characters")
+    write_atomic(out, recipe)
+    print(f"{' and '.join(map(str, texts))}: {said[0]}.")
+    for note in said[1:]:
+        print(f"{note}.")
+    print(f"Wrote {out}. Look it over, then: seqloom train {shlex.quote(str(out))}")
+
+
+def _wants_pairs(texts: list[Path], task: str | None) -> bool:
+    for text in texts:
+        if any("\ud800" <= letter <= "\udfff" for letter in str(text)):
+            raise UsageError(f"The name of the text must be UTF-8, got {str(text)!r}. Rename the file.")
+    if len(texts) > 2:
+        raise UsageError(f"Give one text, or two files for a translator; got {len(texts)}.")
+    if len(texts) == 2 and texts[0] == texts[1]:
+        raise UsageError(f"A translator needs two different files; got {texts[0]} twice.")
+    if len(texts) == 2 and task == "language-model":
+        raise UsageError("A language model is made from one text; put several files into a folder and name that.")
+    if task is not None:
+        return task == "translate"
+    return len(texts) == 2 or texts[0].name.removesuffix(".gz").endswith(".tsv")
+
+
+def _checked(out: Path) -> Path:
     if out.exists():
         raise UsageError(f"{out} exists. Choose another name with --out, or remove it first.")
     if out.suffix not in (".yaml", ".yml"):
         raise UsageError(f"A recipe's name must end in .yaml; got {out}.")
     if not out.parent.is_dir():
         raise UsageError(f"{out} cannot be written: the folder {out.parent} does not exist. Make it first.")
+    return out
+
+
+def _language_model(text: Path, name: str, recipe: str, tokens: str) -> tuple[str, list[str]]:
+    """The recipe, and what to say about the text."""
+    from seqloom.data.corpora import text as own_text
+
     fraction = 0.05
     corpus = own_text.load(own_text.Config(train=str(text), dev_fraction=fraction, test_fraction=fraction))
     train = corpus.counts("train")
-    write_atomic(out, _fill(text, name, out, tokens, train.characters, fraction))
-    print(f"{text}: {train.words:,} words, {train.characters:,} characters to train on.")
-    print(f"Wrote {out}. Look it over, then: seqloom train {shlex.quote(str(out))}")
-
-
-def _fill(text: Path, name: str, out: Path, tokens: str, characters: int, fraction: float) -> str:
-    size = size_for(characters)
-    return TEMPLATE.format(
-        name=_printable(name),
-        recipe=_printable(shlex.quote(str(out))),
+    filled = TEMPLATE.format(
+        name=name,
+        recipe=recipe,
         path=_yaml(str(text)),
         documents="file",
         fraction=fraction,
         tokenizer=TOKENIZERS[tokens],
-        **vars(size),
+        **vars(size_for(train.characters)),
     )
+    return filled, [f"{train.words:,} words, {train.characters:,} characters to train on"]
 
 
 def _printable(text: str) -> str:

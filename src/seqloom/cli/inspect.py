@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seqloom.cli._attention import attention
 from seqloom.cli._json import print_json
+from seqloom.cli._pictures import Out, check_out, write_picture
 
 if TYPE_CHECKING:
     from seqloom.api import Trained
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
     from seqloom.inspect.gradients import Report
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
+inspect.command("attention", short_help="Where a translator looked.")(attention)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 BAR = 8  # letters of a full bar
 
-Out = Annotated[Path | None, typer.Option(help="Also draw a picture here: .png or .svg.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read what the vocabulary lacks as <unk>.")]
 
@@ -41,14 +43,14 @@ def gates(
     from seqloom.inspect.draw_gates import draw_gates, draw_unit
     from seqloom.inspect.gates import gate_trace
 
-    _check(out)
+    check_out(out)
     trace = gate_trace(load(run, "cpu"), text, allow_unknown=allow_unknown)
     shown = trace.layer(layer)
     if unit is not None:
         shown.unit(unit)  # refuses what is not there
     if out is not None:  # first, so that `… | head` has it too
         title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
-        _write(out, draw_gates(trace, layer, title) if unit is None else draw_unit(trace, unit, layer, title))
+        write_picture(out, draw_gates(trace, layer, title) if unit is None else draw_unit(trace, unit, layer, title))
     if as_json:
         print_json(_gates_object(run, trace, shown, unit))
     else:
@@ -76,7 +78,7 @@ def gradients(
     from seqloom.inspect.draw_gradients import draw_gradients
     from seqloom.inspect.gradients import report
 
-    _check(out)
+    check_out(out)
     reports = []
     with use_data_folder(data_dir):
         for run in runs:
@@ -85,27 +87,12 @@ def gradients(
             name = run.name if len({other.name for other in runs}) == len(runs) else str(run)
             reports.append(report(trained, tokens, of=of, allow_unknown=allow_unknown, name=name))
     if out is not None:
-        _write(out, draw_gradients(reports))
+        write_picture(out, draw_gradients(reports))
     if as_json:
         found = [{"run": str(run), **_gradients_object(report)} for run, report in zip(runs, reports, strict=True)]
         print_json({"of": of, "runs": found})
     else:
         _print_gradients(reports, of)
-
-
-def _check(out: Path | None) -> None:
-    if out is not None:
-        from seqloom.inspect.figures import check_picture
-
-        check_picture(out)
-
-
-def _write(out: Path, figure: Any) -> None:
-    from seqloom.core.files import write_atomic
-    from seqloom.inspect.figures import to_bytes
-
-    write_atomic(out, to_bytes(figure, out.suffix))
-    typer.echo(f"drawn: {out}", err=True)
 
 
 def _dev_tokens(trained: "Trained") -> list[int]:

@@ -17,11 +17,11 @@ PACKAGE = Path(__file__).parent.parent
 
 def list_things(
     what: Annotated[
-        str | None, typer.Argument(metavar="cells|tasks|corpora|recipes|ladders", help="All, if left out.")
+        str | None, typer.Argument(metavar="cells|attention|tasks|corpora|recipes|ladders", help="All, if left out.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object: name → summary.")] = False,
 ) -> None:
-    """Cells, tasks, corpora, recipes and ladders, each with a line about it: `seqloom list recipes`."""
+    """Cells, scores of attention, tasks, corpora, recipes and ladders, each in words: `seqloom list recipes`."""
     if what is not None and what not in THINGS:
         raise UsageError(f"cannot list '{what}': {did_you_mean(what, THINGS)}.")
     found = {kind: THINGS[kind]() for kind in ([what] if what else THINGS)}
@@ -38,10 +38,20 @@ def list_things(
 
 
 def cells() -> dict[str, str]:
-    """A cell's docstring begins with its equations."""
     from seqloom.nn.cells import CELLS
 
-    return {name: inspect.cleandoc(cell.__doc__ or "").partition("\n\n")[0] for name, cell in CELLS.items()}
+    return {name: _equations(cell) for name, cell in CELLS.items()}
+
+
+def attention() -> dict[str, str]:
+    from seqloom.nn.scores import SCORES
+
+    return {name: _equations(score) for name, score in SCORES.items()}
+
+
+def _equations(part: type) -> str:
+    """Of a cell or a score: its docstring begins with them."""
+    return inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0]
 
 
 def tasks() -> dict[str, str]:
@@ -78,6 +88,7 @@ def _first_line(text: str | None) -> str:
 
 THINGS: dict[str, Callable[[], dict[str, str]]] = {
     "cells": cells,
+    "attention": attention,
     "tasks": tasks,
     "corpora": corpora,
     "recipes": recipes,

@@ -11,7 +11,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from seqloom.cli._json import print_json
 from seqloom.train import events as e
 
-HEADLINES = ("loss", "perplexity", "bits_per_character")  # of a language model's metrics; the log has them all
+# Of the metrics of a language model, and of a translator, those that are shown; the log has them all.
+HEADLINES = (("loss", "perplexity", "bits_per_character"), ("loss", "perplexity", "bleu", "exact_match"))
 Show = Callable[[e.Event], None]
 
 
@@ -58,8 +59,8 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values=values):
             return f"step {step}/{total}  " + "  ".join(f"{name} {value:,.6g}" for name, value in values.items())
         case e.Evaluated(step=step, split=split, metrics=metrics, best=best):
-            headlines = {name: metrics[name] for name in HEADLINES} if set(HEADLINES) <= set(metrics) else metrics
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in headlines.items())
+            headlines = next((names for names in HEADLINES if set(names) <= set(metrics)), metrics)
+            shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in headlines)
             return f"step {step}  {split}: {shown}{'  (best)' if best else ''}"
         case e.Skipped(step=step, cause=cause):
             return f"step {step}: the update was skipped, {cause}"

@@ -1,6 +1,8 @@
-"""The main job on embedded data, from nothing to a model that writes."""
+"""The main job on embedded data, from nothing to a translator."""
 
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,107 +11,116 @@ import typer
 from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from seqloom.api import LanguageModel, Training
+    from seqloom.api import Training, Translator
+    from seqloom.data.parallel import Pair
+    from seqloom.inspect.alignment import AlignmentView
     from seqloom.train.stop import Stop
 
-PROMPT = "The class"
+SHOWN = ("full date", "countries", "quantity", "duration")  # of dev one phrase of each kind is followed …
+WATCHED = 3  # … as far as the languages have them, but no more than this
 
 
 def quickstart(
-    out: Annotated[Path | None, typer.Option(help="Where to write the runs. [default: a free name in runs/]")] = None,
+    source: Annotated[str, typer.Option(help="Language to translate from: a tag of Unicode CLDR.")] = "en",
+    target: Annotated[str, typer.Option(help="Language to translate to: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the run. [default: a free name, runs/quickstart-en-fr]")
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
-    """Train a character LSTM on the Python reference, watch it learn to write, and set it beside counting."""
+    """Train a translator with attention on phrases that come with seqloom, watch it learn, see its alignments."""
     from seqloom import api
     from seqloom.train.stop import Stop
 
     began, stop = time.perf_counter(), Stop()
-    place = out or _free(Path("runs/quickstart"))
+    languages = [f"data.source={source}", f"data.target={target}"]
+    _, recipe = api.read_recipe("translate-cldr", [*languages, *(overrides or [])])
+    place = out or _free(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
     if not place.name:
         raise UsageError(f"--out must name a directory to make; got {str(place)!r}.")
-    counting = place.with_name(f"{place.name}-5gram")
-    for path in (place, counting):
-        if path.exists():
-            raise UsageError(f"{path} exists. Choose another name for the runs: --out {_free(place)}.")
-    _, counted = api.read_recipe("ngram-kn5", ["tokenizer.kind=characters"])
-    _, recipe = api.read_recipe("lm-char-lstm", overrides or [])
     with stop.on_signals():
-        print("1. Counting: a 5-gram over characters, the baseline (interpolated modified Kneser–Ney).")
-        baseline = _follow(api.begin(counted, counting), stop)
-
-        print("\n2. Learning: an LSTM reads the same text, character by character. What it writes as it learns:")
-        model = _follow(api.begin(recipe, place), stop)
-    _report(model, baseline, began)
+        training = api.begin(recipe, place)
+        _introduce(training)
+        translator = _follow(training, stop)
+        _report(translator, began)
 
 
 def _free(path: Path) -> Path:
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in range(1, 10_000))
-    return next(name for name in names if not name.exists() and not name.with_name(f"{name.name}-5gram").exists())
+    return next(name for name in names if not name.exists())
 
 
-def _follow(training: "Training", stop: "Stop") -> "LanguageModel":
-    """Show the training, and after each evaluation a line of what the model writes."""
+def _introduce(training: "Training") -> None:
+    corpus = training.task.corpus
+    print(f"1. The data: {len(corpus.split('train')):,} {corpus.description}. For example:")
+    for pair in _examples(corpus.split("train"), 4):
+        print(f"   {pair.source}  →  {pair.target}")
+    for warning in training.warnings():
+        print(f"   {warning}")
+
+
+def _examples(pairs: "Sequence[Pair]", most: int) -> "list[Pair]":
+    """One pair of each of a few kinds."""
+    first = {kind: pair for pair in reversed(pairs) for kind in [pair.kind]}
+    return [first[kind] for kind in SHOWN if kind in first][:most] or list(pairs[:most])
+
+
+def _follow(training: "Training", stop: "Stop") -> "Translator":
+    """Show the training, and after each evaluation how it translates a few lines of dev."""
     from seqloom.api import load
     from seqloom.cli.progress import display
     from seqloom.train.events import Evaluated, Stopped
 
+    watched = _examples(training.task.corpus.split("dev"), WATCHED)
+    print("\n2. Learning. Lines it never trains on, to be translated after each round:")
+    for pair in watched:
+        print(f"   {pair.source}")
     with display(as_json=False) as show:
         for event in training.events(stop):
-            if isinstance(event, Evaluated):
-                sample = _sample(load(training.run.path), 70, seed=1)
-                metrics = event.metrics
-                print(
-                    f"step {event.step:5}  perplexity {metrics['perplexity']:6.2f}  "
-                    f"bits/char {metrics['bits_per_character']:.3f}  {PROMPT}{_one_line(sample)}"
-                )
-            else:
+            if not isinstance(event, Evaluated):
                 show(event)
+            else:
+                figures = event.metrics
+                print(f"step {event.step}: BLEU {figures['bleu']:.1f}, {figures['exact_match']:.0%} without a mistake")
+                lines = load(training.run.path).translate([pair.source for pair in watched], beam=1)
+                for pair, line in zip(watched, lines, strict=True):
+                    print(f"   {'✓' if line.text == pair.target else '·'} {line.text}", flush=True)
             if isinstance(event, Stopped):
                 raise Interrupted(f"Go on with: seqloom train --resume {training.run.path}")
     return load(training.run.path)
 
 
-def _sample(model: "LanguageModel", tokens: int, seed: int) -> str:
-    return "".join(model.generate(PROMPT, max_tokens=tokens, temperature=0.7, seed=seed, allow_unknown=True))
+def _report(translator: "Translator", began: float) -> None:
+    from seqloom.inspect.alignment import alignment_view
+
+    found, path = translator.report("test"), shlex.quote(str(translator.run.path))
+    figures = found.metrics
+    print(f"\n3. The test split, {len(found.lines):,} phrases it has never seen ({found.decoding}):")
+    print(f"   BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}   exactly right {figures['exact_match']:.2%}")
+    if "copy_bleu" in figures:
+        print(f"   to compare: the translation of the most similar training phrase has BLEU {figures['copy_bleu']:.2f}")
+    example = _examples(translator.task().corpus.split("test"), 1)[0]
+    print("\n4. Where it looked for each word. Nobody taught it which words belong together:\n")
+    if "alignment_error_rate" in figures:
+        print(f"   {1 - figures['alignment_error_rate']:.1%} of its links are right where the true ones are known.")
+    _draw(alignment_view(translator, example.source), translator.run.path)
+    print(f"\nDone in {time.perf_counter() - began:.0f} s. Now translate a line of your own:")
+    print(f"   echo {shlex.quote(example.source)} | seqloom translate {path}")
+    print("What to try next:")
+    print(f"   seqloom translate {path} --beam 5 --n-best 5 < input.txt")
+    print(f"   seqloom inspect attention {path} {shlex.quote(example.source)} --out attention.png")
+    print(f"   seqloom evaluate {path} --split test")
+    print("   seqloom quickstart --source en --target hu       another pair: ja, ar, hi, ko, vi …")
+    print("   seqloom init corpus.en corpus.de                 a recipe for your own sentence pairs")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split()) if text[:1].strip() else " " + " ".join(text.split())
-
-
-def _measured(model: "LanguageModel", baseline: "LanguageModel") -> "Iterator[tuple[str, dict[str, float]]]":
-    """Each model on test, and the two mixed in the shares that were best on dev, where their tokens are the same."""
-    from seqloom.api import interpolate
-
-    yield "5-gram", baseline.evaluate("test")
-    yield "LSTM", model.evaluate("test")
-    if model.tokenizer.fingerprint() == baseline.tokenizer.fingerprint():
-        yield "both, mixed", interpolate([model, baseline]).evaluate("test")
-
-
-def _report(model: "LanguageModel", baseline: "LanguageModel", began: float) -> None:
+def _draw(view: "AlignmentView", folder: Path) -> None:
+    from seqloom.cli._attention import draw_view, print_view
     from seqloom.core.errors import ResourceError
-    from seqloom.core.files import write_atomic
-    from seqloom.inspect.curves import draw_curves
-    from seqloom.inspect.figures import to_png
 
-    print("\n3. The test split, which neither has seen:")
-    for name, metrics in _measured(model, baseline):
-        bits = metrics["bits_per_character"]
-        print(f"   {name:12} perplexity {metrics['perplexity']:5.2f}   bits per character {bits:.3f}")
-    print("\n4. A longer sample (temperature 0.7):\n")
-    print("   " + (PROMPT + _sample(model, 500, seed=7)).replace("\n", "\n   "))
-    path = model.run.path
+    grid = view.grid(end=False)
+    print_view(view, grid)
     try:
-        write_atomic(path / "curve.png", to_png(draw_curves([model.run, baseline.run])))
-        print(f"\n5. The learning curve: {path / 'curve.png'}")
+        draw_view(folder / "attention.png", grid, [view.source, view.text])
     except ResourceError as error:
-        print(f"\n5. No picture: {error}")
-    print(f"\nDone in {time.perf_counter() - began:.0f} s. What to try next:")
-    print(f'   seqloom generate {path} --prompt "A list is" --temperature 0.8')
-    print(f"   seqloom compare {path} {baseline.run.path}")
-    print(f'   seqloom inspect gates {path} "The class" --out gates.png')
-    print("   seqloom train lm-char-lstm model.cell=gru        another cell, the same recipe")
-    print("   seqloom init your-text.txt                       a recipe for your own text")
+        print(f"No picture: {error}")

@@ -1,15 +1,15 @@
 """How probable texts are to a trained model."""
 
 import sys
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
-from seqloom.core.errors import DataError, UsageError
+from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.api import Scored
@@ -33,29 +33,10 @@ def score(
     from seqloom.api import LanguageModel, load
 
     model = load(run, device, LanguageModel)
-    lines = iter(_arguments(texts) if texts else _input(sys.stdin.buffer))
+    lines = iter(arguments(texts) if texts else lines_of(sys.stdin.buffer))
     while block := list(islice(lines, AT_ONCE)):
         for scored in model.score(block):
             print_json(_object(scored)) if as_json else print(_line(scored))
-
-
-def _arguments(texts: list[str]) -> list[str]:
-    for number, text in enumerate(texts, start=1):
-        if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise DataError(f"The texts must be UTF-8, but text {number} is not: {text!r}.")
-    return texts
-
-
-def _input(stream: Iterable[bytes]) -> Iterator[str]:
-    """The lines of the input without their ends."""
-    for number, line in enumerate(stream, start=1):
-        try:
-            yield line.decode().removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"The input must be UTF-8, but line {number} holds the byte 0x{line[error.start]:02X}. "
-                "Convert it, for example: iconv -f LATIN1 -t UTF-8."
-            ) from None
 
 
 def _object(scored: "Scored") -> dict[str, object]:

@@ -17,6 +17,7 @@ from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from seqloom.api import Training
+    from seqloom.runs.run import Run
     from seqloom.train.stop import Stop
 
 
@@ -137,9 +138,16 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
         raise Interrupted(f"Go on with: seqloom train --resume {path}")
     if hint and not as_json:
         split = "test" if "test" in training.run.data["counts"] else "dev"
-        generate = f"seqloom generate {path} · " if training.run.of_text else ""
-        print(f"The run is in {path}. Try: {generate}seqloom evaluate {path} --split {split}")
+        print(f"The run is in {path}. Try: {_use(training.run)}seqloom evaluate {path} --split {split}")
     return best
+
+
+def _use(run: "Run") -> str:
+    """What one would do first with such a model."""
+    if not run.of_text:
+        return ""
+    command = "translate" if run.recipe.get("task") == "translate" else "generate"
+    return f"seqloom {command} {shlex.quote(str(run.path))} · "
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Configuration: frozen dataclasses beside what they configure, filled from YAML and `key.path=value` overrides.
 
 A recipe is read once (`load_yaml`), overridden (`apply_overrides`) and checked in one pass (`build`), which reports
-every problem at once. Numbers, text and booleans are never turned into one another, and nothing is ever evaluated.
+the problems of all sections at once. Numbers, text and booleans are never turned into one another, and nothing is ever evaluated.
 """
 
 import copy
@@ -52,11 +52,24 @@ ABSENT = _Absent()  # stands in `differences` for a key that one side does not h
 def config(cls: type[T]) -> type[T]:
     """A frozen dataclass with named fields only, whose unknown keys are refused by `build`.
 
-    Checks beyond types raise ValueError with a plain sentence in `__post_init__`.
+    Checks beyond types: a method `problems` that yields a plain sentence for each thing wrong.
     """
+    if hasattr(cls, "problems"):
+        cls.__post_init__ = _refuse  # type: ignore[attr-defined]
     made = dataclass(frozen=True, kw_only=True)(cls)
     made.__pydantic_config__ = _RULES  # type: ignore[attr-defined]
     return made
+
+
+def _refuse(self: Any) -> None:
+    """All problems in one error, a line each. A ValueError on the way is the last of them."""
+    found: list[str] = []
+    try:
+        found.extend(self.problems())
+    except ValueError as error:
+        found.append(str(error))
+    if found:
+        raise ValueError("\n".join(found))
 
 
 @dataclass(frozen=True)
@@ -126,7 +139,9 @@ def build(cls: type[T], mapping: Mapping[str, Any], source: str = ...) -> T: ...
 @overload
 def build(cls: Any, mapping: Mapping[str, Any], source: str = ...) -> Any: ...
 def build(cls: Any, mapping: Mapping[str, Any], source: str = "the recipe") -> Any:
-    """An instance of `cls` from plain values, or one UsageError that names every problem.
+    """An instance of `cls` from plain values, or one UsageError that names the problems of every section.
+
+    A section is first asked for its keys and types; only where these are right, what its values mean can be checked.
 
     The values pass through JSON on their way: there pydantic's strict mode takes lists for tuples and text for paths,
     while numbers, text and booleans stay what they are.
@@ -156,13 +171,14 @@ def _unspeakable(value: Any, path: str = "") -> list[str]:
 
 
 def _without_empty_sections(cls: Any, mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """`train:` with every key commented out reads as null; it means the section's defaults."""
+    """`train:` with every key commented out reads as null; it means the section's defaults, unless it may be null."""
     if not is_dataclass(cls):
         return dict(mapping)
+    found = {key: options(annotation) for key, annotation in field_types(cls).items()}
     empty = {
         key
-        for key, annotation in field_types(cls).items()
-        if mapping.get(key, ABSENT) is None and all(is_dataclass(one) for one in options(annotation).members)
+        for key, allowed in found.items()
+        if mapping.get(key, ABSENT) is None and not allowed.nullable and all(map(is_dataclass, allowed.members))
     }
     return {key: value for key, value in mapping.items() if key not in empty}
 

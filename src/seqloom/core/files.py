@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +19,13 @@ from torch import Tensor
 from seqloom.core.errors import CheckpointError, ResourceError
 
 
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+
+
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into one clear line."""
+    """Turn a full or read-only disk, or a path where no file can be, into one clear line."""
     try:
         yield
     except OSError as error:
@@ -28,9 +33,17 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise ResourceError(
                 f"The disk is full: could not write {path}. What was saved is intact; free some space and resume."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in REFUSED:
             raise ResourceError(f"Not allowed to write {path} ({error.strerror}). Choose another place.") from error
+        if error.errno in NO_PLACE:
+            raise ResourceError(f"Could not write {path} ({error.strerror}). Choose another place.") from error
         raise
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse, before any work, a folder where nothing could be written in the end: something is, for a moment."""
+    with disk_errors(folder):
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def flush_directory(path: Path) -> None:
@@ -100,7 +113,8 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """A safetensors file whose header carries the digest of its content, so that damage is seen on reading.
 
-    Tensors that share memory (tied weights) are written once for each name.
+    Tensors that share memory (tied weights) are written once for each name. The digest is all the header says besides,
+    since of several entries the order, and so the bytes of the file, would be up to chance.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
@@ -109,7 +123,7 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
         if storage in seen:
             plain[name] = tensor.clone()
         seen.add(storage)
-    return dump_safetensors(plain, {"format": "pt", "sha256": _digest(plain)})
+    return dump_safetensors(plain, {"sha256": _digest(plain)})
 
 
 def tensors_from_file(path: Path) -> dict[str, Tensor]:
@@ -124,6 +138,6 @@ def tensors_from_file(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is not a readable safetensors file ({error}).") from error
     if "sha256" not in metadata:
         raise CheckpointError(f"{path} was not written by seqloom: its header has no checksum.")
-    if metadata != {"format": "pt", "sha256": _digest(tensors)}:
+    if {"format": "pt", **metadata} != {"format": "pt", "sha256": _digest(tensors)}:  # older files say the format
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
     return tensors

@@ -156,19 +156,21 @@ def explain(annotation: Any, errors: Iterable[Mapping[str, Any]]) -> list[str]:
         location = list(error["loc"])
         if error["type"] == "missing" and location and isinstance(location[-1], int):
             location.pop()  # too short a list: the problem is the list, not the place that is not there
-        lines[_line(annotation, location, error)] = None
+        place = locate(annotation, location)
+        if error["type"] in ("value_error", "assertion_error"):  # a line of it for each problem
+            found = [line.rstrip(".") for line in str(error["ctx"]["error"]).splitlines()]
+            lines.update((f"{place.path}: {line}" if place.path else line, None) for line in found)
+        else:
+            lines[_line(annotation, place, error)] = None
     return list(lines)
 
 
-def _line(root: Any, location: list[int | str], error: Mapping[str, Any]) -> str:
-    kind, value, place = error["type"], error["input"], locate(root, location)
+def _line(root: Any, place: Place, error: Mapping[str, Any]) -> str:
+    kind, value = error["type"], error["input"]
     if place.annotation is None:
         return f"{place.path}: {_unknown_key(root, place)}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_tag(place, value)
-    if kind in ("value_error", "assertion_error"):
-        message = str(error["ctx"]["error"]).rstrip(".")
-        return f"{place.path}: {message}" if place.path else message
     if kind == "missing" and isinstance(error["loc"][-1], str):
         return f"{place.path}: missing; it must be {describe(place.annotation)}"
     return f"{place.path or 'the top level'}: {_wrong_value(place, kind, value, error.get('ctx', {}))}"
@@ -212,6 +214,10 @@ def _wrong_tag(place: Place, value: Any) -> str:
     misspelt = nearest(name, [key for key in value if key not in valid])
     if misspelt:
         return f"{join(place.path, misspelt)}: no such key; did you mean {path}?"
+    fitting = [member for member in found.members if value.keys() <= field_types(member).keys()]
+    if len(fitting) == 1 and value:
+        (tag, *_), keys = tags(fitting[0], name), ", ".join(value)
+        return f"{path}: missing; {keys} {'belongs' if len(value) == 1 else 'belong'} to {tag}: set {path}={tag} too"
     return f"{path}: missing; it must be one of {', '.join(known)}"
 
 

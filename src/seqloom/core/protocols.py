@@ -94,7 +94,11 @@ class Goal:
 
 
 class Task(Protocol):
-    """What training by gradient needs to know, and all it knows."""
+    """What training by gradient needs to know, and all it knows.
+
+    Where a whole evaluation takes long, a task may also have `validate(model)`: the metrics of dev, or fewer, or of a
+    part of it, that are looked at while a model trains.
+    """
 
     goal: Goal
 

@@ -5,6 +5,8 @@
 Nothing but the marks says which numbers count, and the first must be kept for at least half of the sequence.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,13 +23,13 @@ class AddingConfig:
     epoch: int = 10_000  # sequences called an epoch; training never reads one twice
     seed: int = 0  # decides dev and test; training draws by the recipe's own seed
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.length < 2:
-            raise ValueError(f"length must be at least 2, one step for each mark; got {self.length}")
+            yield f"length must be at least 2, one step for each mark; got {self.length}"
         if problem := held_out_problem(self.dev, self.test):
-            raise ValueError(problem)
+            yield problem
         if self.epoch < 1:
-            raise ValueError(f"epoch must be at least 1, got {self.epoch}")
+            yield f"epoch must be at least 1, got {self.epoch}"
 
     def data(self) -> "Adding":
         return Adding(self)

@@ -48,6 +48,15 @@ class ParallelCorpus:
             "target": Counts.of([pair.target for pair in pairs]),
         }
 
+    def sizes(self, split: str) -> dict[str, int]:
+        """Pairs, words and characters for a reader: of the sentences alone, their ends not counted."""
+        sides = self.counts(split)
+        found = {"pairs": sides["source"].documents}
+        for side, counts in sides.items():
+            found[f"{side}_words"] = counts.words - counts.documents
+            found[f"{side}_characters"] = counts.characters - counts.documents
+        return found
+
     def fingerprint(self) -> dict[str, str]:
         """sha256 of each split: both sides and the borders between them."""
         return {

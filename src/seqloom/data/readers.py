@@ -6,9 +6,11 @@ A byte order mark at the beginning is dropped and Windows line ends become "\\n"
 
 import gzip
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from seqloom.core.errors import DataError
+from seqloom.core.words import shown
 
 ENDINGS = (".txt", ".txt.gz")
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the beginning of a file: the byte order mark
@@ -34,6 +36,50 @@ def read_lines(path: Path) -> list[str]:
     return lines(read_filled(path))
 
 
+def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """The lines of two files that say the same, line by line: there must be as many in one as in the other."""
+    sides = read_lines(source), read_lines(target)
+    if len(sides[0]) != len(sides[1]):
+        raise DataError(
+            f"Parallel files must have as many lines, but {source} has {len(sides[0]):,} and {target} has "
+            f"{len(sides[1]):,}.\nLine n of one must be the translation of line n of the other."
+        )
+    return sides
+
+
+def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[int, list[list[str]]]:
+    """Columns of a table, tab-separated: the number of its first line of text, and the chosen columns, row by row.
+
+    Columns are numbers, from 1, or the names in the first line. Quotation marks are text. A blank line is a blank row.
+    """
+    rows, first = read_lines(path), 1
+    places = [column - 1 for column in columns if isinstance(column, int)]
+    if not places:
+        places, rows, first = _named(path, rows[0], [str(column) for column in columns]), rows[1:], 2
+    table: list[list[str]] = []
+    for number, row in enumerate(rows, start=first):
+        cells = row.split("\t") if row.strip() else [""] * (max(places) + 1)
+        if len(cells) <= max(places):
+            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
+            raise DataError(
+                f"Line {number:,} of {path} must have at least {max(places) + 1} columns with a tab between; it has "
+                f"{found}: {shown(row)}."
+            )
+        table.append([cells[place] for place in places])
+    return first, table
+
+
+def _named(path: Path, header: str, columns: Sequence[str]) -> list[int]:
+    names = [name.strip() for name in header.split("\t")]
+    for column in columns:
+        if column not in names:
+            raise DataError(
+                f"The first line of {path} must name its columns, {column!r} among them; it has "
+                f"{shown(names)}. Columns may also be given by number, from 1."
+            )
+    return [names.index(column) for column in columns]
+
+
 def read_filled(path: Path) -> str:
     """The text of one file, which must hold some."""
     text = read_text(path)
@@ -48,7 +94,11 @@ def lines(text: str) -> list[str]:
 
 def read_text(path: Path) -> str:
     """The text of one file, decompressed if its name ends in .gz."""
-    content = _read_bytes(path)
+    return decoded(_read_bytes(path), path)
+
+
+def decoded(content: bytes, path: Path | str) -> str:
+    """The text these bytes spell; `path` is where they are from."""
     if content.startswith(_UTF16):
         raise DataError(f"{path} must be UTF-8 but begins like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
     if content.startswith(_GZIP):
@@ -77,6 +127,17 @@ def _read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} is cut short or damaged and cannot be unpacked ({error}). Copy it again.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def placed(path: Path) -> Path:
+    """`~/text.txt` is in one's home; a file that is really called ~something is itself."""
+    return path if path.exists() or not str(path).startswith("~/") else path.expanduser()
+
+
+def located(name: str, recipe_folder: Path) -> str:
+    """The whole path of a file. What is not in the current folder may lie beside the recipe that names it."""
+    path, beside = placed(Path(name)), recipe_folder / name
+    return str((beside if beside.exists() and not path.exists() else path).absolute())
 
 
 def _texts_below(folder: Path) -> list[Path]:

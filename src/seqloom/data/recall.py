@@ -8,6 +8,8 @@ first makes s worth keeping, and it must be kept over `lag` steps that each offe
 Training asks after `shortest` to `lag` steps, one of these for all of a batch; dev and test always after `lag`.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -26,17 +28,17 @@ class RecallConfig:
     epoch: int = 10_000  # sequences called an epoch; training never reads one twice
     seed: int = 0  # decides dev and test; training draws by the recipe's own seed
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.lag < 1:
-            raise ValueError(f"lag must be at least 1, got {self.lag}")
-        if not 1 <= self.shortest <= self.lag:
-            raise ValueError(f"shortest must be from 1 to lag ({self.lag}), got {self.shortest}")
+            yield f"lag must be at least 1, got {self.lag}"
+        elif not 1 <= self.shortest <= self.lag:
+            yield f"shortest must be from 1 to lag ({self.lag}), got {self.shortest}"
         if self.symbols < 2:
-            raise ValueError(f"symbols must be at least 2, or there is nothing to remember; got {self.symbols}")
+            yield f"symbols must be at least 2, or there is nothing to remember; got {self.symbols}"
         if problem := held_out_problem(self.dev, self.test):
-            raise ValueError(problem)
+            yield problem
         if self.epoch < 1:
-            raise ValueError(f"epoch must be at least 1, got {self.epoch}")
+            yield f"epoch must be at least 1, got {self.epoch}"
 
     def data(self) -> "Recall":
         return Recall(self)

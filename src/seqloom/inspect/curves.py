@@ -10,15 +10,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def curves(run: Run, scale: float = 1.0) -> dict[str, list[tuple[int, float]]]:
-    """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token."""
-    train, dev = [], []
+Points = list[tuple[int, float]]
+
+
+def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
+    """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
+
+    Of a translator also (step, BLEU) on dev.
+    """
+    found: dict[str, Points] = {"train": [], "dev": []}
     for entry in run.log():
+        step = entry["step"]
         if entry["event"] == "progress" and entry["values"].get("loss") is not None:
-            train.append((entry["step"], entry["values"]["loss"] * scale))
-        elif entry["event"] == "evaluated" and entry["split"] == "dev" and entry["metrics"].get("loss") is not None:
-            dev.append((entry["step"], entry["metrics"]["loss"] * scale))
-    return {"train": train, "dev": dev}
+            found["train"].append((step, entry["values"]["loss"] * scale))
+        elif entry["event"] == "evaluated" and entry["split"] == "dev":
+            if (loss := entry["metrics"].get("loss")) is not None:
+                found["dev"].append((step, loss * scale))
+            if (bleu := entry["metrics"].get("bleu")) is not None:
+                found.setdefault("bleu", []).append((step, bleu))
+    return found
 
 
 def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
@@ -29,16 +39,22 @@ def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
     """
     if not all(run.of_text for run in runs):
         return "loss", [1.0] * len(runs)
-    measured = [run.metrics("dev") for run in runs]
-    if len({run.tokenizer.fingerprint() for run in runs}) == 1 or not all(measured):
+    measured = [run.metrics("dev") or {} for run in runs]
+    if len({run.tokenizer.fingerprint() for run in runs}) == 1:
         return "loss, nats per token", [1.0] * len(runs)
-    return "bits per character", [found["bits_per_character"] / found["loss"] for found in measured if found]
+    if not all("bits_per_character" in found for found in measured):
+        return "loss, nats per token of each run's own", [1.0] * len(runs)
+    return "bits per character", [found["bits_per_character"] / found["loss"] for found in measured]
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":
-    """Thin lines for training, thick with dots for dev; a run that was estimated in one go is a level line."""
-    figure = new_figure()
-    axes = tidy(figure.add_subplot())
+    """Thin lines for training, thick with dots for dev; a run that was estimated in one go is a level line.
+
+    Where there are translators, their BLEU on dev has a panel of its own.
+    """
+    bleu = [curves(run).get("bleu", []) for run in runs]
+    figure = new_figure(width=12 if any(bleu) else 8)
+    axes, *beside = (tidy(one) for one in figure.subplots(1, 2 if any(bleu) else 1, squeeze=False)[0])
     unit, scales = common_unit(runs)
     last = max((step for run in runs for points in curves(run).values() for step, _ in points), default=1)
     for colour, run, scale in zip(COLOURS * len(runs), runs, scales, strict=False):
@@ -51,10 +67,16 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
         elif found["dev"]:
             loss = found["dev"][-1][1]
             axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{name}: dev")
-    axes.set_xlabel("step")
+    for panel in beside:
+        for colour, run, points in zip(COLOURS * len(runs), runs, bleu, strict=False):
+            panel.plot(*zip(*points, strict=True), color=colour, marker="o", label=literal(run.path.name))
+        panel.set_ylabel("BLEU on dev, of greedy translations")
     axes.set_ylabel(unit)
-    axes.set_title(" · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs")
-    axes.legend(frameon=False)
+    title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
+    (figure.suptitle if beside else axes.set_title)(title)
+    for panel in (axes, *beside):
+        panel.set_xlabel("step")
+        panel.legend(frameon=False)
     return figure
 
 
@@ -64,4 +86,6 @@ def _headline(run: Run) -> str:
         return name
     if "bits_per_character" in metrics:
         return f"{name}: {metrics['bits_per_character']:.3f} bits per character"
+    if "bleu" in metrics:
+        return f"{name}: BLEU {metrics['bleu']:.1f}"
     return f"{name}: loss {metrics['loss']:.4f}"

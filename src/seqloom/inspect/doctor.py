@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
+from seqloom.inspect.lengths import Lengths as Lengths
+from seqloom.inspect.lengths import lengths as lengths
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
 from seqloom.nn import fused
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 from seqloom.tasks import task_module
 from seqloom.tasks.language_model import TextTask
+from seqloom.tasks.translate import SIDES
+from seqloom.tasks.translate import Task as TranslateTask
 from seqloom.train.fit import FitConfig, device_for
 
 DUPLICATES = 0.10  # of the training documents: more is worth a word
@@ -26,18 +30,14 @@ OVERLAP = 0.05  # of a split's documents, or long lines, that stand in train too
 UNKNOWN = 0.05  # of a split's tokens read as <unk>
 LONG_LINE = 40  # characters; shorter lines are alike by chance
 FULL = 0.9  # of the memory at hand
-PARTS = {"embed": "embedding", "stack": "layers", "output": "output"}
+PARTS = {
+    "embed": "embedding",
+    "source_embed": "source embedding",
+    "target_embed": "target embedding",
+    "stack": "layers",
+    "attend": "attention",
+}
 SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer keeps beside each weight and its gradient
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Of documents, in tokens, END not counted."""
-
-    shortest: int
-    median: int
-    most: int  # 95 % are no longer than this
-    longest: int
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class Diagnosis:
     rehearsal: Rehearsal
     memory_at_hand: int | None  # bytes, of the device
     warnings: list[str]
+    pairs: PairFacts | None = None  # of a translator, in place of `splits`
 
     @property
     def seconds(self) -> float | None:
@@ -107,18 +108,19 @@ def examine(recipe: Any) -> Diagnosis:
     task = task_module(recipe.task).Task.prepare(recipe)
     budget = budget_of(task, recipe) if gradient else None
     splits = [split_facts(task, name) for name in task.corpus.splits] if isinstance(task, TextTask) else []
-    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask) else None
+    pairs = pair_facts(task) if isinstance(task, TranslateTask) else None
+    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask | TranslateTask) else None
     model = model_facts(task, device) if gradient else None
     at_hand = memory_at_hand(device)
     too_big = model is not None and _too_big(model, recipe, at_hand)
     rehearsal = Rehearsal(failure=too_big) if too_big else rehearse(recipe)
-    warnings = list(_about_data(splits))
+    warnings = [*_about_data(splits), *(about_pairs(pairs) if pairs is not None else ())]
     warnings += _about_unknown(splits, tokenizer.kind) if tokenizer is not None else []
     warnings += task.warnings() if hasattr(task, "warnings") else []
     warnings += _about_training(recipe, budget) if budget is not None else []
     warnings += _about_rehearsal(rehearsal, at_hand, recipe)
     kind = str(device)
-    return Diagnosis(recipe.task, kind, splits, tokenizer, model, budget, rehearsal, at_hand, warnings)
+    return Diagnosis(recipe.task, kind, splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs)
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -143,16 +145,6 @@ def split_facts(task: TextTask, name: str) -> Split:
     )
 
 
-def lengths(stream: Any, end: int) -> Lengths:
-    """Every document is followed by END, which no text contains: so the stream itself says how long they are."""
-    ends = np.flatnonzero(stream == end)
-    if not len(ends):
-        return Lengths(0, 0, 0, 0)
-    found = np.diff(ends, prepend=-1) - 1
-    quantile = [int(np.quantile(found, share, method="lower")) for share in (0, 0.5, 0.95, 1)]
-    return Lengths(*quantile)
-
-
 def _shared_lines(documents: Sequence[str], train: Sequence[str]) -> float:
     """The share of long lines that stand in train too: where a document is a whole file, only lines can be alike."""
     own = list(_long_lines(documents))
@@ -165,10 +157,17 @@ def _long_lines(documents: Sequence[str]) -> Iterator[str]:
         yield from (line.strip() for line in document.split("\n") if len(line.strip()) >= LONG_LINE)
 
 
-def tokenizer_facts(task: TextTask) -> TokenizerFacts:
-    tokens, characters = len(task.stream("train")), task.corpus.counts("train").characters
-    coverage = 1 - task.unknown_rate("train")
-    return TokenizerFacts(task.tokenizer.kind, len(task.tokenizer), coverage, characters / tokens)
+def tokenizer_facts(task: TextTask | TranslateTask) -> TokenizerFacts:
+    """Over both sides, where there are two."""
+    if isinstance(task, TranslateTask):
+        tokens = {side: len(task.side("train", side).ids) for side in SIDES}
+        characters = sum(counts.characters for counts in task.corpus.counts("train").values())
+        unknown = sum(count * task.unknown_rate("train", side) for side, count in tokens.items())
+        total = sum(tokens.values())
+    else:
+        total, characters = len(task.stream("train")), task.corpus.counts("train").characters
+        unknown = total * task.unknown_rate("train")
+    return TokenizerFacts(task.tokenizer.kind, len(task.tokenizer), 1 - unknown / total, characters / total)
 
 
 # --- model ----------------------------------------------------------------------------------------------------------
@@ -229,15 +228,21 @@ def budget_of(task: Any, recipe: Any) -> Budget:
     train, per_epoch = recipe.train, task.steps_per_epoch()
     steps = train.total_steps(per_epoch)
     updates = max(1, per_epoch // train.accumulate)
-    batch = task.batch(recipe.seed, 0)
-    targets = batch.get("targets") if isinstance(batch, dict) else None
     return Budget(
         steps_per_epoch=updates,
         steps=steps,
         epochs=steps * train.accumulate / per_epoch,
-        tokens_per_step=None if targets is None else targets.numel() * train.accumulate,
+        tokens_per_step=_tokens_per_step(task, recipe),
         evaluations=math.ceil(steps / (train.evaluate_every or updates)),
     )
+
+
+def _tokens_per_step(task: Any, recipe: Any) -> int | None:
+    if hasattr(task, "tokens_per_step"):  # where batches differ: on average
+        return round(task.tokens_per_step() * recipe.train.accumulate)
+    batch = task.batch(recipe.seed, 0)
+    targets = batch.get("targets") if isinstance(batch, dict) else None
+    return None if targets is None else targets.numel() * recipe.train.accumulate
 
 
 def memory_at_hand(device: torch.device) -> int | None:
@@ -314,7 +319,8 @@ def _about_training(recipe: Any, budget: Budget) -> Iterator[str]:
 
 
 def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iterator[str]:
-    smaller = "a smaller batch.rows, batch.chunk or model" if hasattr(recipe, "batch") else "a smaller model"
+    sizes = [name for name in ("tokens", "rows", "chunk") if hasattr(getattr(recipe, "batch", None), name)]
+    smaller = f"a smaller {', '.join(f'batch.{name}' for name in sizes)}{' or ' if sizes else ''}model"
     room = f" {size(at_hand)} are free." if at_hand is not None else ""
     if found.failure is not None and found.failure.startswith("out of memory"):
         yield f"{found.failure[0].upper()}{found.failure[1:]}.{room} Take {smaller}."

@@ -1,12 +1,14 @@
 """What all pictures share: one look, tokens a reader can tell apart, PNG and SVG."""
 
 import io
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.files import check_writable
 from seqloom.text.words import GLUE
 
 if TYPE_CHECKING:
@@ -16,7 +18,16 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # 
 FORMATS = (".png", ".svg")
 WIDEST = 32.0  # inches; what does not fit is drawn smaller
 PER_TOKEN = 0.19  # inches a token needs to be read
-MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", GLUE: "▪"}  # what cannot be seen, or most fonts lack
+MARKS = {
+    " ": "␣",
+    "\u00a0": "␣",
+    "\u202f": "␣",
+    "\n": "⏎",
+    "\t": "⇥",
+    "\r": "␍",
+    GLUE: "▪",
+}  # what cannot be seen, or most fonts lack
+JOINERS = ("\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}")
 
 
 def check_picture(path: Path) -> None:
@@ -27,6 +38,7 @@ def check_picture(path: Path) -> None:
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file for the picture.")
+    check_writable(path.parent)
     figure_class()
 
 
@@ -58,9 +70,12 @@ def legend(axes: Any, place: str = "best") -> None:
     axes.legend(loc=place, framealpha=0.85, edgecolor="none", fontsize=9)
 
 
-def to_bytes(figure: "Figure", suffix: str = ".png") -> bytes:
+def to_bytes(figure: "Figure", suffix: str = ".png", text_stays_text: bool = False) -> bytes:
+    """`text_stays_text` is about SVG: whoever shows it chooses the font, and may have one that is not here."""
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none" if text_stays_text else "path"}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a letter the font lacks is drawn as a box
         kind = suffix.lower().removeprefix(".")
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
@@ -76,6 +91,16 @@ def visible(token: str) -> str:
     return "".join(
         MARKS.get(letter) or (letter if letter.isprintable() else f"\\x{ord(letter):02x}") for letter in token
     )
+
+
+def label(word: str) -> str:
+    """A word of any script as a label: as `visible`, but what joins letters stays, directions are left out (labels are
+    told apart from their neighbours by other means), and a mark without a letter stands on a dotted circle."""
+    kept = "".join(letter for letter in word if letter in JOINERS or unicodedata.category(letter) != "Cf")
+    if not kept.strip("".join(JOINERS)):
+        return visible(word)
+    shown = "".join(letter if letter in JOINERS else visible(letter) for letter in kept)
+    return "\N{DOTTED CIRCLE}" + shown if unicodedata.category(shown[0])[0] == "M" else shown
 
 
 def literal(text: str) -> str:

@@ -115,6 +115,10 @@ def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> It
         found.skipped += update.cause is not None
         found.updates += 1
     found.seconds_per_update = statistics.median(seconds[1:])
+    if hasattr(task, "largest_step"):  # where batches differ, the peak is that of the largest
+        trainer.tally.step = task.largest_step(recipe.seed) // recipe.train.accumulate
+        trainer.update()
+        trainer.tally.step = found.updates
     yield Progress(found.updates, trainer.total, trainer.report(update))
     began = time.perf_counter()
     with _broken_off() as stop:

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,18 +37,18 @@ class LadderConfig:
     metric: str | None = None  # on dev, to rank by and to draw; if left out, what the task chooses checkpoints by
     best: Literal["lowest", "highest"] | None = None  # of that metric; if left out, as the task has it
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if isinstance(self.rungs, str) and self.rungs not in REGISTRIES:
-            raise ValueError(f"rungs must name overrides for each rung, or be one of {', '.join(REGISTRIES)}")
-        if not self.rungs:
-            raise ValueError("rungs must name at least one rung")
+            yield f"rungs must name overrides for each rung, or be one of {', '.join(REGISTRIES)}"
+        elif not self.rungs:
+            yield "rungs must name at least one rung"
         for name in self.rungs if isinstance(self.rungs, dict) else ():
             if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
-                raise ValueError(f"a rung's name becomes a folder: letters, digits and . _ + - only, got {name!r}")
+                yield f"a rung's name becomes a folder: letters, digits and . _ + - only, got {name!r}"
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds must be whole numbers that differ from each other, got {list(self.seeds)}")
+            yield f"seeds must be whole numbers that differ from each other, got {list(self.seeds)}"
         if self.parameters is not None and self.parameters < 1:
-            raise ValueError(f"parameters must be at least 1, got {self.parameters}")
+            yield f"parameters must be at least 1, got {self.parameters}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 predicted from something.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -44,30 +45,30 @@ class RecurrentLMConfig:
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
     bidirectional: bool = False  # refused: see below
 
-    def __post_init__(self) -> None:
-        options = cell_class(self.cell).options
+    def problems(self) -> Iterator[str]:
         if self.bidirectional:
-            raise ValueError(
+            yield (
                 "bidirectional must be false: a left-to-right language model that reads both ways would see the "
                 "word it must predict"
             )
-        if self.activation != "tanh" and "activation" not in options:
-            raise ValueError(f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}")
-        if self.forget_bias is not None and "forget_bias" not in options:
-            raise ValueError(f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}")
         for name, value in (("layers", self.layers), ("hidden", self.hidden), ("embedding", self.width)):
             if value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
+                yield f"{name} must be at least 1; got {value}"
         for name in ("dropout", "embedding_dropout", "weight_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
+                yield f"{name} must be at least 0 and below 1; got {getattr(self, name)}"
         if self.init is not None and self.init <= 0:
-            raise ValueError(f"init must be above 0; got {self.init}")
+            yield f"init must be above 0; got {self.init}"
         if self.tied and self.softmax.kind == "adaptive":
-            raise ValueError(
+            yield (
                 "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
                 "widths; set tied to false, or softmax.kind to full or sampled"
             )
+        options = cell_class(self.cell).options  # a wrong name ends the list
+        if self.activation != "tanh" and "activation" not in options:
+            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
+        if self.forget_bias is not None and "forget_bias" not in options:
+            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
 
     @property
     def width(self) -> int:

@@ -8,6 +8,7 @@ What y means is the task's business: numbers where it measures a distance, logit
 is the data's: see `build`.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 from torch import Tensor, nn
@@ -33,19 +34,19 @@ class RecurrentReaderConfig:
     combine: Combination = "concat"  # the two directions: concat, sum or mix
     depth: Depth = "each"  # combine them after each layer, or keep them apart up to the top
 
-    def __post_init__(self) -> None:
-        options = cell_class(self.cell).options
-        if self.activation != "tanh" and "activation" not in options:
-            raise ValueError(f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}")
-        if self.forget_bias is not None and "forget_bias" not in options:
-            raise ValueError(f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}")
+    def problems(self) -> Iterator[str]:
         for name in ("layers", "hidden"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+                yield f"{name} must be at least 1; got {getattr(self, name)}"
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}")
+            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
         if not self.bidirectional and (self.combine, self.depth) != ("concat", "each"):
-            raise ValueError("combine and depth are about two directions; set bidirectional to true, or leave them out")
+            yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
+        options = cell_class(self.cell).options  # a wrong name ends the list
+        if self.activation != "tanh" and "activation" not in options:
+            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
+        if self.forget_bias is not None and "forget_bias" not in options:
+            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
 
     def stack(self, inputs: int) -> Stack | BidirectionalStack:
         kind = cell_class(self.cell)

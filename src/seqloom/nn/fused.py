@@ -39,7 +39,8 @@ def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tupl
 
 
 def _run_whole(cell: Cell, x: Tensor, state: State) -> tuple[Tensor, State]:
-    outputs, *last = _call(cell, (x,), {name: leaf.unsqueeze(0) for name, leaf in state.items()}, (True,))
+    first = {name: leaf.unsqueeze(0).contiguous() for name, leaf in state.items()}  # cuDNN asks for it
+    outputs, *last = _call(cell, (x,), first, (True,))
     return outputs, _named(cell, last)
 
 

@@ -10,6 +10,7 @@ which are exact whatever the loss was.
 """
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
@@ -96,12 +97,12 @@ class AdaptiveSoftmaxConfig:
     cutoffs: tuple[int, ...]  # where the head and each cluster but the last end, in tokens: [2000, 10000]
     factor: float = 4.0  # each cluster's vectors are so many times narrower than those of the one before
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         listed = list(self.cutoffs)
         if not listed or listed[0] < 1 or any(a >= b for a, b in pairwise(listed)):
-            raise ValueError(f"cutoffs must be whole numbers above 0, each larger than the one before; got {listed}")
+            yield f"cutoffs must be whole numbers above 0, each larger than the one before; got {listed}"
         if self.factor < 1:
-            raise ValueError(f"factor must be at least 1; got {self.factor}")
+            yield f"factor must be at least 1; got {self.factor}"
 
     def check(self, hidden: int, vocabulary: int) -> None:
         """Does it fit a vocabulary of this size? That is only known once the tokenizer has read the text."""
@@ -196,11 +197,11 @@ class SampledSoftmaxConfig:
     samples: int = 1000  # tokens drawn for each batch; the whole vocabulary if it has no more
     alpha: float = 0.4  # of unigram and blackout: tokens are drawn in proportion to count^alpha
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.samples < 1:
-            raise ValueError(f"samples must be at least 1; got {self.samples}")
+            yield f"samples must be at least 1; got {self.samples}"
         if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha must be between 0 and 1; got {self.alpha}")
+            yield f"alpha must be between 0 and 1; got {self.alpha}"
 
     def check(self, hidden: int, vocabulary: int) -> None:
         """Any size will do."""

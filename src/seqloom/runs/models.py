@@ -5,9 +5,11 @@ from typing import Any
 from seqloom.classical.ngram import NGramConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 
 MODELS: dict[str, Any] = {
     "recurrent-lm": RecurrentLMConfig,
     "recurrent-reader": RecurrentReaderConfig,
+    "recurrent-seq2seq": RecurrentSeq2SeqConfig,
     "ngram": NGramConfig,
 }

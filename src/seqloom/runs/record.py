@@ -3,7 +3,7 @@
 import json
 import math
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import chain
@@ -89,7 +89,7 @@ def card(run: Run, event: Finished) -> str:
         " | ".join([f"| {split}", *(f"{c[unit]:,}" for unit in units), f"{data['sha256'][split][:16]}… |"])
         for split, c in data["counts"].items()
     )
-    ends = "\nEach document's end counts as one word and one character.\n" if run.of_text else ""
+    ends = "\nEach document's end counts as one word and one character.\n" if "words" in units else ""
     return f"""# {run.path.name}
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
@@ -97,9 +97,9 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 
 ## Data
 
-{data["corpus"]}, version {data["version"]}. Licence: {data["licence"]}.
+{data["corpus"]}{_languages(data)}, version {data["version"]}. Licence: {data["licence"]}.
 
-{" | ".join(["| split", *units, "sha256 |"])}
+{" | ".join(["| split", *(unit.replace("_", " ") for unit in units), "sha256 |"])}
 |---|{"---:|" * len(units)}---|
 {counts}
 {ends}
@@ -108,13 +108,29 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 | metric | value |
 |---|---:|
 {metrics}
-
+{_translated(event, recipe)}
 ## Training
 
 {event.reason} at step {event.step}, {event.seconds:.0f} s since the last start.
 {_speed(event)}{event.parameters:,} parameters.
 Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}.
 """
+
+
+def _languages(data: Mapping[str, Any]) -> str:
+    return f", {data['source']} to {data['target']}" if data.get("source") and data.get("target") else ""
+
+
+def _translated(event: Finished, recipe: Mapping[str, Any]) -> str:
+    """What BLEU, chrF and exact match were measured on, where they were."""
+    if "bleu" not in event.best:
+        return ""
+    pairs = recipe["batch"]["dev_pairs"]
+    some = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
+    return (
+        f"\nBLEU, chrF and exact match are of greedy translations of {some} of dev, made while it trained.\n"
+        "`seqloom evaluate` translates a whole split as the recipe's `decode` says.\n"
+    )
 
 
 def _speed(event: Finished) -> str:

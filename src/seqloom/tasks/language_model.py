@@ -4,7 +4,7 @@ The documents of a split, each followed by END, make one stream. It is cut into 
 by side `batch.chunk` tokens at a time; the state is carried from chunk to chunk and the gradient is cut between them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from seqloom.core.config import Discriminator, config
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.parallel import ParallelCorpus
 from seqloom.data.stream import StreamBatches
 from seqloom.data.vectors import VectorData
 from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
@@ -38,12 +39,12 @@ class BatchConfig:
     forget: float = 0.02  # chance that a row begins a chunk without a memory, so that the model also learns to begin
     eval_rows: int = 1  # rows in evaluation: more is faster, but each begins without a memory
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         for name in ("rows", "chunk", "eval_rows"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                yield f"{name} must be at least 1, got {getattr(self, name)}"
         if not 0 <= self.forget <= 1:
-            raise ValueError(f"forget must be from 0 to 1, got {self.forget}")
+            yield f"forget must be from 0 to 1, got {self.forget}"
 
 
 @config
@@ -70,6 +71,8 @@ class TextTask:
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
+        if getattr(recipe.tokenizer, "dropout", 0):
+            raise UsageError("tokenizer.dropout is for translation: a stream of text is segmented once. Set it to 0.")
         corpus = load_corpus(recipe)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         return cls(recipe, corpus, train_tokenizer(recipe.tokenizer, corpus.split("train")))
@@ -222,7 +225,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(run: Run, corpus: Corpus | VectorData) -> None:
+def refuse_changed_data(run: Run, corpus: Corpus | ParallelCorpus | VectorData) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

@@ -31,10 +31,13 @@ MIN_PAIRS = 2  # a pair seen once is not worth a token
 class BytePairConfig:
     kind: Literal["byte-pair"] = "byte-pair"
     size: int = 8000  # tokens at most, the 256 bytes and </s> included
+    dropout: float = 0.0  # share of the merges skipped at random in training; see seqloom.text.bytepair_dropout
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.size < 257:
-            raise ValueError(f"size must be at least 257 (256 bytes and </s>), got {self.size}")
+            yield f"size must be at least 257 (256 bytes and </s>), got {self.size}"
+        if not 0 <= self.dropout <= 1:
+            yield f"dropout must be from 0 to 1, got {self.dropout}"
 
 
 def _byte_letters() -> list[str]:
@@ -65,8 +68,8 @@ class BytePair(Tokenizer):
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        vocabulary = library.get_vocab(with_added_tokens=False)
-        self._bytes = [b"", *map(_spelled, sorted(vocabulary, key=vocabulary.__getitem__))]
+        self._vocabulary: dict[str, int] = library.get_vocab(with_added_tokens=False)
+        self._bytes = [b"", *map(_spelled, sorted(self._vocabulary, key=self._vocabulary.__getitem__))]
 
     @classmethod
     def train(cls, config: BytePairConfig, texts: Iterable[str]) -> Self:
@@ -119,6 +122,20 @@ class BytePair(Tokenizer):
         """What was joined, in the order it was learned."""
         merges = self.content()["library"]["model"]["merges"]
         return [(_spelled(left), _spelled(right)) for left, right in merges]
+
+    def words(self, text: str) -> list[tuple[int, ...]]:
+        """The parts of a text that merges stay within, each as the ids of its bytes."""
+        vocabulary = self._vocabulary
+        found = self._library.pre_tokenizer.pre_tokenize_str(text)
+        return [tuple(vocabulary[letter] + SHIFT for letter in word) for word, _ in found]
+
+    def joins(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Two ids that may be joined → when that was learned, the first being 0, and the id of both together."""
+        vocabulary, merges = self._vocabulary, self.content()["library"]["model"]["merges"]
+        return {
+            (vocabulary[left] + SHIFT, vocabulary[right] + SHIFT): (rank, vocabulary[left + right] + SHIFT)
+            for rank, (left, right) in enumerate(merges)
+        }
 
     def content(self) -> dict[str, Any]:
         return {"library": json.loads(self._library.to_str())}

@@ -37,11 +37,11 @@ class WordsConfig:
     split: Literal["whitespace", "punctuation"] = "whitespace"  # punctuation: marks are tokens of their own
     lowercase: bool = False
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.min_count < 1:
-            raise ValueError(f"min_count must be at least 1, got {self.min_count}")
+            yield f"min_count must be at least 1, got {self.min_count}"
         if self.max_size is not None and self.max_size < 3:
-            raise ValueError(f"max_size must leave room for </s>, <unk> and a word: at least 3, got {self.max_size}")
+            yield f"max_size must leave room for </s>, <unk> and a word: at least 3, got {self.max_size}"
 
 
 class Words(Tokenizer):
@@ -93,6 +93,17 @@ class Words(Tokenizer):
             return [get(word, UNKNOWN) for word in words]
         word_ids = self._word_ids
         return [id for word in words for id in word_ids(word)]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """The characters of the text, from the first to the one after the last, of each token of `encode(text)`."""
+        found = []
+        for match in re.finditer(rf"{NEWLINE}|\S+", text):
+            place, word = match.start(), match[0].lower() if self.config.lowercase else match[0]
+            for piece in self._pieces(word):
+                end = place + len(piece) - self.glued(piece)
+                found.append((place, min(end, match.end())))  # İ has more letters when it is made lower-case
+                place = found[-1][1]
+        return found
 
     def stream(self) -> StreamDecoder:
         return _WordStream(self)

@@ -58,20 +58,20 @@ class FitConfig:
     patience: int | None = None  # stop after this many evaluations without a new best
     max_skips: int = 10  # give up after this many updates in a row that were not finite
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.steps is None and self.epochs is None:
-            raise ValueError("needs steps or epochs: say how long to train")
+            yield "needs steps or epochs: say how long to train"
         for name in _ABOVE_ZERO:
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
+                yield f"{name} must be above 0, got {value}"
         for name in ("warmup", "min_lr", "plateau_patience", "weight_decay", "momentum"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+                yield f"{name} must be at least 0, got {getattr(self, name)}"
         if not 0 < self.plateau_factor < 1:
-            raise ValueError(f"plateau_factor must be between 0 and 1, got {self.plateau_factor}")
+            yield f"plateau_factor must be between 0 and 1, got {self.plateau_factor}"
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas must be at least 0 and below 1, got {list(self.betas)}")
+            yield f"betas must be at least 0 and below 1, got {list(self.betas)}"
 
     def total_steps(self, steps_per_epoch: int) -> int:
         if self.steps is not None:
@@ -206,8 +206,10 @@ class Trainer:
         return "the norm of the gradient overflows"
 
     def evaluate(self) -> dict[str, float]:
+        """Dev: as the task looks at it while a model trains, where that is less than a whole evaluation."""
         self.model.eval()
-        return self.task.evaluate(self.model, "dev")
+        validate = getattr(self.task, "validate", None)
+        return validate(self.model) if validate is not None else self.task.evaluate(self.model, "dev")
 
     def judge(self, metrics: dict[str, float]) -> bool:
         """Record an evaluation; is it the best so far?"""

@@ -1,8 +1,8 @@
 """The corpora, one file each: a new file here is a new corpus, and its name is the file's.
 
-Each has `SUMMARY` (one line), `Config` (whose `corpus` is the name) and `load(config)`, which gives a `Corpus`, or where
-the module says `PARALLEL = True`, a `ParallelCorpus`. Importing this imports all of them; whatever is slow or may be
-missing they import when they load.
+Each has `SUMMARY` (one line), `Config` (whose `corpus` is the name) and `load(config)`, which gives a `Corpus`, or
+where the module says `PARALLEL = True`, a `ParallelCorpus`. Importing this imports all of them; whatever is slow or may
+be missing they import when they load.
 """
 
 from functools import reduce

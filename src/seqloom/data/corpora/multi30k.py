@@ -3,11 +3,10 @@
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.core.errors import DataError
 from seqloom.data.corpus import content_version
 from seqloom.data.folder import DataSet
 from seqloom.data.parallel import Pair, ParallelCorpus
-from seqloom.data.readers import read_lines
+from seqloom.data.readers import read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
 PARALLEL = True
@@ -48,11 +47,8 @@ def load(config: Config) -> ParallelCorpus:
 
 
 def _pairs(config: Config, name: str) -> list[Pair]:
-    both = [read_lines(SOURCE.file(f"multi30k/{name}.{language}.gz")) for language in (config.source, config.target)]
-    if len(both[0]) != len(both[1]):
-        raise DataError(
-            f"Multi30k's {name} must have as many lines in both languages; it has {len(both[0]):,} in {config.source} "
-            f"and {len(both[1]):,} in {config.target}. Copy the files again."
-        )
+    both = read_parallel(
+        *(SOURCE.file(f"multi30k/{name}.{language}.gz") for language in (config.source, config.target))
+    )
     texts = [[line.lower() if config.lowercase else line for line in lines] for lines in both]
     return [Pair(source.strip(), target.strip()) for source, target in zip(*texts, strict=True)]

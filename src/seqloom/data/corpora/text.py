@@ -10,7 +10,7 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, content_version
-from seqloom.data.readers import lines, read_files
+from seqloom.data.readers import lines, located, placed, read_files
 
 SUMMARY = "one's own UTF-8 text: a file, a .gz file, or a folder of .txt files"
 
@@ -31,20 +31,14 @@ class Config:
 
     def located(self, recipe_folder: Path) -> "Config":
         """The same with whole paths. What is not in the current folder may lie beside the recipe that names it."""
-
-        def whole(name: str | None) -> str | None:
-            if name is None:
-                return None
-            path, beside = _place(Path(name)), recipe_folder / name
-            return str((beside if beside.exists() and not path.exists() else path).absolute())
-
-        return replace(self, train=whole(self.train) or "", dev=whole(self.dev), test=whole(self.test))
+        dev, test = (name and located(name, recipe_folder) for name in (self.dev, self.test))
+        return replace(self, train=located(self.train, recipe_folder), dev=dev, test=test)
 
 
 def load(config: Config) -> Corpus:
     """The splits as given; the others are cut from the end of the training text, at line borders, dev before test."""
     given = {name: path for name in ("train", "dev", "test") if (path := getattr(config, name)) is not None}
-    files = {name: read_files(_place(Path(path))) for name, path in given.items()}
+    files = {name: read_files(placed(Path(path))) for name, path in given.items()}
     _check_files(given, {name: {file.resolve() for file, _ in found} for name, found in files.items()})
     splits = {name: _documents([text for _, text in found], config.documents) for name, found in files.items()}
     _check_same(given, splits)
@@ -65,12 +59,7 @@ def load(config: Config) -> Corpus:
 
 def read_documents(path: Path, kind: str) -> list[str]:
     """The documents of one file, .gz file or folder, uncut."""
-    return _documents([text for _, text in read_files(_place(path))], kind)
-
-
-def _place(path: Path) -> Path:
-    """`~/text.txt` is in one's home; a file that is really called ~something is itself."""
-    return path if path.exists() or not str(path).startswith("~/") else path.expanduser()
+    return _documents([text for _, text in read_files(placed(path))], kind)
 
 
 def _documents(texts: Sequence[str], kind: str) -> list[str]:

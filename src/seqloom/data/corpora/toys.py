@@ -28,15 +28,15 @@ class Config:
     test: int = 500
     seed: int = 0  # decides the documents, not how a model is trained on them
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if not 1 <= self.shortest <= self.longest:
-            raise ValueError(f"shortest must be from 1 to longest, got {self.shortest} and {self.longest}")
+            yield f"shortest must be from 1 to longest, got {self.shortest} and {self.longest}"
         if not 1 <= self.symbols <= len(LETTERS):
-            raise ValueError(f"symbols must be from 1 to {len(LETTERS)}, got {self.symbols}")
+            yield f"symbols must be from 1 to {len(LETTERS)}, got {self.symbols}"
         if min(self.train, self.dev, self.test) < 1:
-            raise ValueError("train, dev and test must each be at least 1")
+            yield "train, dev and test must each be at least 1"
         if self.task == "recall" and self.longest > self.symbols:
-            raise ValueError(f"recall asks for each letter once, so longest ({self.longest}) cannot exceed symbols")
+            yield f"recall asks for each letter once, so longest ({self.longest}) cannot exceed symbols"
 
 
 def load(config: Config) -> Corpus:

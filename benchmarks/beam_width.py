@@ -1,0 +1,56 @@
+"""Does a wider beam translate better, and how wide is enough? One run, one split, beams from greedy upwards.
+
+For each beam and length penalty: BLEU and chrF; the mean Σ log p of what was found, which at a penalty of 0 is what the
+search is after; its mean length in tokens; how many translations differ from greedy search; and how many are less
+probable than what greedy search found, a wider beam being no promise.
+
+    python benchmarks/beam_width.py runs/quickstart-en-fr --split dev
+"""
+
+import argparse
+import statistics
+import time
+
+from seqloom import api
+from seqloom.evaluate.translation import score_translations
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="a run directory of a translator")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--sentences", type=int, default=None, help="the first so many; left out, all")
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20, 50])
+    parser.add_argument("--length-penalties", type=float, nargs="+", default=[0.0, 1.0])
+    parser.add_argument("--stopping", choices=["usual", "exact"], default="usual")
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+
+    translator = api.load(arguments.run, arguments.device, api.Translator)
+    corpus = translator.task().corpus
+    pairs = corpus.split(arguments.split)[: arguments.sentences]
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    print(f"{arguments.run}: {len(pairs):,} sentences of {arguments.split}, {arguments.stopping} stopping")
+    print(
+        f"{'α':>4} {'beam':>5} {'BLEU':>7} {'chrF':>7} {'Σ log p':>9} {'tokens':>7} {'other':>6} {'worse':>6} {'s':>7}"
+    )
+    greedy = list(translator.translate(sources, beam=1))
+    for penalty in arguments.length_penalties:
+        for beam in arguments.beams:
+            began = time.perf_counter()
+            options = {"beam": beam, "n_best": 1, "length_penalty": penalty, "stopping": arguments.stopping}
+            found = list(translator.translate(sources, **options))
+            took = time.perf_counter() - began
+            metrics = score_translations([one.text for one in found], references, language=corpus.target).metrics
+            other = sum(one.text != first.text for one, first in zip(found, greedy, strict=True))
+            worse = sum(one.log_prob < first.log_prob - 1e-6 for one, first in zip(found, greedy, strict=True))
+            log_prob = statistics.mean(one.log_prob for one in found)
+            length = statistics.mean(len(one.candidates[0].tokens) + one.candidates[0].finished for one in found)
+            print(
+                f"{penalty:>4g} {beam:>5} {metrics['bleu']:>7.2f} {metrics['chrf']:>7.2f} {log_prob:>9.3f} "
+                f"{length:>7.2f} {other:>6} {worse:>6} {took:>7.1f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Sentences per second of translating with a trained run: by beam, and by how many sentences are decoded together.
+
+The same sentences of the dev split, sorted by length so that those decoded together are about equally long, go through
+every setting once a round; the settings take turns. Reported is the median over rounds with its range. At the end, what
+the search itself takes of a step: a step with a model that costs nothing.
+
+    python benchmarks/decoding_speed.py runs/quickstart-en-fr --rounds 5 --sentences 256
+"""
+
+import argparse
+import itertools
+import platform
+import statistics
+import time
+
+import torch
+
+from seqloom import api
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tree import to_device
+from seqloom.decoding.beam import BeamConfig, beam_search
+
+
+def batches(sources: list[list[int]], size: int) -> list[dict[str, torch.Tensor]]:
+    made = []
+    for first in range(0, len(sources), size):
+        rows = sources[first : first + size]
+        longest = max(map(len, rows))
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+        made.append({"tokens": tokens, "mask": torch.arange(longest) < torch.tensor([[len(row)] for row in rows])})
+    return made
+
+
+def translate(model, sources: list[dict[str, torch.Tensor]], beam: int, end: int) -> tuple[float, float]:
+    """Seconds, and tokens per sentence."""
+    began = time.perf_counter()
+    found = [
+        hypotheses[0]
+        for batch in sources
+        for hypotheses in beam_search(model, source=batch, options=BeamConfig(beam=beam), end=end)
+    ]
+    return time.perf_counter() - began, statistics.mean(len(one.token_log_probs) for one in found)
+
+
+class Nothing:
+    """A model whose step takes no time: the same log-probabilities at every step, and nothing ends."""
+
+    def __init__(self, rows: int, beam: int, vocabulary: int, device: torch.device) -> None:
+        logits = 3 * torch.randn(rows * beam, vocabulary, generator=torch.Generator().manual_seed(0))
+        logits[:, 0] = -100.0
+        self.log_probs = logits.log_softmax(-1).to(device)
+
+    def start(self, source=None, rows=None) -> DecodeState:
+        return DecodeState(self.log_probs.new_zeros(rows, 1))
+
+    def step(self, tokens, state, mask=None) -> StepOutput:
+        return StepOutput(self.log_probs[: len(tokens)], state)
+
+
+def milliseconds_of_search(rows: int, beam: int, vocabulary: int, device: torch.device, steps: int = 50) -> float:
+    model, options = Nothing(rows, beam, vocabulary, device), BeamConfig(beam=beam, max_length=steps)
+    times = []
+    for _ in range(6):
+        began = time.perf_counter()
+        beam_search(model, options=options, end=0, rows=rows)
+        times.append(time.perf_counter() - began)
+    return 1000 * statistics.median(times[1:]) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="a run directory of a translator")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sentences", type=int, default=256, help="of the dev split")
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 128])
+    parser.add_argument("--threads", type=int, default=None, help="of the CPU; left out, what torch takes")
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    translator = api.load(arguments.run, arguments.device, api.Translator)
+    device, tokenizer = translator.device, translator.tokenizer
+    pairs = translator.task().corpus.split("dev")[: arguments.sentences]
+    sources = sorted(([*tokenizer.encode(pair.source), tokenizer.end] for pair in pairs), key=len)
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    print(
+        f"{arguments.run}: {len(sources)} sentences of dev, {statistics.mean(map(len, sources)):.1f} tokens each, "
+        f"vocabulary {len(tokenizer):,}; {where}, torch {torch.__version__}, {platform.machine()}; "
+        f"{arguments.rounds} rounds"
+    )
+    prepared = {size: to_device(batches(sources, size), device) for size in arguments.batches}
+    settings = list(itertools.product(arguments.beams, arguments.batches))
+    seconds: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
+    produced: dict[int, float] = {}
+    translate(translator.model, prepared[arguments.batches[-1]], 2, tokenizer.end)  # once to warm up
+    for round_number in range(arguments.rounds):
+        for beam, size in settings if round_number % 2 == 0 else reversed(settings):
+            took, produced[beam] = translate(translator.model, prepared[size], beam, tokenizer.end)
+            seconds[beam, size].append(took)
+    print("sentences per second, median (range), by beam and sentences decoded together:")
+    print(f"{'beam':>6}" + "".join(f"{size:>24}" for size in arguments.batches) + f"{'tokens each':>14}")
+    for beam in arguments.beams:
+        cells = [[len(sources) / took for took in seconds[beam, size]] for size in arguments.batches]
+        shown = (f"{statistics.median(cell):,.1f} ({min(cell):,.1f} to {max(cell):,.1f})" for cell in cells)
+        print(f"{beam:>6}" + "".join(f"{cell:>24}" for cell in shown) + f"{produced[beam]:>14.1f}")
+    print("the search alone, milliseconds per step, 32 sources, beam 5:")
+    for vocabulary in (len(tokenizer), 8000, 32000):
+        print(f"  vocabulary {vocabulary:>7,} {milliseconds_of_search(32, 5, vocabulary, device):8.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Translators in use: lines in, as many lines out, in their order."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from seqloom.api.trained import Trained
+from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.core.words import shown
+from seqloom.data.parallel import Pair
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
+from seqloom.evaluate.translation import Report
+from seqloom.text import Tokenizer
+from seqloom.text.spans import decoded_spans, token_spans
+
+if TYPE_CHECKING:
+    from seqloom.inspect.alignment import AlignmentView
+
+TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
+LONGEST = 1000  # tokens of a translation, where nothing else is said: 2 × source + 20 would have no end for a book
+_ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line."""
+
+    text: str  # always one line
+    score: float  # what it was ranked by: log_prob, made comparable between lengths
+    log_prob: float
+    tokens: list[str]
+    finished: bool = True  # whether the model ended it; if not, it was cut at the longest allowed
+    attention: Tensor | None = None  # (T, S) where the model looked for each token and for the end
+    words: list[str] | None = None  # that the alignment counts; with `attention` only
+    alignment: str | None = None  # 0-0 1-2: source word, target word, from 0; with `attention` only
+    ids: list[int] = field(default_factory=list)  # of the tokens, END not among them
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line and its translations, best first. What is asked of it is answered by the best."""
+
+    source: str  # the line as it came
+    candidates: list[Candidate]
+    source_tokens: list[str]
+    source_words: list[str] | None = None  # that the alignment counts; with `attention` only
+    unknown: tuple[str, ...] = ()  # pieces of the line the vocabulary cannot spell
+
+    @property
+    def text(self) -> str:
+        return self.candidates[0].text
+
+    @property
+    def score(self) -> float:
+        return self.candidates[0].score
+
+    @property
+    def log_prob(self) -> float:
+        return self.candidates[0].log_prob
+
+    @property
+    def attention(self) -> Tensor | None:
+        return self.candidates[0].attention
+
+
+@dataclass(frozen=True)
+class _Line:
+    raw: str
+    text: str  # without white space at the ends
+    ids: list[int]  # END included; empty for a blank line
+    unknown: tuple[str, ...] = ()
+
+
+class Translator(Trained):
+    """A trained translator."""
+
+    what = "a translator: `seqloom translate` uses it"
+
+    def translate(
+        self,
+        lines: str | Iterable[str],
+        *,
+        batch_size: int = 32,
+        window: int = 1024,
+        prefix: str = "",
+        attention: bool = False,
+        **options: Any,
+    ) -> Iterator[Translation]:
+        """Translate lines: exactly one translation for each, in their order; a blank line stays blank.
+
+        `window` lines are read at a time, sorted by length and decoded `batch_size` at a time; with window=1 every line
+        is answered before the next is read. Each translation begins with `prefix`. With `attention` they say where the
+        model looked, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, max_length …)
+        and stand before the run's own.
+        """
+        for name, value in (("batch_size", batch_size), ("window", window)):
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}.")
+        search = _Search(self, self.decode_options(**options), self._prefix(prefix), attention)
+        return _translations(search, [lines] if isinstance(lines, str) else lines, batch_size, window)
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        return self.report(split).metrics
+
+    def report(self, split: str = "dev", **options: Any) -> Report:
+        """Everything found on a split of the data it was trained on, translated by its `decode` section.
+
+        Kept in the run for `compare`, unless `options` change how it translates.
+        """
+        decode = self.decode_options(**options)
+        found: Report = self.task().report(self.model, split, decode)
+        if decode == self.decode_options():
+            with suppress(ResourceError):  # a run that cannot be written to can still be measured
+                kept = {"signatures": found.signatures, "decoding": found.decoding}
+                self.run.save_metrics(split, {**found.metrics, **kept})
+        return found
+
+    def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> Report:
+        """The same of any other sentences."""
+        pairs = [Pair(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
+        task = self._task.of_pairs(self._recipe, self.run, pairs)
+        found: Report = task.report(self.model, "other", self.decode_options(**options))
+        return found
+
+    def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
+        """Where it looks while it translates a line, or says the given translation of it."""
+        from seqloom.inspect.alignment import alignment_view
+
+        return alignment_view(self, source, target, **options)
+
+    def decode_options(self, **changes: Any) -> BeamConfig:
+        """How this run translates: its `decode` section, with these changes."""
+        options: BeamConfig = self._recipe.decode
+        if "n_best" in changes:  # so many cannot be returned from fewer
+            changes.setdefault("beam", max(options.beam, changes["n_best"]))
+        elif "beam" in changes:
+            changes["n_best"] = min(options.n_best, changes["beam"])
+        try:
+            return replace(options, **changes)
+        except ValueError as error:
+            raise UsageError(f"{error}.") from None
+        except TypeError:
+            known = ", ".join(vars(options))
+            raise UsageError(f"A search has the options {known}; got {', '.join(changes)}.") from None
+
+    def _prefix(self, prefix: str) -> list[int]:
+        if unknown := self.tokenizer.unknown_pieces(prefix):
+            raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
+        return self.tokenizer.encode(prefix)
+
+
+class _Search:
+    """From lines to translations, a batch at a time."""
+
+    def __init__(self, translator: Translator, options: BeamConfig, prefix: list[int], attention: bool):
+        self.name, self.model, self.device = translator.name, translator.model, translator.device
+        self.tokenizer: Tokenizer = translator.tokenizer
+        self.options, self.prefix, self.attention = options, prefix, attention
+        self.banned = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)  # no reader wants to see it
+        self.longest = getattr(self.model, "longest_source", None)
+
+    def read(self, number: int, line: str) -> _Line:
+        text = line.strip()
+        ids = self.tokenizer.encode(text) if text else []
+        if not ids:
+            return _Line(line, text, [])
+        if self.longest is not None and len(ids) >= self.longest:
+            raise DataError(
+                f"Line {number:,} has {len(ids) + 1:,} tokens, its end included, and this model's score knows only "
+                f"{self.longest:,} places. Cut the line, or train with a larger model.attention.max_length."
+            )
+        return _Line(line, text, [*ids, self.tokenizer.end], tuple(self.tokenizer.unknown_pieces(text)))
+
+    def limit(self, line: _Line) -> int | None:
+        """The longest translation, where the usual one (None) would be too long, or too short for the prefix."""
+        usual = 2 * len(line.ids) + 20
+        if self.options.max_length is not None:
+            return self.options.max_length
+        if usual > LONGEST:
+            return max(LONGEST, self.options.min_length + 1, len(self.prefix) + 20)
+        return None if usual > len(self.prefix) else len(self.prefix) + 20
+
+    def batches(self, lines: Sequence[_Line], most: int) -> Iterator[list[int]]:
+        """The places of lines that are decoded together: those of about the same length."""
+        batch: list[int] = []
+        for place in sorted((place for place, line in enumerate(lines) if line.ids), key=lambda n: len(lines[n].ids)):
+            full = len(batch) == most or (len(batch) + 1) * len(lines[place].ids) > TOKENS
+            if batch and (full or self.limit(lines[batch[0]]) != self.limit(lines[place])):
+                yield batch
+                batch = []
+            batch.append(place)
+        if batch:
+            yield batch
+
+    def answer(self, lines: Sequence[_Line], most: int) -> list[Translation]:
+        blank = Candidate(
+            "", 0.0, 0.0, [], words=[] if self.attention else None, alignment="" if self.attention else None
+        )
+        answers = [Translation(line.raw, [blank], [], blank.words) for line in lines]
+        for places in self.batches(lines, most):
+            chosen = [lines[place] for place in places]
+            for place, line, found in zip(places, chosen, self._decode(chosen), strict=True):
+                answers[place] = self._translation(line, found)
+        return answers
+
+    def _decode(self, lines: Sequence[_Line]) -> list[list[Hypothesis]]:
+        longest = max(len(line.ids) for line in lines)
+        end = self.tokenizer.end
+        tokens = torch.tensor([line.ids + [end] * (longest - len(line.ids)) for line in lines])  # (B, S)
+        mask = torch.arange(longest) < torch.tensor([[len(line.ids)] for line in lines])
+        prompt = torch.tensor([self.prefix] * len(lines), device=self.device) if self.prefix else None
+        return beam_search(
+            self.model,
+            source={"tokens": tokens.to(self.device), "mask": mask.to(self.device)},
+            prompt=prompt,
+            options=replace(self.options, max_length=self.limit(lines[0])),
+            end=end,
+            banned=self.banned,
+            attention=self.attention,
+        )
+
+    def _translation(self, line: _Line, found: Sequence[Hypothesis]) -> Translation:
+        words = words_of(line.text, token_spans(self.tokenizer, line.text), end="") if self.attention else None
+        return Translation(
+            source=line.raw,
+            candidates=[self._candidate(hypothesis, words) for hypothesis in found],
+            source_tokens=[self.tokenizer.token(token) for token in line.ids],
+            source_words=None if words is None else [word.text for word in words[:-1]],
+            unknown=line.unknown,
+        )
+
+    def _candidate(self, found: Hypothesis, source: list[Word] | None) -> Candidate:
+        text = self.tokenizer.decode(found.tokens)
+        made = Candidate(
+            text=text.translate(_ONE_LINE),
+            score=found.score,
+            log_prob=found.log_prob,
+            tokens=[self.tokenizer.token(token) for token in found.tokens],
+            finished=found.finished,
+            attention=found.attention,
+            ids=found.tokens,
+        )
+        if source is None:
+            return made
+        if found.attention is None:
+            raise UsageError(f"{self.name} has no attention to align words by. Translate without --alignment.")
+        target = words_of(text, decoded_spans(self.tokenizer, found.tokens))
+        links = hard_links(merge(found.attention.numpy(), target, source)) if target else []
+        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END
+        return replace(made, words=[word.text for word in target], alignment=inside)
+
+
+def _translations(search: _Search, lines: Iterable[str], batch_size: int, window: int) -> Iterator[Translation]:
+    for read in _windows(map(search.read, itertools.count(1), lines), window):
+        yield from search.answer(read, batch_size)
+
+
+def _windows(lines: Iterable[_Line], size: int) -> Iterator[list[_Line]]:
+    """So many at a time. What came before a line that cannot be read is still answered."""
+    read: list[_Line] = []
+    try:
+        for line in lines:
+            read.append(line)
+            if len(read) == size:
+                yield read
+                read = []
+    except DataError:
+        if read:
+            yield read
+        raise
+    if read:
+        yield read

@@ -1,0 +1,104 @@
+"""What `evaluate` shows of a translator."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqloom.api import Translator
+    from seqloom.evaluate.translation import Report
+
+LABELS = {
+    "bleu": "BLEU",
+    "bleu_lowercase": "BLEU, lowercased",
+    "chrf": "chrF",
+    "exact_match": "lines exactly right",
+    "loss": "loss, nats per token",
+    "perplexity": "perplexity per token",
+    "alignment_error_rate": "alignment error rate",
+    "copy_bleu": "BLEU of copying",
+}
+OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")
+EXAMPLES = 3
+
+
+def evaluate_translations(
+    model: "Translator",
+    split: str,
+    files: tuple[Path, Path] | None,
+    options: dict[str, float | None],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Translate a split of the run's own data, or the first of two files, and compare with what should have come."""
+    if out is not None:
+        _check_place(out)
+    changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if files is None:
+        found, data = model.report(split, **changes), f"{model.run.data['corpus']}, {split}"
+    else:
+        from seqloom.data.readers import read_parallel
+
+        found, data = model.report_pairs(*read_parallel(*files), **changes), " and ".join(map(str, files))
+    if out is not None:
+        from seqloom.core.files import write_atomic
+
+        lines = (text.replace("\r", " ").replace("\n", " ") for text in found.hypotheses)
+        write_atomic(out, "".join(f"{line}\n" for line in lines))
+        typer.echo(f"The translations are in {out}.", err=True)
+    languages = [model.run.data.get(side) or "?" for side in ("source", "target")]
+    print_json(_object(model.name, data, found)) if as_json else _print(model.name, data, languages, found)
+
+
+def _check_place(path: Path) -> None:
+    """Before the work, not after it."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file for the translations.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+
+
+def _object(run: str, data: str, found: "Report") -> dict[str, Any]:
+    return {
+        "run": run,
+        "data": data,
+        "pairs": len(found.lines),
+        **found.metrics,
+        "signatures": found.signatures,
+        "decoding": found.decoding,
+        "length_unit": found.unit,
+        "by_length": [asdict(row) for row in found.by_length],
+        "examples": [asdict(line) for line in found.examples()],
+    }
+
+
+def _print(run: str, data: str, languages: list[str], found: "Report") -> None:
+    print(f"{run} on {data}: {len(found.lines):,} pairs, {' to '.join(languages)}; {found.decoding}")
+    for name in [*LABELS, *(found.metrics.keys() - LABELS.keys())]:
+        if name in found.metrics:
+            signature = f"   {found.signatures[name]}" if name in found.signatures else ""
+            print(f"  {LABELS.get(name, name):22} {_figure(name, found.metrics[name]):>9}{signature}")
+    print(f"  BLEU by length of the source:\n    {found.unit:>12}  {'pairs':>7}  {'BLEU':>6}")
+    for row in found.by_length:
+        between = f"{row.low}" if row.low == row.high else f"{row.low} to {row.high}"
+        print(f"    {between:>12}  {row.pairs:7,}  {row.bleu:6.2f}")
+    _print_mistakes(found)
+
+
+def _figure(name: str, value: float) -> str:
+    if name in OF_HUNDRED:
+        return f"{value:.2f}"
+    return f"{100 * value:.2f} %" if name == "exact_match" else f"{value:{'.4f' if value < 1e6 else '.3e'}}"
+
+
+def _print_mistakes(found: "Report") -> None:
+    wrong = [line for line in found.examples(EXAMPLES) if line.hypothesis.split() != line.reference.split()]
+    if not wrong:
+        return
+    print("  Some that differ from their reference (source, reference, translation):")
+    print("\n\n".join(f"    {line.source}\n    {line.reference}\n    {line.hypothesis}" for line in wrong))

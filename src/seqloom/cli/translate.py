@@ -1,0 +1,133 @@
+"""Translate lines with a trained model."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqloom.cli._input import arguments, lines_of
+from seqloom.cli._json import print_json
+
+if TYPE_CHECKING:
+    from seqloom.api import Candidate, Translation
+
+BATCH = 32
+WINDOW = 32  # batches read before the first line is answered, so that lines of one length are decoded together
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts to translate; without any, each line of the input.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")] = None,
+    n_best: Annotated[int | None, typer.Option(min=1, help="Translations of each line, best first.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="0 favours short translations, above 1 long ones.")
+    ] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Most tokens, the end included.")] = None,
+    prefix: Annotated[str, typer.Option(help="Text that every translation must begin with.")] = "",
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Which words belong together: 0-0 1-2, after a tab.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line, with scores and candidates.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Lines decoded together.")] = BATCH,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 32 batches]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
+    from seqloom.api import Translator, load
+
+    given = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "max_length": max_length}
+    options = {name: value for name, value in given.items() if value is not None}
+    model: Translator = load(run, device, Translator)
+    by_hand = not texts and sys.stdin.isatty()
+    if by_hand:
+        print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
+    if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
+    found = model.translate(
+        arguments(texts) if texts else lines_of(sys.stdin.buffer),
+        batch_size=batch,
+        window=window or (1 if by_hand else WINDOW * batch),
+        prefix=_text(prefix),
+        attention=alignment,
+        **options,
+    )
+    _write(found, n_best, as_json, alignment)
+
+
+def _write(found: Iterable["Translation"], n_best: int | None, as_json: bool, alignment: bool) -> None:
+    """Every line as soon as it is there, and at the end what a person should know, apart from the translations."""
+    notes = _Notes()
+    for number, one in enumerate(found):
+        if as_json:
+            print_json(_object(one, alignment))
+        else:
+            lines = _moses(number, one, alignment) if n_best else [_plain(one, alignment)]
+            print("\n".join(lines), flush=True)
+        notes.see(number + 1, one)
+    for line in notes.lines():
+        print(f"note: {line}", file=sys.stderr)
+
+
+def _plain(one: "Translation", alignment: bool) -> str:
+    return f"{one.text}\t{one.candidates[0].alignment or ''}" if alignment else one.text
+
+
+def _moses(number: int, one: "Translation", alignment: bool) -> Iterator[str]:
+    """An n-best list as Moses writes it: the line, from 0, the text, the score."""
+    for candidate in one.candidates:
+        links = f" ||| {candidate.alignment or ''}" if alignment else ""
+        yield f"{number} ||| {candidate.text} ||| {candidate.score:.4f}{links}"
+
+
+def _object(one: "Translation", alignment: bool) -> dict[str, object]:
+    found: dict[str, object] = {
+        "source": one.source,
+        "translation": one.text,
+        "score": one.score,
+        "log_prob": one.log_prob,
+        "candidates": [_candidate(candidate, alignment) for candidate in one.candidates],
+        "unknown": list(one.unknown),
+    }
+    if alignment:
+        best = one.candidates[0]
+        found |= {"source_words": one.source_words, "words": best.words, "alignment": best.alignment}
+    return found
+
+
+def _candidate(candidate: "Candidate", alignment: bool) -> dict[str, object]:
+    names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * alignment]
+    return {name: getattr(candidate, name) for name in names}
+
+
+class _Notes:
+    """How many lines were not translated as one might think, and the first of each sort."""
+
+    def __init__(self) -> None:
+        self.unknown: list[tuple[int, str]] = []
+        self.cut: list[int] = []
+
+    def see(self, number: int, one: "Translation") -> None:
+        if one.unknown:
+            self.unknown.append((number, one.unknown[0]))
+        if not one.candidates[0].finished:
+            self.cut.append(number)
+
+    def lines(self) -> Iterator[str]:
+        if self.unknown:
+            number, piece = self.unknown[0]
+            lines = "1 line holds" if len(self.unknown) == 1 else f"{len(self.unknown):,} lines hold"
+            yield f"{lines} pieces the vocabulary cannot spell, first at line {number:,}: {piece!r}"
+        if self.cut:
+            lines = "1 translation was" if len(self.cut) == 1 else f"{len(self.cut):,} translations were"
+            yield f"{lines} cut before the end came, first at line {self.cut[0]:,}; --max-length allows more"
+
+
+def _text(prefix: str) -> str:
+    return arguments([prefix])[0]

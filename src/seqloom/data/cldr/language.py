@@ -1,0 +1,222 @@
+"""One language: how it says dates, lists, quantities and money, piece by piece, exactly as babel would."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from seqloom.data.cldr.phrases import Phrase, around_number, fill, plain, say, under
+from seqloom.data.cldr.tags import find
+
+if TYPE_CHECKING:
+    from babel import Locale
+
+# What the letters of a CLDR date pattern say. On a 24-hour clock the hour says the half of the day too.
+FIELDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys("yu", ("year",)),
+    **dict.fromkeys("ML", ("month",)),
+    "d": ("day",),
+    **dict.fromkeys("Eec", ("weekday",)),
+    **dict.fromkeys("hK", ("hour",)),
+    **dict.fromkeys("Hk", ("hour", "period")),
+    **dict.fromkeys("abB", ("period",)),
+    "m": ("minute",),
+    "s": ("second",),
+}
+# What of a moment decides how a field is written; other letters are remembered by the whole moment.
+_DECIDES: dict[tuple[str, ...], Callable[[datetime], Any]] = {
+    ("year",): lambda moment: moment.year,
+    ("month",): lambda moment: moment.month,
+    ("day",): lambda moment: moment.day,
+    ("weekday",): lambda moment: moment.weekday(),
+    ("hour",): lambda moment: moment.hour,
+    ("hour", "period"): lambda moment: moment.hour,
+    ("period",): lambda moment: (moment.hour, moment.minute),
+    ("minute",): lambda moment: moment.minute,
+    ("second",): lambda moment: moment.second,
+}
+Length = Literal["long", "short"]
+Money = Literal["standard", "name"]
+TimeUnit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
+SECONDS: dict[TimeUnit, int] = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86400,
+    "week": 604800,
+    "month": 2592000,
+    "year": 31536000,
+}
+# `a` in a pattern is the short form, which for Korean is CLDR's "AM"; what Koreans read and write is the long one.
+LONG_PERIOD = {"ko"}
+UNSPACED = {"ja", "zh", "yue", "th", "lo", "km", "my", "bo", "dz"}  # written without spaces between words
+# num2words goes by other names for some: CLDR's plain Portuguese is Brazil's, Kazakh is kz, Norwegian no. Its Serbian
+# is in Latin letters where CLDR's is in Cyrillic ones, and its Amharic fails from 1,100 on.
+_NUM2WORDS = {"pt": "pt_BR", "pt_PT": "pt", "kk": "kz", "nb": "no", "nn": "", "sr": "", "sr_Latn": "sr", "am": ""}
+
+
+class Language:
+    def __init__(self, tag: str) -> None:
+        self.locale = find(tag)
+        self.tag = str(self.locale).replace("_", "-")
+        self.spaced = self.locale.language not in UNSPACED
+        self.number_words = _number_words(self.locale)  # what num2words calls it; empty where it lacks it
+        self._fields: dict[tuple[str, Any], Phrase] = {}
+        self._patterns: dict[str, list[str | tuple[str]]] = {}
+        self._lengths: dict[str, Length] = {}
+        self._spoken: dict[int, str] = {}
+
+    # Dates and times
+
+    def date(self, style: str, moment: datetime) -> Phrase:
+        return self._moment(self.locale.date_formats[style].pattern, moment)
+
+    def time(self, style: str, moment: datetime) -> Phrase:
+        return self._moment(self.locale.time_formats[style].pattern, moment)
+
+    def date_time(self, style: str, moment: datetime) -> Phrase:
+        """The date in a style with the hour and minute."""
+        pattern = str(self.locale.datetime_formats[style]).replace("'", "")
+        return fill(pattern, self.time("short", moment), self.date(style, moment))
+
+    def weekday_time(self, moment: datetime) -> Phrase:
+        short = self.locale.time_formats["short"].pattern
+        skeleton = "EHm" if set("Hk") & set(short) else "Ehm"
+        return self._moment(self.locale.datetime_skeletons[skeleton].pattern, moment)
+
+    def date_range(self, start: datetime, end: datetime) -> Phrase:
+        """`Nov 15 – 20, 2026`: what both ends have in common keeps its name, the rest is told apart by its end."""
+        fields = {"y": "year", "M": "month", "d": "day"}
+        patterns = self.locale.interval_formats["yMMMd"]
+        differ = next(field for field, name in fields.items() if getattr(start, name) != getattr(end, name))
+        own = {name for name in fields.values() if getattr(start, name) != getattr(end, name)}
+        first, last = patterns[differ]
+        return self._end("start", own, first, start) + self._end("end", own, last, end)
+
+    def _end(self, which: str, own: set[str], pattern: str, moment: datetime) -> Phrase:
+        def named(slots: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(f"{which}.{slot}" if slot in own else slot for slot in slots)
+
+        return tuple((text, named(slots)) for text, slots in self._moment(pattern, moment))
+
+    def _moment(self, pattern: str, moment: datetime) -> Phrase:
+        if pattern not in self._patterns:
+            self._patterns[pattern] = _tokens(pattern)
+        phrase: list[Any] = []
+        for token in self._patterns[pattern]:
+            phrase += say(token) if isinstance(token, str) else self._field(token[0], moment)
+        return tuple(phrase)
+
+    def _field(self, name: str, moment: datetime) -> Phrase:
+        if name == "a" and self.locale.language in LONG_PERIOD:
+            name = "aaaa"
+        slots = FIELDS.get(name[0], ())
+        key = (name, _DECIDES[slots](moment) if slots else moment)
+        if key not in self._fields:
+            from babel.dates import DateTimeFormat
+
+            self._fields[key] = say(DateTimeFormat(moment, self.locale)[name], *slots)
+        return self._fields[key]
+
+    def relative(self, count: int, unit: TimeUnit) -> Phrase:
+        """`in 3 days`, or with a count below zero `3 days ago`; CLDR does not say which words are the unit's."""
+        from babel.dates import format_timedelta
+
+        length = count * SECONDS[unit]
+        text = format_timedelta(  # threshold: the unit asked for, never a larger one
+            length, granularity=unit, threshold=1e9, add_direction=True, format="long", locale=self.locale
+        )
+        return around_number(plain(text))
+
+    # Lists
+
+    def list_of(self, style: str, items: Sequence[Phrase]) -> Phrase:
+        """`A, B and C`: the slots of item i are called `i.`."""
+        numbered = [under(str(place), item) for place, item in enumerate(items)]
+        if len(numbered) == 2:
+            return fill(self._list_pattern(style, "2"), *numbered)
+        phrase = fill(self._list_pattern(style, "start"), *numbered[:2])
+        for item in numbered[2:-1]:
+            phrase = fill(self._list_pattern(style, "middle"), phrase, item)
+        return fill(self._list_pattern(style, "end"), phrase, numbered[-1])
+
+    def _list_pattern(self, style: str, place: str) -> str:
+        """CLDR writes down only where a style differs from the standard one."""
+        patterns = self.locale.list_patterns
+        return str(next(patterns[name][place] for name in (style, "standard") if place in patterns.get(name, ())))
+
+    def country(self, code: str) -> Phrase:
+        return say(self.locale.territories[code], "name")
+
+    def countries(self, codes: Sequence[str]) -> Phrase:
+        return self.list_of("standard", [self.country(code) for code in codes])
+
+    def language(self, code: str) -> Phrase:
+        return say(self.locale.languages[code], "name")
+
+    def languages(self, codes: Sequence[str]) -> Phrase:
+        return self.list_of("standard", [self.language(code) for code in codes])
+
+    # Numbers
+
+    def quantity(self, value: int | Decimal, unit: str) -> Phrase:
+        from babel.units import format_unit
+
+        return around_number(plain(format_unit(value, unit, self._length(unit), locale=self.locale)), "unit")
+
+    def _length(self, unit: str) -> Length:
+        """Some languages have no longer form than the short one; what CLDR lacks altogether babel gives by its code."""
+        if unit not in self._lengths:
+            from babel.units import format_unit
+
+            lengths: tuple[Length, ...] = ("long", "short")
+            known = [length for length in lengths if unit not in format_unit(5, unit, length, locale=self.locale)]
+            if not known:
+                raise LookupError(f"CLDR has no word for {unit} in {self.tag}")
+            self._lengths[unit] = known[0]
+        return self._lengths[unit]
+
+    def duration(self, parts: Sequence[tuple[int, str]]) -> Phrase:
+        return self.list_of("unit", [self.quantity(count, f"duration-{unit}") for count, unit in parts])
+
+    def money(self, value: Decimal, code: str, form: Money) -> Phrase:
+        """`form`: `standard` for the sign, `name` for the name in words."""
+        from babel.numbers import format_currency
+
+        text = format_currency(value, code, locale=self.locale, format_type=form)
+        return around_number(plain(text), "currency")
+
+    def sign(self, code: str) -> str:
+        """What stands for a currency in prices; the code itself where it has no sign."""
+        from babel.numbers import get_currency_symbol
+
+        return get_currency_symbol(code, self.locale)
+
+    def spoken(self, number: int, *slots: str) -> Phrase:
+        """A number in words."""
+        if number not in self._spoken:
+            from num2words import num2words
+
+            self._spoken[number] = " ".join(num2words(number, lang=self.number_words).split())
+        return say(self._spoken[number], *slots)
+
+    def choice(self, numbers: Sequence[int]) -> Phrase:
+        """Numbers in words with an or: an and could be part of a number."""
+        return self.list_of("or", [self.spoken(number, "number") for number in numbers])
+
+
+def _tokens(pattern: str) -> list[str | tuple[str]]:
+    """Literal text as it is, fields as (`MMMM`,)."""
+    from babel.dates import tokenize_pattern
+
+    return [value if isinstance(value, str) else (value[0] * value[1],) for _, value in tokenize_pattern(pattern)]
+
+
+def _number_words(locale: "Locale") -> str:
+    from num2words import CONVERTER_CLASSES
+
+    for name in (f"{locale.language}_{locale.territory}", f"{locale.language}_{locale.script}", locale.language):
+        known = _NUM2WORDS.get(name, name)
+        if known in CONVERTER_CLASSES or not known:
+            return known
+    return ""

@@ -1,0 +1,125 @@
+"""Where a translator looked while it translated, as plain arrays.
+
+    view = alignment_view(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026")
+    view.words.weights      (target words, source words): each row sums to 1
+
+Row t of the weights is where the model looked when it produced target token t.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.evaluate.alignment import hard_links, merge, to_pharaoh, words_of
+from seqloom.inspect.reading import evaluating
+from seqloom.text import END, Tokenizer
+from seqloom.text.base import END_TEXT
+from seqloom.text.spans import decoded_spans, token_spans
+
+Array = NDArray[np.floating[Any]]
+
+
+class Grid(NamedTuple):
+    """A heat map: target down the side, source across."""
+
+    target: list[str]
+    source: list[str]
+    weights: Array  # (target, source)
+
+
+@dataclass(frozen=True, eq=False)
+class AlignmentView:
+    source: str
+    text: str  # the translation
+    given: bool  # whether it was given, or else found
+    finished: bool  # whether it came to its end; if not, END is not among its tokens
+    log_prob: float  # of the translation, its end included
+    tokens: Grid  # as the model reads and writes them; END last on both sides
+    words: Grid  # the same by words
+    notes: tuple[str, ...] = ()  # what a person should know
+
+    def grid(self, *, tokens: bool = False, end: bool = True) -> Grid:
+        """Without `end`, END is left out on both sides, unless the translation is nothing else. Rows stay as they are:
+        what they lack of 1, END was given."""
+        target, source, weights = found = self.tokens if tokens else self.words
+        rows = len(target) - self.finished
+        return found if end or not rows else Grid(target[:rows], source[:-1], weights[:rows, :-1])
+
+    @property
+    def links(self) -> str:
+        """Each word of the translation and the one it looked at most, as 0-0 1-2: source place, target place."""
+        rows = len(self.words.target) - self.finished
+        found = hard_links(self.words.weights[:rows])
+        return to_pharaoh(link for link in found if link[0] < len(self.words.source) - 1)  # not to END
+
+
+def alignment_view(translator: Any, source: str, target: str | None = None, **options: Any) -> AlignmentView:
+    """Let a translator translate a line, or say the given translation of it, and keep where it looked.
+
+    `translator` is what `seqloom.load` gives for a translation run; `options` are those of its search (beam,
+    max_length …). Dropout is off.
+    """
+    source, tokenizer = _line(source, "text"), translator.tokenizer
+    if not hasattr(translator.model, "attention"):
+        raise _blind(translator)
+    if target is None:
+        (found,) = translator.translate([source], **options)
+        ids, finished = found.candidates[0].ids, found.candidates[0].finished
+        text, spans = tokenizer.decode(ids), decoded_spans(tokenizer, ids)
+    else:
+        text, finished = _line(target, "translation"), True
+        ids, spans = tokenizer.encode(text), token_spans(tokenizer, text)
+    read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
+    weights, log_prob = _force(translator.model, read, said)
+    if weights is None:
+        raise _blind(translator)
+    tokens = Grid([tokenizer.token(token) for token in said], [tokenizer.token(token) for token in read], weights)
+    rows = words_of(text, spans, END_TEXT if finished else None)
+    columns = words_of(source, token_spans(tokenizer, source), END_TEXT)
+    words = Grid([word.text for word in rows], [word.text for word in columns], merge(weights, rows, columns))
+    notes = _notes(tokenizer, source, target, finished)
+    return AlignmentView(source, text, target is not None, finished, log_prob, tokens, words, notes)
+
+
+def _notes(tokenizer: Tokenizer, source: str, target: str | None, finished: bool) -> tuple[str, ...]:
+    notes = [
+        f"the vocabulary lacks {', '.join(map(repr, unknown[:8]))} of the {what}: read as <unk>"
+        for what, text in (("text", source), ("translation", target or ""))
+        if (unknown := tokenizer.unknown_pieces(text))
+    ]
+    return (*notes, *([] if finished else ["the translation was cut at the longest allowed: the model did not end it"]))
+
+
+def _line(text: str, what: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise DataError(f"The {what} must be UTF-8, but this is not: {text!r}.")
+    if not text.strip():
+        raise UsageError(f"The {what} is empty: give at least one word.")
+    return text.strip()
+
+
+def _force(model: Any, source: list[int], target: list[int]) -> tuple[Array | None, float]:
+    """Where the model looks (T, S) when it is made to say the target, and what it thinks of it: Σ log p."""
+    device = next(model.parameters()).device
+    read, said = torch.tensor([source], device=device), torch.tensor([target], device=device)
+    batch = {
+        "source": read,
+        "source_mask": torch.ones_like(read, dtype=torch.bool),
+        "inputs": torch.cat([torch.full_like(said[:, :1], END), said[:, :-1]], dim=1),
+        "targets": said,
+        "target_mask": torch.ones_like(said, dtype=torch.bool),
+    }
+    with evaluating(model), torch.no_grad():
+        weights, log_probs = model.attention(batch), model.target_log_probs(batch)
+    found = None if weights is None else weights[0].double().cpu().numpy()
+    return found, log_probs.double().sum().item()
+
+
+def _blind(translator: Any) -> UsageError:
+    return UsageError(
+        f"{translator.name} has no attention to look at. Train a translator that has: model.attention.order=luong, say."
+    )

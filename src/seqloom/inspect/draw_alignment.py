@@ -1,0 +1,96 @@
+"""Pictures of alignments: the source across the top, the translation down the side."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqloom.inspect.alignment import Grid
+from seqloom.inspect.figures import WIDEST, label, new_figure
+from seqloom.inspect.fonts import Fonts, fonts_for
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CELL, SMALLEST = 0.46, 0.2  # inches of a square; where there are many they are drawn smaller
+LETTER = 0.095  # inches of a letter
+SIZE, SMALL = 11.0, 7.0  # points
+NUMBERS = 16  # squares a side up to which they hold their numbers
+KNOWN = "#D55E00"
+
+
+def draw_alignment(
+    grid: Grid, title: Sequence[str] = (), *, links: Iterable[tuple[int, int]] = (), font: str | None = None
+) -> "Figure":
+    """A heat map of weights from 0 to 1. `links` (source place, target place) are outlined: known ones, say.
+
+    `title` are lines, each cut to what fits. `font` is the family to try first.
+    """
+    sides, heads = [label(word) for word in grid.target], [label(word) for word in grid.source]
+    cell = min(CELL, max(SMALLEST, WIDEST / 2 / max(len(sides), len(heads))))
+    size = max(SMALL, SIZE * cell / CELL)
+    letter = LETTER * size / SIZE
+    left, top = letter * max(map(_cells, sides)), letter * max(map(_cells, heads))
+    flat = top < 0.9 * cell
+    width = max(5.0, left + len(heads) * cell + 1.5)
+    figure = new_figure(width, len(sides) * cell + (0.3 if flat else 0.75 * top + 0.2) + 0.25 * len(title) + 0.3)
+    words: dict[str, Any] = {"family": fonts_of(grid, title, font).families, "parse_math": False}
+    axes = figure.add_subplot()
+    image = axes.imshow(grid.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal", interpolation="nearest")
+    turned: dict[str, Any] = {} if flat else {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(heads)), heads, fontsize=size, **words, **turned)
+    axes.set_yticks(range(len(sides)), sides, fontsize=size, **words)
+    _finish(axes, grid)
+    for source, target in links:
+        axes.add_patch(_outline(source, target))
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18, shrink=min(1.0, 2.6 / (len(sides) * cell)))
+    bar.set_label("attention")
+    bar.outline.set_visible(False)
+    if title:
+        lines = [_cut(line, int(width / LETTER)) for line in title]
+        figure.suptitle("\n".join(lines), fontsize=SIZE, linespacing=1.5, **words)
+    return figure
+
+
+def fonts_of(grid: Grid, title: Sequence[str] = (), font: str | None = None) -> Fonts:
+    """The fonts the picture takes, and which letters none of them has."""
+    return fonts_for([*map(label, grid.target), *map(label, grid.source), *title], font)
+
+
+def _finish(axes: Any, grid: Grid) -> None:
+    """Squares with white lines between them and, where there are few, their numbers."""
+    rows, columns = grid.weights.shape
+    axes.tick_params(length=0, which="both")
+    axes.spines[:].set_visible(False)
+    axes.set_xticks([place - 0.5 for place in range(1, columns)], minor=True)
+    axes.set_yticks([place - 0.5 for place in range(1, rows)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.2 if max(rows, columns) < 40 else 0.5)
+    if max(rows, columns) > NUMBERS:
+        return
+    for row in range(rows):
+        for column in range(columns):
+            weight = float(grid.weights[row, column])
+            if weight >= 0.05:
+                colour = "white" if weight > 0.55 else "black"
+                middle = {"ha": "center", "va": "center_baseline"}
+                axes.text(column, row, f"{weight:.2f}".lstrip("0"), **middle, color=colour, fontsize=8)
+
+
+def _outline(source: int, target: int) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((source - 0.46, target - 0.46), 0.92, 0.92, fill=False, edgecolor=KNOWN, linewidth=2)
+
+
+def _cells(word: str) -> int:
+    """The width of a word in letters: two for a wide one, none for a mark."""
+    return sum(
+        0 if unicodedata.category(letter)[0] == "M" else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        for letter in word
+    )
+
+
+def _cut(line: str, width: int) -> str:
+    while _cells(line) > width:
+        line = line[:-2].rstrip() + "…"
+    return line

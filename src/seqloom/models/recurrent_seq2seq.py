@@ -1,0 +1,442 @@
+"""Recurrent encoder–decoder: p(y_1 … y_T | x) = Π_t p(y_t | y_1 … y_{t-1}, x), with attention or without.
+
+    h_1 … h_S = encoder(x_1 … x_S)      annotations; read both ways, h_j = [→h_j; ←h_j]
+    c   = h_S                           the summary: where the encoder ended; both ways, [→h_S; ←h_1]
+    s_0 = tanh(W c + b)                 one W for each layer of the decoder and each part of its state
+    p(y_t) = softmax(W_o r_t + b_o)
+
+    no attention, context start    s_t = f(s_{t-1}, y_{t-1})             r_t = s_t
+    no attention, context every    s_t = f(s_{t-1}, [y_{t-1}; c])        r_t = tanh(W_r [y_{t-1}; s_t; c] + b_r)
+    Bahdanau: c_t by s_{t-1}       s_t = f(s_{t-1}, [y_{t-1}; c_t])      r_t = tanh(W_r [y_{t-1}; s_t; c_t] + b_r)
+    Luong: c_t by s_t              s_t = f(s_{t-1}, y_{t-1})             r_t = tanh(W_r [s_t; c_t] + b_r)
+    Luong with input feeding       s_t = f(s_{t-1}, [y_{t-1}; r_{t-1}])  the same, r_0 = 0
+
+c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real places of the source. With attention and context every,
+f and W_r read c besides. y_0 is END. Of a deep decoder the top layer's s attends and is read out, and the lowest layer
+is the one that is fed.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import config
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tree import Tree
+from seqloom.models.recurrent_lm import SCORED_AT_ONCE, last_real
+from seqloom.nn.attention import Attention
+from seqloom.nn.bidirectional import BidirectionalStack, Combination
+from seqloom.nn.cells import Cell, cell_class
+from seqloom.nn.dropout import make_dropout
+from seqloom.nn.recurrent import Stack, StackState
+from seqloom.nn.scores import Score, score_class
+from seqloom.nn.softmax import FullSoftmax, precise
+
+Carry = dict[str, Tree]  # of each hypothesis: layers, the decoder's state; readout r (R, H); coverage (R, S) if wanted
+
+
+@config
+class AttentionConfig:
+    order: Literal["luong", "bahdanau"] = "luong"  # attend with the new state, or with the one before
+    score: str = "general"  # cosine, additive, location, general, dot or scaled-dot
+    input_feeding: bool = False  # luong: the decoder also reads what the last output was made from
+    coverage: bool = False  # the score also sees how much attention each place has had
+    max_length: int | None = None  # of the location score: the longest source, in tokens; None is 100
+
+    def problems(self) -> Iterator[str]:
+        if self.input_feeding and self.order == "bahdanau":
+            yield "input_feeding belongs to luong's order: in bahdanau's the decoder reads its context already"
+        if self.max_length is not None and self.max_length < 1:
+            yield f"max_length must be at least 1; got {self.max_length}"
+        score_class(self.score)  # a wrong name ends the list
+        if self.max_length is not None and self.score != "location":
+            yield f"max_length belongs to the location score only; leave it out for {self.score!r}"
+
+    def build(self, query: int, memory: int) -> Score:
+        options = {} if self.max_length is None else {"max_length": self.max_length}
+        return score_class(self.score)(query, memory, coverage=self.coverage, **options)
+
+
+@config
+class RecurrentSeq2SeqConfig:
+    kind: Literal["recurrent-seq2seq"] = "recurrent-seq2seq"
+    cell: str = "gru"  # of encoder and decoder; `seqloom list cells` shows them all
+    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
+    forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
+    encoder_layers: int = 1  # cells stacked on each other
+    decoder_layers: int = 1
+    hidden: int = 256  # width of every layer's state, in each direction
+    embedding: int | None = None  # width of the token vectors; None is as wide as hidden
+    bidirectional: bool | None = None  # the encoder reads from both ends; None is yes with attention, no without
+    combine: Combination = "concat"  # its two directions: concat, sum or mix
+    reverse: bool = False  # the encoder reads the source from its end
+    context: Literal["start", "every"] = (
+        "start"  # the encoder's end sets the first state only, or is read at every step
+    )
+    attention: AttentionConfig | None = AttentionConfig()  # null for none
+    dropout: float = 0.0  # on the embeddings, between layers, on the annotations, and before the output layer
+    variational: bool = False  # dropout drops the same at every step of a sentence
+    tied: Literal["none", "decoder", "all"] = "none"  # target and output embeddings are one matrix; the source's too
+
+    def problems(self) -> Iterator[str]:
+        sizes = ("encoder_layers", "decoder_layers", "hidden")
+        for name, value in (*((name, getattr(self, name)) for name in sizes), ("embedding", self.width)):
+            if value < 1:
+                yield f"{name} must be at least 1; got {value}"
+        if not 0 <= self.dropout < 1:
+            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
+        if not self.both_ways and self.combine != "concat":
+            yield "combine is about two directions; set bidirectional to true, or leave it out"
+        options = cell_class(self.cell).options  # a wrong name ends the list
+        if self.activation != "tanh" and "activation" not in options:
+            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
+        if self.forget_bias is not None and "forget_bias" not in options:
+            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
+
+    @property
+    def width(self) -> int:
+        return self.hidden if self.embedding is None else self.embedding
+
+    @property
+    def both_ways(self) -> bool:
+        return self.attention is not None if self.bidirectional is None else self.bidirectional
+
+    @property
+    def annotation(self) -> int:
+        """How wide an annotation is, and so the summary."""
+        return 2 * self.hidden if self.both_ways and self.combine == "concat" else self.hidden
+
+    @property
+    def reads_token(self) -> bool:
+        """Whether the output is made from y_{t-1} too."""
+        return self.context == "every" if self.attention is None else self.attention.order == "bahdanau"
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the decoder's states do not wait for attention, so that all steps of a known target run together."""
+        attention = self.attention
+        return attention is None or not (attention.order == "bahdanau" or attention.input_feeding or attention.coverage)
+
+    def make_cell(self, inputs: int, hidden: int) -> Cell:
+        kind = cell_class(self.cell)
+        values = {name: getattr(self, name) for name in kind.options}
+        return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})
+
+    def encoder(self) -> Stack | BidirectionalStack:
+        if self.both_ways:
+            return BidirectionalStack(
+                self.make_cell,
+                self.width,
+                self.hidden,
+                self.encoder_layers,
+                combine=self.combine,
+                dropout=self.dropout,
+                variational=self.variational,
+            )
+        return self._stack(self.width, self.encoder_layers)
+
+    def decoder(self) -> Stack:
+        inputs = self.width + (self.annotation if self.context == "every" else 0)
+        if self.attention is not None and self.attention.order == "bahdanau":
+            inputs += self.annotation
+        if self.attention is not None and self.attention.input_feeding:
+            inputs += self.hidden
+        return self._stack(inputs, self.decoder_layers)
+
+    def _stack(self, inputs: int, layers: int) -> Stack:
+        cells = [self.make_cell(inputs if depth == 0 else self.hidden, self.hidden) for depth in range(layers)]
+        return Stack(cells, self.dropout, variational=self.variational)
+
+    def readout(self) -> nn.Linear | None:
+        """W_r, or None where the output is made from s_t as it stands."""
+        contexts = (self.attention is not None) + (self.context == "every")
+        if contexts == 0:
+            return None
+        seen = self.hidden + contexts * self.annotation + (self.width if self.reads_token else 0)
+        return nn.Linear(seen, self.hidden)
+
+    def build(self, vocabulary: int) -> "RecurrentSeq2Seq":
+        return RecurrentSeq2Seq(self, vocabulary)
+
+
+class RecurrentSeq2Seq(nn.Module):
+    """Reads a source whole, then predicts its target token by token.
+
+    A source ends with END, and its target begins after END; both sides share one vocabulary. Masks are True at real
+    tokens, and those stand first; only `step` and `forward` take a target's padding anywhere.
+
+    Decoding keeps the source as memory, one row each, and what the decoder knows as carry, any number k of rows for
+    each source, source-major. The memory is never copied k times.
+    """
+
+    def __init__(self, config: RecurrentSeq2SeqConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.target_embed = nn.Embedding(vocabulary, config.width)
+        self.source_embed = self.target_embed if config.tied == "all" else nn.Embedding(vocabulary, config.width)
+        self.encoder, self.decoder = config.encoder(), config.decoder()
+        parts = sum(len(cell.state_names) for cell in self.decoder.cells)
+        self.bridge = nn.Linear(config.annotation, parts * config.hidden)
+        self.attend = (
+            None if config.attention is None else Attention(config.attention.build(config.hidden, config.annotation))
+        )
+        self.readout = config.readout()
+        # Where the output layer is the target's embeddings, it is met in their width: p(y_t) = softmax(E P r_t + b).
+        tied = config.tied != "none"
+        narrow = tied and config.width != config.hidden
+        self.project = nn.Linear(config.hidden, config.width, bias=False) if narrow else nn.Identity()
+        self.output = FullSoftmax(
+            config.width if tied else config.hidden, vocabulary, self.target_embed.weight if tied else None
+        )
+        self.dropout = make_dropout(config.dropout, config.variational)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """An unbiased output, so that a fresh model thinks all tokens nearly equally likely.
+
+        Embeddings begin large, N(0, 1), for attention finds words sooner the better it can tell them apart; but small
+        where the output layer shares them.
+        """
+        for embed in (self.source_embed, self.target_embed):
+            nn.init.uniform_(embed.weight, -0.1, 0.1) if embed.weight is self.output.weight else nn.init.normal_(
+                embed.weight
+            )
+        self.output.initialise()
+
+    def notes(self) -> list[str]:
+        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        notes = [*self.encoder.notes(), *self.decoder.notes()]
+        if self.attend is not None:
+            notes += self.attend.score.notes()
+        if self.config.reverse and self.config.both_ways:
+            notes.append("reverse only swaps the encoder's two directions, since it reads from both ends")
+        return notes
+
+    # Reading the source.
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most source tokens it can read, END included; None for any number."""
+        return None if self.attend is None else getattr(self.attend.score, "max_length", None)
+
+    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+        """A source (B, S) to what decoding needs of it: summary (B, M); with attention also annotations, keys and mask.
+
+        All of it is in the source's own order, reversed or not.
+        """
+        mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        order = reversal(mask) if self.config.reverse else None
+        tokens = tokens if order is None else tokens.gather(1, order)
+        annotations, state = self.encoder(self.dropout(self.source_embed(tokens)), mask=mask)
+        summary = self.encoder.ends(state) if isinstance(self.encoder, BidirectionalStack) else state[-1]["h"]
+        memory = {"summary": self.dropout(summary)}
+        if self.attend is None:
+            return memory
+        if order is not None:
+            annotations = annotations.take_along_dim(order.unsqueeze(-1), dim=1)
+        return memory | self.attend.prepare(self.dropout(annotations), mask)
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        """`source` is {"tokens": (B, S), "mask": (B, S)}; one hypothesis for each."""
+        if source is None:
+            raise UsageError('An encoder–decoder needs a source: {"tokens": (B, S), "mask": (B, S)}.')
+        if rows is not None and rows != len(source["tokens"]):
+            raise ValueError(f"rows must be those of the source, {len(source['tokens'])}; got {rows}")
+        memory = self.encode(source["tokens"], source.get("mask"))
+        return DecodeState(self.first(memory), memory)
+
+    def first(self, memory: dict[str, Tensor]) -> Carry:
+        """s_0 = tanh(W c + b), and nothing said or looked at yet."""
+        summary = memory["summary"]
+        parts = iter(torch.tanh(self.bridge(summary)).chunk(self.bridge.out_features // self.config.hidden, dim=-1))
+        layers = tuple({name: next(parts) for name in cell.state_names} for cell in self.decoder.cells)
+        carry: Carry = {"layers": layers, "readout": summary.new_zeros(len(summary), self.config.hidden)}
+        if self.config.attention is not None and self.config.attention.coverage:
+            carry["coverage"] = torch.zeros_like(memory["mask"], dtype=precise(summary).dtype)
+        return carry
+
+    # Making the target.
+
+    def decode(
+        self, tokens: Tensor, carry: Carry, memory: dict[str, Tensor], mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Carry]:
+        """Tokens (R, T) to r (R, T, H), attention weights (R, T, S) and the carry after the last real token."""
+        y = self.dropout(self.target_embed(tokens))  # (R, T, D)
+        return (self._at_once if self.config.at_once else self._one_by_one)(y, carry, memory, mask)
+
+    def _at_once(
+        self, y: Tensor, carry: Carry, memory: dict[str, Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Carry]:
+        """The decoder over all steps, then attention over all steps."""
+        summary = self._summary(y, memory)
+        s, layers = self.decoder(torch.cat([y, *summary], dim=-1), carry["layers"], mask)  # (R, T, H)
+        context, weights = self._look(s, memory, None)
+        r = self._read_out(y, s, [*context, *summary])
+        return r, weights, {"layers": layers, "readout": last_real(carry["readout"], r, mask)}
+
+    def _one_by_one(
+        self, y: Tensor, carry: Carry, memory: dict[str, Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Carry]:
+        """Step by step; at padding the carry stands still."""
+        noise = self._noise(y)
+        outputs, looks = [], []
+        for t in range(y.shape[1]):
+            after, weights = self._tick(y[:, t : t + 1], carry, memory, [one[:, t : t + 1] for one in noise])
+            if mask is not None:
+                after = _choose(mask[:, t].unsqueeze(1), after, carry)
+            carry = after
+            outputs.append(carry["readout"])
+            looks.append(weights)
+        return torch.stack(outputs, dim=1), torch.cat(looks, dim=1), carry
+
+    def _tick(self, y: Tensor, carry: Carry, memory: dict[str, Tensor], noise: list[Tensor]) -> tuple[Carry, Tensor]:
+        """One step of one token each, y (R, 1, D): the carry after it, and where it looked (R, 1, S)."""
+        attention = self.config.attention
+        assert attention is not None
+        before, coverage, summary = carry["layers"], carry.get("coverage"), self._summary(y, memory)
+        if attention.order == "bahdanau":
+            context, weights = self._look(before[-1]["h"].unsqueeze(1), memory, coverage)
+            layers = self._climb(torch.cat([y, *context, *summary], dim=-1), before, noise)
+            s = layers[-1]["h"].unsqueeze(1)
+        else:
+            fed = [carry["readout"].unsqueeze(1)] if attention.input_feeding else []
+            layers = self._climb(torch.cat([y, *fed, *summary], dim=-1), before, noise)
+            s = layers[-1]["h"].unsqueeze(1)
+            context, weights = self._look(s, memory, coverage)
+        assert weights is not None
+        after: Carry = {"layers": layers, "readout": self._read_out(y, s, [*context, *summary]).squeeze(1)}
+        if coverage is not None:
+            after["coverage"] = coverage + weights.squeeze(1)
+        return after, weights
+
+    def _climb(self, x: Tensor, before: StackState, noise: list[Tensor]) -> StackState:
+        """One step of every layer, the lowest reading x (R, 1, D); what a layer hands on is multiplied by `noise`."""
+        after = []
+        for depth, cell in enumerate(self.decoder.cells):
+            x = x * noise[depth - 1] if noise and depth > 0 else x
+            after.append(cell(x.squeeze(1), before[depth]))
+            x = after[-1]["h"].unsqueeze(1)
+        return tuple(after)
+
+    def _noise(self, y: Tensor) -> list[Tensor]:
+        """Dropout between layers, drawn for all steps before the first, so that it can be the same at all of them."""
+        if not self.training or self.config.dropout == 0:
+            return []
+        ones = y.new_ones(*y.shape[:2], self.config.hidden)
+        return [self.decoder.dropout(ones) for _ in self.decoder.cells[1:]]
+
+    def _look(
+        self, s: Tensor, memory: dict[str, Tensor], coverage: Tensor | None
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """States (R, T, H) to contexts (R, T, M) and weights (R, T, S); nothing without attention."""
+        if self.attend is None:
+            return [], None
+        k = hypotheses(s, memory["mask"])
+        query = s.reshape(-1, k, *s.shape[1:])  # (B, k, T, H)
+        seen = None if coverage is None else coverage.reshape(-1, k, 1, coverage.shape[-1])  # (B, k, 1, S)
+        context, weights = self.attend(query, memory, seen)
+        return [context.flatten(0, 1)], weights.flatten(0, 1)
+
+    def _summary(self, y: Tensor, memory: dict[str, Tensor]) -> list[Tensor]:
+        """c at every step (R, T, M), where it is read at every step."""
+        if self.config.context == "start":
+            return []
+        summary = memory["summary"]
+        k = hypotheses(y, summary)
+        return [summary[:, None, None].expand(-1, k, y.shape[1], -1).flatten(0, 1)]
+
+    def _read_out(self, y: Tensor, s: Tensor, contexts: list[Tensor]) -> Tensor:
+        """r (R, T, H)"""
+        if self.readout is None:
+            return s
+        seen = [y, s, *contexts] if self.config.reads_token else [s, *contexts]
+        return torch.tanh(self.readout(torch.cat(seen, dim=-1)))
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        """A row without any real token keeps its carry, predicts what it predicted before, and attends to nothing."""
+        _, weights, carry = self.decode(tokens, state.carry, state.memory, mask)
+        log_probs = self.output.log_probs(self._last(carry["readout"]))
+        if weights is not None:
+            weights = last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
+        return StepOutput(log_probs, DecodeState(carry, state.memory), weights)
+
+    def _last(self, r: Tensor) -> Tensor:
+        """r (…, H) to what the output layer sees."""
+        seen: Tensor = self.project(self.dropout(r))
+        return seen
+
+    # Learning from pairs. Padding stands last, so what the decoder makes of it changes nothing.
+
+    def forward(
+        self, source: Tensor, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
+    ) -> Tensor:
+        """Sources (B, S) and inputs (B, T), END first, to the logits (B, T, V) of the token after each input."""
+        memory = self.encode(source, source_mask)
+        r, _, _ = self.decode(inputs, self.first(memory), memory, target_mask)
+        return self.output(self._last(r))
+
+    def loss(self, batch: dict[str, Tensor], label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """The mean over all real targets of −log p, and how many they are; never waits for a GPU.
+
+        With label smoothing ε, (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v).
+        """
+        r, _ = self._teach(batch)
+        targets, mask = batch["targets"], batch["target_mask"]
+        count = mask.sum()
+        if mask.is_cuda:  # there, finding the real positions would wait for the device
+            r, targets = r.flatten(0, 1), targets.masked_fill(~mask, -100).flatten()
+        else:
+            r, targets = r[mask], targets[mask]
+        logits = precise(self.output(self._last(r)))
+        total = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+        return total / count.clamp(min=1), count
+
+    def target_log_probs(self, batch: dict[str, Tensor]) -> Tensor:
+        """log p of each target (B, T), 0 at padding. Logits are made for a few positions at a time."""
+        r, _ = self._teach(batch)
+        targets, mask = batch["targets"], batch["target_mask"]
+        pieces = zip(r[mask].split(SCORED_AT_ONCE), targets[mask].split(SCORED_AT_ONCE), strict=True)
+        found = torch.cat([self.output.target_log_probs(self._last(rows), wanted) for rows, wanted in pieces])
+        return found.new_zeros(mask.shape).masked_scatter(mask, found)
+
+    def attention(self, batch: dict[str, Tensor]) -> Tensor | None:
+        """Where each target (B, T) looked: weights (B, T, S), zero at padding; None without attention."""
+        _, weights = self._teach(batch)
+        return None if weights is None else weights.masked_fill(~batch["target_mask"].unsqueeze(-1), 0)
+
+    def _teach(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """r (B, T, H) and weights (B, T, S) with the right tokens before each."""
+        memory = self.encode(batch["source"], batch["source_mask"])
+        r, weights, _ = self.decode(batch["inputs"], self.first(memory), memory)
+        return r, weights
+
+
+def reversal(mask: Tensor) -> Tensor:
+    """Where each token of a reversed source comes from (B, S): x_1 … x_n END is read as x_n … x_1 END.
+
+    END, the last real token, stays last, and so does padding. Done twice it changes nothing.
+    """
+    place = torch.arange(mask.shape[1], device=mask.device)
+    words = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
+    return torch.where(place < words, words - 1 - place, place)
+
+
+def hypotheses(rows: Tensor, memory: Tensor) -> int:
+    """How many rows belong to each row of the memory."""
+    k = len(rows) // max(len(memory), 1)
+    if k * len(memory) != len(rows):
+        raise ValueError(f"every source must have as many hypotheses; got {len(rows)} for {len(memory)} sources")
+    return k
+
+
+def _choose(real: Tensor, after: Tree, before: Tree) -> Tree:
+    """Of two equal trees, the leaves' rows (R, …) of `after` where `real` (R, 1), else those of `before`."""
+    if isinstance(after, Tensor):
+        return torch.where(real, after, before)
+    if isinstance(after, dict):
+        return {key: _choose(real, after[key], before[key]) for key in after}
+    return tuple(_choose(real, *pair) for pair in zip(after, before, strict=True))

@@ -1,0 +1,146 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+HYPOTHESES = ["The guard arrived late because of the rain", "he he he", "He He He eats tasty fruit"]
+FIRST = ["The guard arrived late because it was raining", "He eats an apple", "He eats a sweet apple"]
+SECOND = ["It rained, so the guard was late", "He ate an apple", "He is eating a tasty apple"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The hypotheses and two references."""
+    paths = tmp_path / "hyp.txt", tmp_path / "ref.txt", tmp_path / "ref2.txt"
+    for path, lines in zip(paths, (HYPOTHESES, FIRST, SECOND), strict=True):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return paths
+
+
+def test_the_figures_are_sacrebleus_with_signatures(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+    said, one, two = files
+    bleu, chrf = BLEU(), CHRF()
+    expected = bleu.corpus_score(HYPOTHESES, [FIRST, SECOND]), chrf.corpus_score(HYPOTHESES, [FIRST, SECOND])
+    found = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said, "--json").json
+    assert (found["bleu"], found["chrf"]) == (expected[0].score, expected[1].score)
+    assert found["signatures"] == {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
+    assert "nrefs:2|" in found["signatures"]["bleu"]
+    assert (found["correct"], found["total"]) == (expected[0].counts, expected[0].totals)
+    assert (found["hypothesis_length"], found["reference_length"]) == (expected[0].sys_len, expected[0].ref_len)
+    assert found["lines"] == 3 and "explained" not in found
+    shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said)
+    assert shown.err == ""
+    assert f"BLEU  {expected[0].score:6.2f}   {bleu.get_signature()}\n" in shown.out
+    assert f"chrF  {expected[1].score:6.2f}   {chrf.get_signature()}\n" in shown.out
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
+def test_tokenizers_and_case(seqloom: Any, files: tuple[Path, Path, Path], tokenize: str) -> None:
+    said, one, _ = files
+    words = ["--reference", one, "--hypothesis", said, "--tokenize", tokenize, "--lowercase", "--json"]
+    found = seqloom("bleu", *words, "--explain", 2).json
+    score = BLEU(tokenize=tokenize, lowercase=True, force=True).corpus_score(HYPOTHESES, [FIRST])
+    assert found["bleu"] == score.score
+    assert found["precisions"] == pytest.approx([precision / 100 for precision in score.precisions])
+    assert f"case:lc|eff:no|tok:{tokenize}" in found["signatures"]["bleu"]
+    assert "case:lc" in found["signatures"]["chrf"]
+    tokens = [*"hehehe"] if tokenize == "char" else ["he"] * 3
+    assert found["explained"]["hypothesis"] == tokens
+
+
+def test_a_line_step_by_step(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+    said, one, two = files
+    shown = seqloom("bleu", "--reference", one, "--hypothesis", said, "--explain", 1).out
+    for step in (
+        "Line 1 of 3",
+        "hypothesis    8 tokens  The guard arrived late because of the rain",
+        "not in the reference: of | the | rain",
+        "p_1 = 5/8 = 0.6250",
+        "c = r, so BP = exp(1 − r/c) = exp(1 − 8/8) = 1.0000",
+        "BLEU-4 = 100 × 1 × (5/8 × 4/7 × 3/6 × 2/5)^(1/4) = 51.70",
+        "sacrebleu's figure for this line: 51.70",
+        "The whole text, 3 lines",
+        "p_1 = 7/17 = 0.4118, where this line gives 5/8",
+    ):
+        assert step in shown, step
+    assert f"sacrebleu's figure for this text: {BLEU().corpus_score(HYPOTHESES, [FIRST]).score:.2f}" in shown
+    shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said, "--explain", 3).out
+    assert "p_1 = 3/6 = 0.5000   (without clipping it would be 5/6)" in shown
+    assert "the closest of the lengths 5, 6" in shown
+
+
+def test_explained_for_programs(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+    said, one, _ = files
+    found = seqloom("bleu", "--reference", one, "--hypothesis", said, "--explain", 1, "--json").json["explained"]
+    assert found["line"] == 1
+    assert (found["correct"], found["total"], found["brevity_penalty"]) == ([5, 4, 3, 2], [8, 7, 6, 5], 1)
+    assert [round(value, 2) for value in found["unsmoothed"]] == [62.5, 59.76, 56.31, 51.7]
+    assert found["sacrebleu"] == pytest.approx(found["unsmoothed"][3])
+    assert found["ngrams"][1][0] == {"ngram": ["The", "guard"], "count": 1, "most": 1, "clipped": 1}
+    assert [len(ngrams) for ngrams in found["ngrams"]] == [8, 7, 6, 5]
+
+
+def test_the_input_as_hypothesis(seqloom: Any, type_in: Any, files: tuple[Path, Path, Path]) -> None:
+    said, one, _ = files
+    from_file = seqloom("bleu", "--reference", one, "--hypothesis", said).out
+    type_in(said.read_bytes())
+    assert seqloom("bleu", "--reference", one, "--hypothesis", "-").out == from_file
+    type_in(b"only one line\n")
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, f"{one} has 3", "the input has 1")
+    type_in(b"\n")
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "The input is empty", lines=1)
+    type_in(b"a\nb\xff\nc\n")
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "UTF-8", "line 2", "0xFF", lines=1)
+    seqloom("bleu", "--reference", "-", "--hypothesis", said).refuses(2, "must be files", lines=1)
+
+
+def test_lines_end_at_line_feeds_alone(seqloom: Any, tmp_path: Path) -> None:
+    said, one = tmp_path / "hyp.txt", tmp_path / "ref.txt"
+    said.write_bytes("a b\u2028c d\r\n\r\nlast\x0cline\n".encode())
+    one.write_bytes(b"a b c d\n\nlast line")
+    found = seqloom("bleu", "--reference", one, "--hypothesis", said, "--json").json
+    assert found["lines"] == 3 and found["bleu"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ["does not exist"]),
+        (b"", ["is empty"]),
+        (b"\n\n\n", ["is empty"]),
+        (b"a\nb\xff\nc\n", ["UTF-8", "line 2", "0xFF"]),
+        (b"a\nb\n", ["hyp.txt has 3", "bad.txt has 2", "as many lines"]),
+    ],
+)
+def test_files_that_will_not_do(
+    seqloom: Any, files: tuple[Path, Path, Path], content: bytes | None, words: list[str]
+) -> None:
+    said, one, _ = files
+    bad = said.with_name("bad.txt")
+    if content is not None:
+        bad.write_bytes(content)
+    seqloom("bleu", "--reference", one, "--reference", bad, "--hypothesis", said).refuses(3, str(bad), *words)
+
+
+def test_wrong_words(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+    said, one, _ = files
+    pair = ["--reference", one, "--hypothesis", said]
+    seqloom("bleu", *pair, "--explain", 4).refuses(2, "from 1 to 3", "got 4", lines=1)
+    seqloom("bleu", *pair, "--explain", 0).refuses(2, "from 1 to 3", "got 0", lines=1)
+    seqloom("bleu", *pair, "--tokenize", "chars").refuses(2, "'chars'", "did you mean char?", lines=1)
+    seqloom("bleu", "--hypothesis", said).refuses(2, "--reference")
+    seqloom("bleu", "--reference", one).refuses(2, "--hypothesis")
+
+
+def test_it_needs_no_torch(files: tuple[Path, Path, Path]) -> None:
+    said, one, _ = files
+    program = (
+        "import sys; from seqloom.cli.app import main\n"
+        f"code = main(['bleu', '--reference', {str(one)!r}, '--hypothesis', {str(said)!r}, '--explain', '1'])\n"
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0

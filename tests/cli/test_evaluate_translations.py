@@ -1,0 +1,198 @@
+"""`evaluate` on a translator."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.data.parallel import Pair
+
+WHO = {"cat": "Katze", "dog": "Hund", "owl": "Eule", "fox": "Fuchs"}
+DID = {"sat": "sass", "saw": "sah", "slept": "schlief"}
+WHERE = {"here .": "hier .", "there today .": "heute dort .", "in the old house .": "in dem alten Haus ."}
+FILES = {"train": slice(0, 24), "dev": slice(24, 30), "test": slice(30, None)}
+FIGURES = ("bleu", "bleu_lowercase", "chrf", "exact_match", "loss", "perplexity")
+
+
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parallel files, train.en and train.de and so on."""
+    folder = tmp_path_factory.mktemp("pairs")
+    pairs = [(f"the {a} {b} {c}", f"die {WHO[a]} {DID[b]} {WHERE[c]}") for c, b, a in product(WHERE, DID, WHO)]
+    mixed = [pairs[7 * place % len(pairs)] for place in range(len(pairs))]
+    for name, part in FILES.items():
+        for side, ending in enumerate(("en", "de")):
+            (folder / f"{name}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in mixed[part]), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(parallel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recipe = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    files = "\n".join(f"  {name}: [{parallel / name}.en, {parallel / name}.de]" for name in FILES)
+    recipe.write_text(
+        f"task: translate\ndata:\n  corpus: pairs\n{files}\ntokenizer: {{kind: words, split: whitespace}}\n"
+        "batch: {tokens: 200, dev_pairs: 2}\nmodel: {kind: recurrent-seq2seq, hidden: 16}\ndecode: {beam: 3}\n"
+        "train: {steps: 40, evaluate_every: 20, lr: 0.02, schedule: constant}\n",
+        "utf-8",
+    )
+    run = recipe.parent / "run"
+    assert main(["train", str(recipe), "--out", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").removesuffix("\n").split("\n")
+
+
+def test_the_figures_are_sacrebleus_of_what_was_written(
+    seqloom: Any, run: Path, parallel: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.txt"
+    shown = seqloom("evaluate", run, "--split", "test", "--out", out, "--json")
+    assert shown.err == f"The translations are in {out}.\n"
+    found, said, expected = shown.json, lines(out), lines(parallel / "test.de")
+    bleu, chrf = BLEU(), CHRF()
+    assert found["bleu"] == bleu.corpus_score(said, [expected]).score > 0
+    assert found["chrf"] == chrf.corpus_score(said, [expected]).score
+    assert found["signatures"]["bleu"] == str(bleu.get_signature())
+    assert found["signatures"]["chrf"] == str(chrf.get_signature())
+    assert found["exact_match"] == sum(map(str.__eq__, said, expected)) / len(expected)
+    assert (found["run"], found["data"], found["pairs"]) == (str(run), "pairs, test", len(expected))
+    assert found["decoding"] == "beam search, 3 hypotheses, length penalty 1"
+    assert found["length_unit"] == "words"
+    assert sum(row["pairs"] for row in found["by_length"]) == len(expected)
+    by_hand = seqloom("bleu", "--reference", parallel / "test.de", "--hypothesis", out, "--json").json
+    assert by_hand["bleu"] == found["bleu"] and by_hand["signatures"]["bleu"] == found["signatures"]["bleu"]
+
+
+def test_what_is_written_is_what_translate_says(
+    seqloom: Any, run: Path, parallel: Path, tmp_path: Path, type_in: Any
+) -> None:
+    out = tmp_path / "out.txt"
+    assert seqloom("evaluate", run, "--split", "test", "--out", out).code == 0
+    type_in((parallel / "test.en").read_bytes())
+    assert seqloom("translate", run).out == out.read_text("utf-8")
+
+
+def test_figures_are_kept_for_compare(seqloom: Any, run: Path) -> None:
+    found = seqloom("evaluate", run, "--split", "test", "--json").json
+    kept = json.loads((run / "metrics/test.json").read_text())
+    assert {name: kept[name] for name in FIGURES} == {name: found[name] for name in FIGURES}
+    assert (kept["signatures"], kept["decoding"]) == (found["signatures"], found["decoding"])
+    assert api.load(run).evaluate("test") == {name: kept[name] for name in kept if name in FIGURES}
+    (row,) = seqloom("compare", run, "--split", "test", "--json").json["runs"]
+    assert row["metrics"]["loss"] == found["loss"]
+    assert all(isinstance(value, float) for value in row["metrics"].values())
+
+
+def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = api.load(trained).task()
+    pairs = [Pair(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")]
+    made = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
+    monkeypatch.setattr(task, "corpus", made)
+    expected = BLEU().corpus_score(["die cat sass hier ."], [["die caterpillar sass hier ."]]).score
+    assert task.copying("dev") == {"copy_bleu": expected}
+    assert task.copying("train") == {}
+    monkeypatch.setattr(task, "corpus", replace(made, name="pairs"))
+    assert task.copying("dev") == {}
+
+
+def test_another_search_is_not_kept(seqloom: Any, run: Path) -> None:
+    before = (run / "metrics/dev.json").read_text()
+    found = seqloom("evaluate", run, "--beam", 1, "--json").json
+    assert found["decoding"] == "greedy search"
+    assert (run / "metrics/dev.json").read_text() == before
+    found = seqloom("evaluate", run, "--length-penalty", 0, "--json").json
+    assert found["decoding"] == "beam search, 3 hypotheses, length penalty 0"
+    assert (run / "metrics/dev.json").read_text() == before
+    assert found["loss"] == seqloom("evaluate", run, "--json").json["loss"]
+    assert (run / "metrics/dev.json").read_text() != before
+
+
+def test_other_sentences_that_are_the_splits_give_the_same(seqloom: Any, run: Path, parallel: Path) -> None:
+    files = parallel / "test.en", parallel / "test.de"
+    other = seqloom("evaluate", run, "--source", files[0], "--reference", files[1], "--json").json
+    assert not (run / "metrics/test.json").exists() and not (run / "metrics/other.json").exists()
+    split = seqloom("evaluate", run, "--split", "test", "--json").json
+    assert other.pop("data") == f"{files[0]} and {files[1]}"
+    split.pop("data")
+    assert other == split
+
+
+def test_never_a_lost_or_added_line(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    source, reference, out = tmp_path / "s", tmp_path / "r", tmp_path / "out.txt"
+    source.write_bytes("the cat sat here .\r\n\r\nthe\u2028dog sat here .\r\n   \nunheard-of words\n".encode())
+    reference.write_bytes("die Katze sass hier .\n\nein\u2028Satz\n\n\n".encode())
+    found = seqloom("evaluate", run, "--source", source, "--reference", reference, "--out", out, "--json").json
+    assert found["pairs"] == 5
+    said = out.read_bytes().decode().removesuffix("\n").split("\n")
+    assert len(said) == 5 and said[1] == said[3] == "" and said[0] and said[4]
+
+
+def test_for_people(seqloom: Any, run: Path) -> None:
+    shown = seqloom("evaluate", run)
+    found = seqloom("evaluate", run, "--json").json
+    assert shown.code == 0 and shown.err == ""
+    first, *rest = shown.out.splitlines()
+    assert first == f"{run} on pairs, dev: 6 pairs, en to de; beam search, 3 hypotheses, length penalty 1"
+    assert rest[0] == f"  BLEU                   {found['bleu']:9.2f}   {found['signatures']['bleu']}"
+    assert rest[1].startswith("  BLEU, lowercased ") and rest[2].startswith("  chrF ")
+    assert rest[3].split() == ["lines", "exactly", "right", f"{100 * found['exact_match']:.2f}", "%"]
+    assert "loss, nats per token" in rest[4]
+    assert rest[6].startswith("  BLEU by length of the source")
+    assert "Some that differ from their reference" in shown.out
+    example = found["examples"][0]
+    assert f"    {example['source']}\n    {example['reference']}\n    {example['hypothesis']}\n" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--text", "x.txt"], 2, ["translates", "--source FILE and --reference FILE"]),
+        (["--source", "x.txt"], 2, ["belong together"]),
+        (["--reference", "x.txt"], 2, ["belong together"]),
+        (["--split=dev", "--source=a", "--reference=b"], 2, ["not both"]),
+        (["--source=missing.en", "--reference=missing.de"], 3, ["missing.en", "does not exist"]),
+        (["--beam", "0"], 2, ["beam must be at least 1"]),
+        (["--length-penalty", "-1"], 2, ["length_penalty must be 0"]),
+        (["--out", "nowhere/out.txt"], 2, ["nowhere does not exist"]),
+        (["--out", "."], 2, ["is a folder"]),
+        (["--split", "tset"], 2, ["did you mean test?"]),
+    ],
+)
+def test_wrong_words(seqloom: Any, trained: Path, here: Path, words: list[str], code: int, said: list[str]) -> None:
+    seqloom("evaluate", trained, *words).refuses(code, *said, lines=1)
+    assert not any(here.iterdir())
+
+
+def test_files_of_different_length(seqloom: Any, trained: Path, parallel: Path) -> None:
+    files = parallel / "dev.en", parallel / "train.de"
+    shown = seqloom("evaluate", trained, "--source", files[0], "--reference", files[1])
+    shown.refuses(3, f"{files[0]} has 6", f"{files[1]} has 24")
+
+
+@pytest.mark.parametrize(
+    "words", [["--beam=2"], ["--length-penalty=1"], ["--source=a", "--reference=b"], ["--out=x.txt"]]
+)
+@pytest.mark.parametrize("name", ["chars", "grams"])
+def test_a_language_model_does_not_translate(seqloom: Any, runs: Path, here: Path, name: str, words: list[str]) -> None:
+    seqloom("evaluate", runs / name, *words).refuses(2, "are for translators", "is a language model.", lines=1)
+    assert not any(here.iterdir())
+
+
+def test_a_translator_is_no_part_of_a_mixture(seqloom: Any, runs: Path, trained: Path) -> None:
+    seqloom("evaluate", runs / "chars", trained, "--interpolate").refuses(2, "a translator", "a language model")

@@ -1,0 +1,57 @@
+"""`seqloom generate --beam`: the likeliest text instead of a drawn one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.core.errors import UsageError
+
+
+@pytest.mark.parametrize("run", ["gru", "grams", "chars", "words"])
+def test_it_prints_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
+    words = ["--prompt=the", "--beam=4", "--n-best=3", "--tokens=12", "--length-penalty=0.6", "--stopping=exact"]
+    shown = seqloom("generate", runs / run, *words)
+    found = api.load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
+    assert len(found) == 3 and len({one.text for one in found}) == 3
+    assert found == sorted(found, key=lambda one: (not one.finished, -one.score))
+    heads = [f"--- {n} of 3, score {one.score:.4f}, log p {one.log_prob:.3f}" for n, one in enumerate(found, start=1)]
+    texts = [f"the{one.text}" for one in found]
+    assert (shown.out, shown.err) == ("".join(f"{h}\n{t}\n" for h, t in zip(heads, texts, strict=True)), "")
+
+
+@pytest.mark.parametrize("run", ["gru", "grams", "pairs"])
+@pytest.mark.parametrize("minimum", [0, 10])
+def test_a_beam_of_one_is_greedy(seqloom: Any, runs: Path, run: str, minimum: int) -> None:
+    words = ["generate", runs / run, "--prompt=the", "--tokens=20", f"--min-tokens={minimum}"]
+    assert seqloom(*words, "--beam=1").out == seqloom(*words, "--temperature=0").out
+
+
+def test_log_probs_are_those_of_score(runs: Path) -> None:
+    model = api.load(runs / "chars")
+    for one in model.search("the", beam=3, n_best=3, max_tokens=10, length_penalty=0.0):
+        scored = model.score("the" + one.text)[0]
+        own = sum(scored.log_probs if one.finished else scored.log_probs[:-1])
+        assert one.log_prob == pytest.approx(own, abs=1e-4) == pytest.approx(one.score, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--temperature=0.5", "--top-k=3", "--top-p=0.9", "--repetition-penalty=2", "--stop=x", "--samples=2", "--seed=1"],
+)
+def test_chance_has_no_place_beside_it(seqloom: Any, runs: Path, option: str) -> None:
+    seqloom("generate", runs / "chars", "--beam=3", option).refuses(2, option.partition("=")[0], "--beam")
+
+
+@pytest.mark.parametrize("option", ["--n-best=2", "--length-penalty=0.5", "--stopping=exact"])
+def test_its_options_need_it(seqloom: Any, runs: Path, option: str) -> None:
+    seqloom("generate", runs / "chars", option).refuses(2, option.partition("=")[0], "give --beam too")
+
+
+def test_other_mistakes(seqloom: Any, runs: Path) -> None:
+    seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").refuses(2, "n_best must be at most beam")
+    seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").refuses(2, "max_tokens")
+    seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").refuses(3, "cannot spell", "--allow-unknown")
+    with pytest.raises(UsageError, match="stopping must be usual or exact"):
+        api.load(runs / "chars").search(stopping="never")

@@ -1,0 +1,150 @@
+"""`init` for sentence pairs: a recipe for a translator that trains as written."""
+
+import gzip
+import shlex
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.cli._init_pairs import recipe_name
+from seqloom.core.config import load_yaml
+
+NOUNS = {"the cat": "die Katze", "a dog": "ein Hund", "the owl": "die Eule", "a fox": "ein Fuchs"}
+VERBS = {"sat": "sass", "saw": "sah", "slept": "schlief"}
+PLACES = {"here": "hier", "there": "dort", "today": "heute", "now": "jetzt"}
+SHORT = ["train.epochs=null", "train.steps=2", "model.hidden=8"]
+
+
+def pairs(count: int) -> list[tuple[str, str]]:
+    """Forty-eight different ones, and then numbers."""
+    made = list(product(NOUNS.items(), VERBS.items(), PLACES.items()))
+    made = [made[7 * n % len(made)] for n in range(count)]
+    numbers = [f" {n}" if n >= len(NOUNS) * len(VERBS) * len(PLACES) else "" for n in range(count)]
+    sides = [[" ".join(words[side] for words in pair) for pair in made] for side in (0, 1)]
+    return [(one + number, other + number) for one, other, number in zip(*sides, numbers, strict=True)]
+
+
+@pytest.fixture
+def files(here: Path) -> Path:
+    for side, language in enumerate(("en", "de")):
+        (here / f"a.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs(40)))
+    (here / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs(40)))
+    return here
+
+
+def test_two_files(seqloom: Any, files: Path) -> None:
+    shown = seqloom("init", "a.en", "a.de")
+    assert shown.code == 0 and shown.err == ""
+    assert shown.out == (
+        "a.en and a.de: 36 pairs, 180 and 180 words to train on.\n"
+        "Wrote a.yaml. Look it over, then: seqloom train a.yaml\n"
+    )
+    recipe = load_yaml(files / "a.yaml")
+    assert recipe["task"] == "translate" and recipe["tokenizer"]["kind"] == "byte-pair"
+    data = recipe["data"]
+    assert (data["train"], data["source"], data["target"]) == (["a.en", "a.de"], "en", "de")
+    lines = (files / "a.yaml").read_text().splitlines()
+    assert sum("#" in line for line in lines) > len(lines) / 2  # commented
+
+
+def test_the_recipe_trains_as_written(seqloom: Any, files: Path) -> None:
+    assert seqloom("init", "a.en", "a.de").code == 0
+    trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
+    assert trained.code == 0, trained.err
+    figures = [float(line.split("loss ")[1].split()[0]) for line in trained.out.splitlines() if "dev: loss" in line]
+    assert figures[-1] < figures[0] - 0.3
+    assert "Try: seqloom translate runs/a" in trained.out
+    translated = seqloom("translate", "runs/a", "the cat sat now", "")
+    assert translated.code == 0 and translated.out.count("\n") == 2
+
+
+@pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
+def test_a_table_and_every_kind_of_token(seqloom: Any, files: Path, tokens: str) -> None:
+    shown = seqloom("init", "a.tsv", "--tokens", tokens)
+    assert shown.code == 0, shown.err
+    recipe = load_yaml(files / "a.yaml")
+    assert recipe["data"]["train"] == "a.tsv" and recipe["tokenizer"]["kind"] == tokens
+    assert recipe["data"]["source"] == ""
+    trained = seqloom("train", "a.yaml", *SHORT)
+    assert trained.code == 0, trained.err
+
+
+def test_a_table_that_names_its_columns(seqloom: Any, files: Path) -> None:
+    text = "en\tpt-BR\tnote\n" + "".join(f"{source}\t{target}\tx\n" for source, target in pairs(40))
+    (files / "b.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    assert seqloom("init", "b.tsv.gz").code == 0
+    data = load_yaml(files / "b.yaml")["data"]
+    assert (data["columns"], data["source"], data["target"]) == (["en", "pt-BR"], "en", "pt-BR")
+    assert seqloom("train", "b.yaml", *SHORT).code == 0
+
+
+def test_the_task_may_be_named(seqloom: Any, files: Path) -> None:
+    (files / "a.tsv").rename(files / "t.txt")
+    assert seqloom("init", "t.txt", "--task", "translate").code == 0
+    assert load_yaml(files / "t.yaml")["task"] == "translate"
+    (files / "t.txt").rename(files / "l.tsv")
+    assert seqloom("init", "l.tsv", "--task", "language-model", "--out", "l.yaml").code == 0
+    assert load_yaml(files / "l.yaml")["task"] == "language-model"
+
+
+def test_pairs_left_out_are_told(seqloom: Any, files: Path) -> None:
+    (files / "a.de").write_text("".join(f"{target}\n" if n != 6 else "\n" for n, (_, target) in enumerate(pairs(40))))
+    shown = seqloom("init", "a.en", "a.de")
+    assert "1 pair has a blank side and was left out, at line 7 of a.en and a.de.\n" in shown.out
+
+
+def test_larger_files_get_larger_models_and_hold_out_less(seqloom: Any, files: Path) -> None:
+    (files / "large.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs(50_000)))
+    assert seqloom("init", "large.tsv").code == 0 and seqloom("init", "a.tsv").code == 0
+    large, small = load_yaml(files / "large.yaml"), load_yaml(files / "a.yaml")
+    assert large["model"]["hidden"] > small["model"]["hidden"]
+    assert (large["data"]["dev_fraction"], small["data"]["dev_fraction"]) == (0.04, 0.05)
+
+
+@pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x, [y]", "{b}", "null", "two\nlines"], ids=ascii)
+def test_odd_file_names_survive(seqloom: Any, files: Path, name: str) -> None:
+    for language in ("en", "de"):
+        (files / f"a.{language}").rename(files / f"{name}.{language}")
+    shown = seqloom("init", f"./{name}.en", f"./{name}.de")
+    assert shown.code == 0, shown.err
+    assert load_yaml(files / f"{name}.yaml")["data"]["train"] == [f"{name}.en", f"{name}.de"]
+    assert shown.out.endswith(f"seqloom train {shlex.quote(name + '.yaml')}\n")
+
+
+@pytest.mark.parametrize(
+    ("names", "made"),
+    [
+        (["train.en", "train.de"], "train"),
+        (["x/train.en.gz", "y/train.de.gz"], "train"),
+        (["one.txt", "two.txt"], "one-two"),
+        (["pairs.tsv.gz"], "pairs"),
+        (["en", "de"], "en-de"),
+    ],
+)
+def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
+    assert recipe_name([Path(name) for name in names]) == made
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["a.en", "short.de"], 3, "a.en has 40 and short.de has 2"),
+        (["a.en", "nowhere.de"], 3, "nowhere.de does not exist"),
+        (["a.en", "a.en"], 2, "two different files"),
+        (["a.en", "a.de", "a.tsv"], 2, "got 3"),
+        (["a.en", "a.de", "--task", "language-model"], 2, "made from one text"),
+        (["bad.tsv"], 3, "Line 2 of bad.tsv"),
+        (["few.tsv"], 3, "few.tsv is too short"),
+        (["a.en", "--task", "translate"], 3, "no tab"),
+        (["a.en", "bad\udce9.de"], 2, "must be UTF-8"),
+        (["a.en", "a.de", "--task", "translation"], 2, "--task"),
+    ],
+)
+def test_what_cannot_be_a_recipe(seqloom: Any, files: Path, words: list[str], code: int, message: str) -> None:
+    (files / "short.de").write_text("one\ntwo\n")
+    (files / "bad.tsv").write_text("a\tb\nc\nd\te\nf\tg\n")
+    (files / "few.tsv").write_text("a\tb\nc\td\n")
+    seqloom("init", *words).refuses(code, message)
+    assert not list(files.glob("*.yaml"))

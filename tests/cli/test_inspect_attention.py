@@ -1,0 +1,169 @@
+"""`inspect attention` on tiny translators."""
+
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.inspect.alignment import alignment_view
+
+SOURCE = "the cat sat, here"
+PAIRS = [
+    ("the cat sat, here", "القط جلس هنا"),
+    ("a dog sat", "كلب جلس"),
+    ("the dog is here", "الكلب هنا"),
+    ("a cat", "猫"),
+]
+
+
+@pytest.fixture(scope="module")
+def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`pairs` (byte pairs), `words`, and `blind`, which has no attention."""
+    folder = tmp_path_factory.mktemp("translators")
+    for side, ending in enumerate(("en", "xx")):
+        for name, pairs in (("train", PAIRS), ("dev", [("the cat is here", "القط هنا")])):
+            (folder / f"{name}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
+    kinds = {
+        "pairs": ("{kind: byte-pair, size: 270}", "{hidden: 12}"),
+        "words": ("{kind: words}", "{hidden: 12}"),
+        "blind": ("{kind: words}", "{hidden: 12, attention: null}"),
+    }
+    files = ", ".join(f"{name}: [{folder / name}.en, {folder / name}.xx]" for name in ("train", "dev"))
+    for name, (tokenizer, model) in kinds.items():
+        recipe = folder / f"{name}.yaml"
+        recipe.write_text(
+            f"task: translate\ndata: {{corpus: pairs, {files}}}\ntokenizer: {tokenizer}\n"
+            f"batch: {{tokens: 100, dev_pairs: 0}}\nmodel: {model}\ndecode: {{beam: 2, max_length: 12}}\n"
+            "train: {steps: 4, lr: 0.05, schedule: constant}\n",
+            "utf-8",
+        )
+        assert main(["train", str(recipe), "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+def test_as_json(seqloom: Any, translators: Path) -> None:
+    found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
+    view = alignment_view(api.load(translators / "pairs", "cpu"), SOURCE)
+    assert found["run"] == str(translators / "pairs") and found["source"] == SOURCE
+    assert (found["translation"], found["given"], found["finished"]) == (view.text, False, view.finished)
+    assert found["log_prob"] == pytest.approx(view.log_prob)
+    assert found["source_words"] == ["the", "cat", "sat", ",", "here", "</s>"]
+    assert found["target_tokens"] == view.tokens.target and found["source_tokens"] == view.tokens.source
+    np.testing.assert_allclose(found["weights"], view.tokens.weights)
+    np.testing.assert_allclose(found["word_weights"], view.words.weights)
+    assert found["alignment"] == view.links
+    said = seqloom("translate", translators / "pairs", SOURCE).out
+    assert said == f"{view.text}\n"
+
+
+def test_a_translation_of_ones_own(seqloom: Any, translators: Path) -> None:
+    found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--json").json
+    assert found["given"] and found["finished"] and found["translation"] == "القط جلس 猫"
+    assert found["target_words"] == ["القط", "جلس", "猫", "</s>"]
+    np.testing.assert_allclose(np.sum(found["word_weights"], axis=1), 1, atol=1e-6)
+
+
+def test_a_map_in_a_pipe_is_plain(seqloom: Any, translators: Path) -> None:
+    shown = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫")
+    assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
+    lines = shown.out.splitlines()
+    assert lines[:2] == [SOURCE, "القط جلس 猫"] and lines[2].startswith("log p = -")
+    assert lines[4].split() == ["the", "cat", "sat", ",", "here", "</s>"]
+    assert [line.split()[0].strip("\u2068\u2069") for line in lines[5:9]] == ["القط", "جلس", "猫", "</s>"]
+    assert lines[-1] == "0 ·░▒▓█ 1  of the attention of each row"
+    bare = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--no-end")
+    assert "</s>" not in bare.out
+
+
+def test_pieces_instead_of_words(seqloom: Any, translators: Path) -> None:
+    run, target = translators / "pairs", "猫 zq"
+    view = alignment_view(api.load(run, "cpu"), SOURCE, target)
+    assert len(view.tokens.target) > len(view.words.target)
+    lines = seqloom("inspect", "attention", run, SOURCE, "--target", target, "--tokens").out.splitlines()
+    shown = [line for line in lines if any(shade in line for shade in "·░▒▓█")][:-1]
+    assert len(shown) == len(view.tokens.target)
+
+
+@pytest.mark.parametrize(("option", "coloured"), [("--color", True), ("--no-color", False)])
+def test_colour_can_be_chosen(
+    seqloom: Any, translators: Path, monkeypatch: pytest.MonkeyPatch, option: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = seqloom("inspect", "attention", translators / "pairs", SOURCE, option).out
+    assert ("\x1b[48;2;" in shown) is coloured
+    assert ("░" in shown or "▒" in shown) is not coloured
+
+
+def test_the_beam(seqloom: Any, translators: Path) -> None:
+    found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--beam", 1, "--json").json
+    assert found["translation"] == alignment_view(api.load(translators / "pairs", "cpu"), SOURCE, beam=1).text
+
+
+def test_unknown_words_are_read_as_such_and_said(seqloom: Any, translators: Path) -> None:
+    shown = seqloom("inspect", "attention", translators / "words", "the zebra sat", "--target", "猫", "--json")
+    assert "<unk>" in shown.json["source_tokens"]
+    assert shown.err == "note: the vocabulary lacks 'zebra' of the text: read as <unk>\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["pairs", ""], 2, "The text is empty"),
+        (["pairs", "a", "--target", " "], 2, "The translation is empty"),
+        (["blind", "a cat"], 2, "blind has no attention to look at. Train a translator that has"),
+        (["nowhere", "a cat"], 4, "is not a run"),
+        (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam is about how a translation is found"),
+        (["pairs", "a", "--beam", "0"], 2, "greater than or equal to 1"),
+        (["pairs", "a \udcff"], 3, "must be UTF-8"),
+        (["nowhere", "a", "--out", "x.png", "--font", "Komic Sans"], 2, "No font 'Komic Sans' is installed"),
+        (["pairs", "a", "--font", "DejaVu Sans"], 2, "--font is about the picture"),
+    ],
+)
+def test_what_cannot_be_looked_at(
+    seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
+) -> None:
+    name, *rest = words
+    seqloom("inspect", "attention", translators / name, *rest).refuses(code, message)
+    assert not any(here.iterdir())
+
+
+def test_a_language_model_does_not_translate(seqloom: Any, runs: Path) -> None:
+    seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "needs a translator")
+
+
+def test_pictures_that_cannot_be_drawn_are_refused_first(
+    seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("pairs", "nowhere"):
+        command = ["inspect", "attention", translators / run, "a", "--out"]
+        seqloom(*command, tmp_path / "x.pdf").refuses(2, "must end in .png or .svg", lines=1)
+        seqloom(*command, tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    command = ["inspect", "attention", translators / "pairs", "a", "--out", tmp_path / "x.png"]
+    seqloom(*command).refuses(5, "pip install 'seqloom[plot]'", lines=1)
+    assert not any(tmp_path.iterdir())
+
+
+def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import font_manager
+
+    brought = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", brought)
+    png, svg = tmp_path / "a.png", tmp_path / "a.svg"
+    command = ["inspect", "attention", translators / "pairs", SOURCE, "--target", "كلب 猫", "--json", "--out"]
+    shown = seqloom(*command, png)
+    assert shown.json
+    note, drawn = shown.err.splitlines()
+    assert note.startswith("note: no installed font has 猫") and drawn == f"drawn: {png}"
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    assert width >= 600 and height > 200
+    assert seqloom(*command, svg).err == f"drawn: {svg}\n"  # nothing to complain of: text stays text
+    texts = {"".join(node.itertext()) for node in ElementTree.fromstring(svg.read_bytes()).iter()}
+    assert {"猫", "كلب", SOURCE} <= texts

@@ -1,0 +1,257 @@
+"""`translate`: a filter that neither loses nor adds nor reorders a line."""
+
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.cli import translate
+from seqloom.cli.app import main
+from seqloom.evaluate.alignment import from_pharaoh
+
+RECIPE = """
+task: translate
+data: {{corpus: pairs, train: [{folder}/a.en, {folder}/a.de]}}
+tokenizer: {tokenizer}
+batch: {{tokens: 200, dev_pairs: 0}}
+model: {{kind: recurrent-seq2seq, hidden: 12, {model}}}
+decode: {{beam: 2, max_length: 9}}
+train: {{steps: 3, lr: 0.02, device: cpu}}
+"""
+KINDS = {
+    "bytes": ("{kind: byte-pair, size: 300}", "cell: gru"),
+    "words": ("{kind: words}", "cell: gru"),
+    "location": ("{kind: words}", "attention: {score: location, max_length: 6}"),
+}
+LINES = ["the cat sat 3 .", "", "naïve e\u0301 שלום\u200f", "  ", "a\u2028b\x85c", "👩‍👩‍👧", "a dog saw 7 ."]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("translators")
+    for language, words in {"en": ("the cat sat", "a dog saw"), "de": ("die Katze sass", "ein Hund sah")}.items():
+        lines = [f"{words[n % 2]} {n} ." for n in range(30)]
+        (folder / f"a.{language}").write_text("\n".join(lines) + "\n")
+    for name, (tokenizer, model) in KINDS.items():
+        (folder / f"{name}.yaml").write_text(RECIPE.format(folder=folder, tokenizer=tokenizer, model=model))
+        assert main(["train", str(folder / f"{name}.yaml"), "--out", str(folder / name)]) == 0
+    return folder
+
+
+def lines_of(out: str) -> list[str]:
+    assert out.endswith("\n")
+    return out[:-1].split("\n")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "\n"])
+def test_one_line_out_per_line_in(seqloom: Any, trained: Path, type_in: Any, end: str, last: str) -> None:
+    type_in(end.join(LINES).encode() + last.encode())
+    shown = seqloom("translate", trained / "bytes")
+    assert shown.code == 0
+    expected = [one.text for one in api.load(trained / "bytes", "cpu").translate(LINES)]
+    assert lines_of(shown.out) == expected
+    assert [bool(line) for line in expected] == [bool(line.strip()) for line in LINES]
+
+
+def test_thousands_of_lines_at_several_batch_sizes(seqloom: Any, trained: Path, type_in: Any) -> None:
+    lines = [LINES[(n * n) % len(LINES)] + f" {n}" * (n % 3) for n in range(2_000)]
+    content = "".join(line + ("\r\n" if n % 5 == 0 else "\n") for n, line in enumerate(lines)).encode()
+    outputs = set()
+    for words in (["--batch=17"], ["--batch=100", "--window=301"], []):
+        type_in(content)
+        shown = seqloom("translate", trained / "words", "--beam=1", "--max-length=4", *words)
+        assert shown.code == 0
+        assert [bool(line) for line in lines_of(shown.out)] == [bool(line.strip()) for line in lines]
+        outputs.add(shown.out)
+    assert len(outputs) == 1
+
+
+def test_no_input_no_output(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in(b"")
+    shown = seqloom("translate", trained / "words")
+    assert (shown.code, shown.out, shown.err) == (0, "", "")
+    type_in(b"\n\n")
+    assert seqloom("translate", trained / "words").out == "\n\n"
+
+
+def test_line_ends_are_no_text(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in(b"the cat\r\n\r\na\rdog")
+    sources = [one["source"] for one in seqloom("translate", trained / "words", "--json").objects]
+    assert sources == ["the cat", "", "a\rdog"]
+
+
+def test_a_byte_order_mark_is_no_text(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in(b"\xef\xbb\xbfthe cat\nthe cat\n")
+    first, second = seqloom("translate", trained / "words", "--json").objects
+    assert first == second
+
+
+def test_texts_on_the_command_line(seqloom: Any, trained: Path) -> None:
+    shown = seqloom("translate", trained / "words", "the cat sat 3 .", "")
+    (text, blank) = api.load(trained / "words", "cpu").translate(["the cat sat 3 .", ""])
+    assert shown.out == f"{text.text}\n{blank.text}\n"
+
+
+def test_json(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in("\n".join(LINES).encode())
+    found = seqloom("translate", trained / "bytes", "--json", "--n-best", "3", "--alignment").objects
+    expected = list(api.load(trained / "bytes", "cpu").translate(LINES, n_best=3, attention=True))
+    for one, own in zip(found, expected, strict=True):
+        assert (one["source"], one["translation"]) == (own.source, own.text)
+        assert one["log_prob"] == pytest.approx(own.log_prob) and one["score"] == pytest.approx(own.score)
+        assert [candidate["text"] for candidate in one["candidates"]] == [each.text for each in own.candidates]
+        assert one["source_words"] == own.source_words and one["alignment"] == own.candidates[0].alignment
+        assert one["words"] == one["candidates"][0]["words"]
+        assert all(link < len(one["source_words"]) for link, _ in from_pharaoh(one["alignment"]))
+    assert len(found[0]["candidates"]) == 3
+    assert found[1] == {
+        "source": "",
+        "translation": "",
+        "score": 0.0,
+        "log_prob": 0.0,
+        "candidates": [{"text": "", "score": 0.0, "log_prob": 0.0, "finished": True, "words": [], "alignment": ""}],
+        "unknown": [],
+        "source_words": [],
+        "words": [],
+        "alignment": "",
+    }
+    plain = seqloom("translate", trained / "bytes", "the cat", "--json").json
+    assert "alignment" not in plain and set(plain["candidates"][0]) == {"text", "score", "log_prob", "finished"}
+
+
+def test_an_n_best_list_as_moses_writes_it(seqloom: Any, trained: Path) -> None:
+    lines = lines_of(seqloom("translate", trained / "words", "the cat", "", "a dog", "--n-best", "2").out)
+    assert [line.split(" ||| ")[0] for line in lines] == ["0", "0", "1", "2", "2"]
+    scores = [float(line.split(" ||| ")[2]) for line in lines]
+    assert scores[0] >= scores[1] and scores[2] == 0
+    linked = lines_of(seqloom("translate", trained / "words", "the cat", "--n-best", "2", "--alignment").out)
+    assert [line.rpartition(" ||| ")[0] for line in linked] == lines[:2]
+
+
+def test_links_after_a_tab(seqloom: Any, trained: Path) -> None:
+    lines = lines_of(seqloom("translate", trained / "words", "the cat sat", "", "--alignment").out)
+    plain = lines_of(seqloom("translate", trained / "words", "the cat sat", "").out)
+    assert [line.split("\t")[0] for line in lines] == plain
+    from_pharaoh(lines[0].split("\t")[1])
+    assert lines[1] == "\t"
+
+
+def test_options_reach_the_search(seqloom: Any, trained: Path) -> None:
+    run = trained / "words"
+    assert seqloom("translate", run, "the cat", "--prefix", "die Katze").out.startswith("die Katze")
+    short = seqloom("translate", run, "the cat", "--max-length", "3", "--json", "--beam", "1").json
+    assert len(short["translation"].split()) <= 3
+    sums = seqloom("translate", run, "the cat", "--length-penalty", "0", "--json").json
+    assert sums["score"] == pytest.approx(sums["log_prob"])
+    seqloom("translate", run, "x", "--beam", "2", "--n-best", "3").refuses(2, "n_best must be at most beam", lines=1)
+    seqloom("translate", run, "x", "--length-penalty", "-1").refuses(2, "length_penalty", lines=1)
+
+
+def test_what_a_vocabulary_cannot_spell_is_told_at_the_end(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in("the cat\nthe 猫\na dog\n猫\n".encode())
+    shown = seqloom("translate", trained / "words", "--max-length", "1000")
+    assert shown.code == 0 and len(lines_of(shown.out)) == 4
+    assert "note: 2 lines hold pieces the vocabulary cannot spell, first at line 2: '猫'\n" in shown.err
+    type_in("the 猫\n".encode())
+    assert "cannot spell" not in seqloom("translate", trained / "bytes").err
+
+
+def test_translations_that_were_cut_are_told(seqloom: Any, trained: Path) -> None:
+    shown = seqloom("translate", trained / "words", "", "the cat sat 3 .", "--max-length", "1", "--beam", "1")
+    if lines_of(shown.out)[1]:
+        assert "note: 1 translation was cut before the end came, first at line 2; --max-length allows more" in shown.err
+
+
+def test_what_is_not_utf8_is_named_after_what_came_before(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in(b"the cat\n\nna\xefve\nthe dog\n")
+    shown = seqloom("translate", trained / "words")
+    assert shown.code == 3
+    assert shown.err.startswith("seqloom: The input must be UTF-8, but line 3 holds the byte 0xEF.")
+    assert lines_of(shown.out) == [one.text for one in api.load(trained / "words", "cpu").translate(["the cat", ""])]
+    bad = b"na\xefve".decode(errors="surrogateescape")
+    seqloom("translate", trained / "words", "fine", bad).refuses(3, "text 2", "UTF-8")
+    seqloom("translate", trained / "words", "fine", "--prefix", bad).refuses(3, "UTF-8")
+
+
+def test_a_line_too_long_is_named_after_what_came_before(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in(b"the cat\nthe cat sat a dog saw\nthe cat\n")
+    shown = seqloom("translate", trained / "location")
+    assert shown.code == 3 and len(lines_of(shown.out)) == 1
+    assert shown.err.startswith("seqloom: Line 2 has 7 tokens")
+
+
+def test_other_runs_are_refused_in_words(seqloom: Any, trained: Path, runs: Path, type_in: Any) -> None:
+    type_in(b"x\n")
+    seqloom("translate", runs / "chars").refuses(2, "is a language model", "`seqloom generate`", "needs a translator")
+    for command in ("generate", "score"):
+        seqloom(command, trained / "words", *["x"] * (command == "score")).refuses(
+            2, "is a translator: `seqloom translate` uses it", lines=1
+        )
+    seqloom("translate", trained / "nowhere").refuses(4, "is not a run", lines=1)
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_the_keyboard_every_line_is_answered_at_once(
+    seqloom: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = []
+    plain = api.Translator.translate
+
+    def watch(self: Any, lines: Any, **options: Any) -> Any:
+        windows.append(options["window"])
+        return plain(self, lines, **options)
+
+    monkeypatch.setattr(api.Translator, "translate", watch)
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"the cat\n")))
+    assert "Ctrl-D" in seqloom("translate", trained / "words").err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    assert seqloom("translate", trained / "words", "--batch=3").err == ""
+    assert windows == [1, 3 * translate.WINDOW]
+
+
+@pytest.fixture
+def process(trained: Path) -> Any:
+    """A real process that answers line by line, whose input and output are pipes."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "LC_ALL": "C"}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-m", "seqloom", "translate", str(trained / "bytes"), "--window=1"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd="/") as running:
+        yield running
+        running.kill()
+
+
+def test_it_streams_and_leaves_quietly_when_interrupted(process: Any) -> None:
+    for line in ("the cat sat 3 .\n", "\n", "naïve 猫\n"):
+        process.stdin.write(line.encode())
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 60)[0], "no answer"
+        answer = process.stdout.readline()
+        assert answer.endswith(b"\n") and bool(answer.strip()) == bool(line.strip())
+        answer.decode()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_a_reader_that_leaves_ends_it_silently(process: Any) -> None:
+    process.stdin.write(b"the cat\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write(b"the cat\n" * 10)
+    process.stdin.close()
+    assert process.wait(60) != 0
+    assert process.stderr.read() == b""

@@ -1,0 +1,53 @@
+"""The copy baseline against its formula, worked out the long way."""
+
+import math
+import random
+
+import pytest
+
+from seqloom.core.errors import DataError
+from seqloom.data.nearest import copy_baseline
+from seqloom.data.parallel import Pair
+
+
+def grams(text: str) -> set[str]:
+    marked = "\n" + text + "\n"
+    return {marked[start : start + 3] for start in range(max(1, len(marked) - 2))}
+
+
+def by_hand(train: list[Pair], source: str) -> str:
+    sets = [grams(pair.source) for pair in train]
+    known = set().union(*sets)
+    weight = {gram: math.log(len(train) / sum(gram in one for one in sets)) + 1 for gram in known}
+
+    def near(one: set[str]) -> float:
+        shared = sum(weight[gram] ** 2 for gram in one & grams(source))
+        return shared / math.sqrt(sum(weight[gram] ** 2 for gram in one))
+
+    scores = [near(one) for one in sets]
+    best = max(scores)
+    return next(pair.target for pair, score in zip(train, scores, strict=True) if math.isclose(score, best))
+
+
+def test_the_formula() -> None:
+    draw = random.Random(3)
+    lines = ["".join(draw.choice("abc ") for _ in range(draw.randrange(0, 9))) for _ in range(120)]
+    train = [Pair(line, f"target {place}") for place, line in enumerate(lines[:80])]
+    asked = lines[80:]
+    assert copy_baseline(train, asked) == [by_hand(train, source) for source in asked]
+
+
+def test_what_was_seen_comes_back_and_nothing_known_gives_the_first() -> None:
+    train = [Pair("three o'clock", "trois heures"), Pair("four o'clock", "quatre heures"), Pair("ab", "ba")]
+    assert copy_baseline(train, ["four o'clock", "five o'clock!", "ab", "東京"]) == [
+        "quatre heures",
+        copy_baseline(train, ["five o'clock!"])[0],
+        "ba",
+        "trois heures",
+    ]
+    assert copy_baseline(train, []) == []
+
+
+def test_nothing_to_copy_from() -> None:
+    with pytest.raises(DataError, match="at least one training pair"):
+        copy_baseline([], ["a"])

@@ -1,0 +1,207 @@
+"""One's own sentence pairs: how they are read, and what people get wrong."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.corpora.pairs import Config
+from seqloom.data.parallel import Pair, ParallelCorpus
+
+NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
+
+
+def load(**settings: Any) -> ParallelCorpus:
+    return corpora.load_parallel(build(corpora.ParallelConfig, {"corpus": "pairs", **settings}))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for language, word in {"en": "line", "de": "Zeile"}.items():
+        (tmp_path / f"a.{language}").write_text("".join(f"{word} {n}\n" for n in range(40)))
+    return tmp_path
+
+
+def table(path: Path, text: str) -> str:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+def test_two_files(here: Path) -> None:
+    corpus = load(train=["a.en", "a.de"])
+    assert {name: len(pairs) for name, pairs in corpus.splits.items()} == {"train": 36, "dev": 2, "test": 2}
+    pairs = [pair for pairs in corpus.splits.values() for pair in pairs]
+    assert {(pair.source, pair.target) for pair in pairs} == {(f"line {n}", f"Zeile {n}") for n in range(40)}
+    assert (corpus.source, corpus.target, corpus.notes) == ("en", "de", ())
+
+
+def test_an_override_may_name_them(here: Path) -> None:
+    overrides = parse_overrides(["corpus=pairs", "train=[a.en,a.de]", "dev_fraction=0.1"])
+    assert build(corpora.ParallelConfig, apply_overrides({}, overrides)) == Config(
+        train=("a.en", "a.de"), dev_fraction=0.1
+    )
+
+
+@pytest.mark.parametrize("name", ["p.tsv", "p.txt.gz"])
+def test_a_table(here: Path, name: str) -> None:
+    path = table(here / name, 'Hi "you"\tSalut\tby me\nGo\tVa\n')
+    assert load(train=path, **NONE).split("train") == [Pair('Hi "you"', "Salut"), Pair("Go", "Va")]
+    assert load(train=path, columns=[2, 1], **NONE).split("train")[1] == Pair("Va", "Go")
+
+
+def test_a_table_with_names(here: Path) -> None:
+    path = table(here / "p.tsv", "id\tde\ten\n1\tHallo\tHello\n2\tGeh\tGo\n")
+    corpus = load(train=path, columns=["en", "de"], **NONE)
+    assert corpus.split("train") == [Pair("Hello", "Hallo"), Pair("Go", "Geh")]
+    assert (corpus.source, corpus.target) == ("en", "de")
+    with pytest.raises(DataError, match=r"'fr' among them; it has \['id', 'de', 'en'\]"):
+        load(train=path, columns=["en", "fr"])
+
+
+def test_nothing_inside_a_line_is_changed(here: Path) -> None:
+    odd = ["e\u0301\u0323 combined", "\u200fשלום\u202b bidi", "one\u2028line", "a\x85b\x0bc", "👩‍👩‍👧 \ufeff"]
+    (here / "x.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(odd).encode() + b"\r\n")
+    (here / "x.he").write_text("\n".join(odd))
+    assert load(train=["x.en", "x.he"], **NONE).split("train") == [Pair(text, text) for text in odd]
+
+
+def test_white_space_at_the_ends_is_dropped(here: Path) -> None:
+    path = table(here / "p.tsv", "  a b \t c  \n")
+    assert load(train=path, **NONE).split("train") == [Pair("a b", "c")]
+
+
+def test_different_lengths_are_refused_with_both_counts(here: Path) -> None:
+    (here / "b.de").write_text("Zeile\n" * 1234)
+    with pytest.raises(DataError, match=r"a.en has 40 and b.de has 1,234"):
+        load(train=["a.en", "b.de"])
+
+
+def test_a_blank_side_is_left_out_and_counted(here: Path) -> None:
+    path = table(here / "p.tsv", "a\tb\n\tb\nc\td\n \u3000\t\n\ne\tf\n")
+    corpus = load(train=path, **NONE)
+    assert corpus.split("train") == [Pair("a", "b"), Pair("c", "d"), Pair("e", "f")]
+    assert corpus.notes == (f"3 pairs have a blank side and were left out, the first at line 2 of {path}",)
+    (here / "b.de").write_text("Zeile\n" * 39 + " \n")
+    assert load(train=["a.en", "b.de"]).notes == (
+        "1 pair has a blank side and was left out, at line 40 of a.en and b.de",
+    )
+    (here / "c.de").write_text("x" + "\n" * 39 + "\n")
+    (here / "c.en").write_text("\n" * 39 + "x\n")
+    with pytest.raises(DataError, match=r"c.en and c.de must hold sentence pairs, but every line has a blank side"):
+        load(train=["c.en", "c.de"])
+
+
+def test_blank_lines_are_counted_after_a_header(here: Path) -> None:
+    path = table(here / "p.tsv", "en\tde\nx\t\na\tb\n")
+    assert "line 2 of" in load(train=path, columns=["en", "de"], **NONE).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "words"),
+    [
+        ([1, 2], "a\tb\nc d e\n", r"Line 2 of .*p.tsv must have at least 2 columns.*no tab: 'c d e'"),
+        ([1, 3], "a\tb\tc\na\tb\n", r"Line 2 of .*at least 3 columns with a tab between; it has 2 columns"),
+        (["en", "de"], "en\tde\na\n", r"Line 2 of"),
+    ],
+)
+def test_a_missing_column_is_named_by_its_line(here: Path, columns: Any, text: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load(train=table(here / "p.tsv", text), columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "does not exist"),
+        (b"", "is empty"),
+        (b"caf\xe9\n", "must be UTF-8, but line 1"),
+        (b"\xff\xfea\0", "UTF-16"),
+        (b"a\0b", "NUL"),
+    ],
+)
+def test_files_that_cannot_be_read(here: Path, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (here / "b.de").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        load(train=["a.en", "b.de"])
+
+
+def test_no_source_sentence_is_in_two_splits(here: Path) -> None:
+    path = table(here / "p.tsv", "".join(f"line {n % 10}\tZeile {n}\n" for n in range(100)))
+    splits = load(train=path).splits
+    assert {name: len(pairs) for name, pairs in splits.items()} == {"train": 80, "dev": 10, "test": 10}
+    assert len({name: {pair.source for pair in pairs} for name, pairs in splits.items()}["dev"]) == 1
+
+
+def test_given_splits_are_taken_as_they_are_and_repeats_are_told(here: Path) -> None:
+    dev = table(here / "d.tsv", "line 1\tx\nline 2\ty\nother\tz\n")
+    corpus = load(train=["a.en", "a.de"], dev=dev, test_fraction=0.0)
+    assert len(corpus.split("train")) == 40 and len(corpus.split("dev")) == 3
+    assert corpus.notes == ("2 of the 3 different source sentences of dev stand in train too",)
+    with pytest.raises(DataError, match=r"no test split: data.test_fraction is 0"):
+        corpus.split("test")
+
+
+def test_too_few_pairs(here: Path) -> None:
+    path = table(here / "p.tsv", "a\tb\na\tc\nd\te\n")
+    with pytest.raises(DataError, match=r"too short: dev and test .* has only 2 different.\n.*data.dev, data.test"):
+        load(train=path)
+    assert len(load(train=path, test_fraction=0.0).split("train")) >= 1
+
+
+def test_overlap_and_order_of_files(here: Path) -> None:
+    with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read a.de"):
+        load(train=["a.en", "a.de"], dev=["b.en", "a.de"])
+    with pytest.raises(DataError, match=r"data.train goes from en to de and data.dev from de to en"):
+        load(train=["a.en", "a.de"], dev=["d.de", "d.en"])
+
+
+@pytest.mark.parametrize(
+    ("files", "guess"),
+    [
+        (["x.en", "x.pt-BR"], ("en", "pt-BR")),
+        (["x.en.gz", "x.hu.txt"], ("en", "hu")),
+        (["x.en", "x.txt"], ("", "")),
+        (["en", "de"], ("", "")),
+        (["x.src", "x.tgt"], ("", "")),
+        (["1.en", "2.en"], ("", "")),
+    ],
+)
+def test_languages_are_guessed_from_the_names(here: Path, files: list[str], guess: tuple[str, str]) -> None:
+    for file in files:
+        table(here / file, "one\ntwo\nthree\n")
+    corpus = load(train=files)
+    assert (corpus.source, corpus.target) == guess
+    assert load(train=files, target="xx").target == "xx"
+
+
+def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (here / "recipes").mkdir()
+    (here / "recipes/b.de").write_text("x\n" * 40)
+    found = Config(train=("a.en", "b.de")).located(here / "recipes")
+    assert found.train == (str(here / "a.en"), str(here / "recipes/b.de"))
+    monkeypatch.chdir("/")
+    assert len(corpora.load_parallel(found).split("train")) == 36
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"train": ["a", "a"]}, "two different files, got a twice"),
+        ({"train": ["a"]}, r"train: .*list of 2"),
+        ({"train": ["a", "b", "c"]}, r"train"),
+        ({"train": "a", "columns": [0, 1]}, "counted from 1"),
+        ({"train": "a", "columns": [2, 2]}, "2 twice"),
+        ({"train": "a", "columns": ["en", 1]}, "columns"),
+        ({"train": "a", "dev_fraction": 0.6, "test_fraction": 0.4}, "together less than 1"),
+        ({}, "train: missing"),
+    ],
+)
+def test_settings(setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(corpora.ParallelConfig, {"corpus": "pairs", **setting})

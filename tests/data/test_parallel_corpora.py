@@ -1,0 +1,196 @@
+"""Parallel corpora: what must hold for every one, those read from files on small ones of the same layout."""
+
+import gzip
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.corpora import PARALLEL, ParallelConfig, multi30k, tatoeba
+from seqloom.data.folder import data_folder, use_data_folder
+from seqloom.data.holdout import held_out, linked
+from seqloom.data.parallel import Pair, ParallelCorpus
+
+NOUNS = ["dog", "cat", "owl", "fox"]
+TABLE = "".join(f"The {noun} {n}.\tLe {noun} {n}.\tby someone\n" for n in range(12) for noun in NOUNS)
+FILES = {
+    **{
+        f"multi30k/{split}.{language}.gz": f"A {split} {language}.\nTwo: {split} {language} \n"
+        for split in ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+        for language in ("en", "de", "fr")
+    },
+    "tatoeba/fra.txt.gz": TABLE,
+    "mine.en": "".join(f"line {n}\n" for n in range(40)),
+    "mine.de": "".join(f"Zeile {n}\n" for n in range(40)),
+}
+BY_FILES = ["multi30k", "pairs", "tatoeba"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data")
+    for name, text in FILES.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def settings(name: str, folder: Path) -> dict[str, Any]:
+    own: dict[str, dict[str, Any]] = {
+        "pairs": {"train": [str(folder / "mine.en"), str(folder / "mine.de")]},
+        "tatoeba": {"dev": 5, "test": 5},
+    }
+    return {"corpus": name, **own.get(name, {})}
+
+
+@pytest.fixture(params=BY_FILES)
+def corpus(request: pytest.FixtureRequest, folder: Path) -> ParallelCorpus:
+    with use_data_folder(folder):
+        return corpora.load_parallel(build(ParallelConfig, settings(request.param, folder)))
+
+
+def test_the_registries() -> None:
+    assert set(BY_FILES) <= set(PARALLEL)
+    assert not set(PARALLEL) & set(corpora.PLAIN)
+
+
+@pytest.mark.parametrize("name", BY_FILES)
+def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
+    made = build(ParallelConfig, settings(name, folder))
+    assert type(made) is PARALLEL[name].Config
+    assert build(ParallelConfig, to_mapping(made)) == made
+
+
+def test_filled_in(corpus: ParallelCorpus) -> None:
+    assert corpus.name in PARALLEL
+    assert all((corpus.version, corpus.licence, corpus.description, corpus.source, corpus.target))
+    assert set(corpus.splits) == {"train", "dev", "test"}
+    pairs = [pair for pairs in corpus.splits.values() for pair in pairs]
+    assert all(pair.source.strip() and pair.target.strip() and "\n" not in pair.source + pair.target for pair in pairs)
+
+
+def test_no_sentence_is_in_two_splits(corpus: ParallelCorpus) -> None:
+    for side in ("source", "target"):
+        texts = [{getattr(pair, side) for pair in pairs} for pairs in corpus.splits.values()]
+        assert all(not one & other for one, other in combinations(texts, 2))
+
+
+def test_counts_and_fingerprint(corpus: ParallelCorpus) -> None:
+    counts = corpus.counts("train")
+    assert counts["source"].documents == counts["target"].documents == len(corpus.split("train"))
+    assert len(set(corpus.fingerprint().values())) == 3
+    with pytest.raises(DataError, match="no split 'valid'; it has train"):
+        corpus.split("valid")
+
+
+def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "multi30k").mkdir(parents=True)
+    for file in (folder / "multi30k").iterdir():
+        (other / "multi30k" / file.name).write_bytes(file.read_bytes())
+    (other / "multi30k/val.de.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
+    with use_data_folder(other), pytest.raises(DataError, match=r"val.en.gz has 2 and .*val.de.gz has 3"):
+        corpora.load_parallel(multi30k.Config())
+
+
+# --- tatoeba --------------------------------------------------------------------------------------------------------
+
+
+def test_tatoeba_both_ways_has_the_same_splits(folder: Path) -> None:
+    with use_data_folder(folder):
+        there = corpora.load_parallel(tatoeba.Config(dev=5, test=5))
+        back = corpora.load_parallel(tatoeba.Config(source="fr", target="en", dev=5, test=5))
+    for name, pairs in there.splits.items():
+        assert [Pair(pair.target, pair.source) for pair in pairs] == back.split(name)
+    assert there.split("train")[0] == Pair("The dog 0.", "Le dog 0.")  # the third column is not read
+    assert [len(pairs) for pairs in there.splits.values()] == [38, 5, 5]
+
+
+def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
+    (tmp_path / "tatoeba").mkdir()
+    rows = [f"a b {n}\tc d {n}\n" for n in range(6)] + ["a b c d\te\n", "e\ta b c d\n"]
+    (tmp_path / "tatoeba/deu.txt").write_text("".join(rows))
+    with use_data_folder(tmp_path):
+        corpus = corpora.load_parallel(tatoeba.Config(target="de", dev=1, test=1, max_words=3))
+        assert sum(map(len, corpus.splits.values())) == 6
+        with pytest.raises(DataError, match=r"6 pairs that can be used, too few for data.dev=5"):
+            corpora.load_parallel(tatoeba.Config(target="de", dev=5, test=1, max_words=3))
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"source": "fr", "target": "de"}, "one of source and target must be en"),
+        ({"source": "en", "target": "en"}, "one of source and target must be en"),
+        ({"target": "fra"}, "did you mean fr"),
+        ({"dev": 0}, "at least 1"),
+        ({"max_words": 0}, "at least 1"),
+    ],
+)
+def test_tatoeba_settings(setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(ParallelConfig, {"corpus": "tatoeba", **setting})
+
+
+@pytest.mark.parametrize("name", ["multi30k", "tatoeba"])
+def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
+    with use_data_folder(tmp_path), pytest.raises(DataError, match="which is not there") as lacking:
+        corpora.load_parallel(PARALLEL[name].Config())
+    assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)
+
+
+# --- what is held out -----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=30), st.integers(0, 5), st.integers(0, 5))
+def test_groups_stay_together(groups: list[str], dev: int, test: int) -> None:
+    chosen = held_out(groups, {"dev": dev, "test": test})
+    assert len(chosen) == len(groups)
+    assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))
+    largest = max((groups.count(name) for name in groups), default=0)
+    for split, size in (("dev", dev), ("test", test)):
+        assert chosen.count(split) < size + max(largest, 1)
+        if chosen.count("train"):  # there was enough
+            assert chosen.count(split) >= size
+
+
+def test_the_choice_does_not_depend_on_the_order() -> None:
+    groups = [f"group {n}" for n in range(50)]
+    chosen = dict(zip(groups, held_out(groups, {"dev": 5, "test": 5}), strict=True))
+    back = dict(zip(groups[::-1], held_out(groups[::-1], {"dev": 5, "test": 5}), strict=True))
+    assert chosen == back
+    assert sorted(chosen.values()).count("dev") == 5
+
+
+def test_linked_through_others() -> None:
+    pairs = [("b", "1"), ("c", "2"), ("a", "1"), ("a", "3"), ("d", "3"), ("e", "e")]
+    assert linked(pairs) == ["a", "c", "a", "a", "a", "e"]
+    assert linked([("x", "y"), ("y", "z")]) == ["x", "y"]  # a source is not the target of the same letters
+
+
+# --- the real sets, where they are ----------------------------------------------------------------------------------
+
+needs_data = pytest.mark.skipif(
+    data_folder() is None, reason="the real data sets are not here: set SEQLOOM_DATA to the folder that holds them"
+)
+
+
+@needs_data
+@pytest.mark.parametrize(("target", "count"), [("fr", 167_130), ("de", 169_159)])
+def test_the_real_tatoeba(target: Any, count: int) -> None:
+    corpus = corpora.load_parallel(tatoeba.Config(target=target))
+    assert sum(map(len, corpus.splits.values())) == count
+    assert all(2000 <= len(corpus.split(name)) < 2100 for name in ("dev", "test"))
+    test_no_sentence_is_in_two_splits(corpus)
+
+
+@needs_data
+def test_the_real_multi30k() -> None:
+    corpus = corpora.load_parallel(multi30k.Config())
+    assert {name: len(pairs) for name, pairs in corpus.splits.items()} == {"train": 29_000, "dev": 1_014, "test": 1_000}

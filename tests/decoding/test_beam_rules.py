@@ -1,0 +1,200 @@
+"""The rules of beam search, each on a model made to show it: stopping, ties, impossible tokens, wrong settings."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqloom.core.errors import DivergedError, UsageError
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tree import Tree
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.candidates import best_tokens
+
+END = 0
+
+
+def test_exact_stopping_goes_on_while_something_may_overtake_and_no_longer() -> None:
+    """END now at log ½ per token, or later at much less: only the bound by length can know."""
+
+    class Late:
+        def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+            return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
+
+        def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+            steps.append(len(tokens))
+            first, later = torch.tensor([0.6, 0.4, 0.0]), torch.tensor([0.001, 0.999, 0.0])
+            probs = torch.where((state.carry == 0)[:, None], first, later)
+            return StepOutput(probs.double().log(), DecodeState(state.carry + 1))
+
+    steps: list[int] = []
+    options = BeamConfig(beam=1, max_length=30)
+    (usual,) = beam_search(Late(), options=options, end=END)[0]
+    assert (usual.tokens, len(steps)) == ([], 1)
+    steps.clear()
+    (exact,) = beam_search(Late(), options=replace(options, stopping="exact"), end=END)[0]
+    assert exact.tokens == [] and len(steps) == 30  # what never ends is not preferred, but it might have ended
+    steps.clear()
+    beam_search(Late(), options=replace(options, stopping="exact", length_penalty=0.0), end=END)
+    assert len(steps) == 1  # a sum of log-probabilities can only fall
+    steps.clear()
+    beam_search(Late(), options=replace(options, stopping="exact", max_length=2, length_penalty=0.5), end=END)
+    assert len(steps) == 1  # log 0.4 / √2 is still below log 0.6
+
+
+def test_the_usual_rule_stops_at_as_many_ends_as_hypotheses() -> None:
+    table = torch.tensor([0.3, 0.4, 0.2, 0.1]).log()
+
+    class Same:
+        def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+            return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
+
+        def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+            steps.append(len(tokens))
+            return StepOutput(table.expand(len(tokens), -1), state)
+
+    steps: list[int] = []
+    found = beam_search(Same(), options=BeamConfig(beam=3, n_best=3, length_penalty=0.0, max_length=50), end=END)[0]
+    assert [h.tokens for h in found] == [[], [1], [1, 1]]
+    assert steps == [1, 3, 3]
+
+
+def test_what_ends_comes_before_what_is_cut_short() -> None:
+    table = torch.tensor([0.01, 0.99]).log()
+
+    class Long:
+        def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+            return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
+
+        def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+            return StepOutput(table.expand(len(tokens), -1), state)
+
+    found = beam_search(Long(), options=BeamConfig(beam=4, n_best=4, max_length=2), end=END)[0]
+    assert [(h.tokens, h.finished) for h in found] == [([1], True), ([], True), ([1, 1], False)]
+    assert found[2].score > found[0].score
+
+
+# --- ties, impossible tokens, numbers that are none -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shape", [(5, 2), (5, 3), (5, 64), (2, 700), (130, 2048), (130, 2111)]
+)  # two of them in blocks
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(2, 7),
+    levels=st.sampled_from([2, 20, 10**6]),
+    impossible=st.sampled_from([0.0, 0.5, 0.99]),
+)
+def test_the_best_tokens_are_those_of_a_stable_sort(
+    shape: tuple[int, int], seed: int, count: int, levels: int, impossible: float
+) -> None:
+    drawn = torch.Generator().manual_seed(seed)
+    rows = -torch.randint(0, levels, shape, generator=drawn).float()
+    rows[torch.rand(shape, generator=drawn) < impossible] = -math.inf
+    rows[:, [0, -1]] = 0.0  # both ends are among the best
+    values, ids = best_tokens(rows, count)
+    assert values.shape == ids.shape == (shape[0], min(count, shape[1]))
+    order = rows.argsort(dim=1, descending=True, stable=True)[:, :count]
+    for row in range(0, shape[0], 13):
+        expected = [token for token in order[row].tolist() if rows[row, token] > -math.inf]
+        possible = values[row] > -math.inf
+        assert ids[row][possible].tolist() == sorted(expected)
+        assert torch.equal(values[row][possible], rows[row, ids[row]][possible])
+
+
+def test_ties_go_to_the_lower_hypothesis_and_the_lower_token() -> None:
+    class Even:
+        def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+            return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
+
+        def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+            return StepOutput(torch.full((len(tokens), 300), -math.log(300)), state)
+
+    options = BeamConfig(beam=4, n_best=4, min_length=2, max_length=2)
+    found = beam_search(Even(), options=options, end=END, rows=3, banned=(2,))
+    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [[[1, 1], [1, 3], [1, 4], [1, 5]]] * 3
+
+
+class Fixed:
+    """The same probabilities whatever was said, except that `last` follows `token`."""
+
+    def __init__(self, probs: Sequence[float], token: int = -1, last: Sequence[float] = ()) -> None:
+        self.probs, self.token, self.last = torch.tensor(probs).double(), token, torch.tensor(last or probs).double()
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        return StepOutput(torch.where(tokens[:, -1:] == self.token, self.last, self.probs).log(), state)
+
+
+def test_nothing_is_invented_where_there_is_less_than_asked_for() -> None:
+    options = BeamConfig(beam=5, n_best=5, max_length=3)
+    found = beam_search(Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0]), options=options, end=END)[0]
+    assert [(h.tokens, h.finished, h.log_prob) for h in found] == [([1], True, 0.0)]
+
+
+def test_where_the_rules_allow_nothing_the_beginning_is_given_back() -> None:
+    model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # it wants to end after one token
+    (found,) = beam_search(model, options=BeamConfig(min_length=2, max_length=5), end=END)[0]
+    assert (found.tokens, found.finished) == ([1], False)
+    (found,) = beam_search(model, options=BeamConfig(max_length=5), end=END, prompt=torch.tensor([[2, 1]]))[0]
+    assert (found.tokens, found.finished, found.log_prob) == ([], False, 0.0)
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    with pytest.raises(DivergedError, match="not numbers"):
+        beam_search(Fixed([0.5, math.nan, 0.5]), options=BeamConfig(max_length=3), end=END)
+    with pytest.raises(DivergedError, match="not numbers"):
+        beam_search(Fixed([math.nan, 0.5, 0.5]), options=BeamConfig(max_length=3), end=END)
+    impossible = Fixed([0.5, 0.5, 0.0], token=2, last=[math.nan] * 3)  # what comes after it does not matter
+    assert beam_search(impossible, options=BeamConfig(beam=3, max_length=3), end=END)[0][0].finished
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"beam": 0}, "beam must be at least 1"),
+        ({"n_best": 6}, "n_best must be at most beam, and 6 is more than 5"),
+        ({"n_best": 0}, "n_best must be at least 1"),
+        ({"length_penalty": -1.0}, "length_penalty must be 0"),
+        ({"coverage_penalty": math.nan}, "coverage_penalty must be 0"),
+        ({"min_length": -1}, "min_length must be at least 0"),
+        ({"min_length": 7, "max_length": 6}, "max_length must be at least min_length, 7, not 6"),
+        ({"max_length": 0}, "max_length must be at least 1, not 0"),
+        ({"stopping": "late"}, "stopping must be usual or exact"),
+    ],
+    ids=str,
+)
+def test_settings_are_checked(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        BeamConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"options": BeamConfig()}, "needs max_length"),
+        ({"prompt": torch.tensor([[1, END]])}, "must not hold END"),
+        ({"prompt": torch.tensor([1, 2])}, "must be \\(rows, tokens\\)"),
+        ({"prompt": torch.tensor([[1], [2]]), "rows": 3}, "with 3 rows"),
+        ({"prompt": torch.tensor([[1, 2]]), "prompt_mask": torch.tensor([[True]])}, "prompt's shape"),
+        ({"prompt": torch.tensor([[1] * 9])}, "above the 9 tokens of the prompt"),
+        ({"options": BeamConfig(coverage_penalty=0.1, max_length=9)}, "needs a model with attention"),
+    ],
+    ids=str,
+)
+def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        beam_search(Fixed([0.5, 0.25, 0.25]), **{"options": BeamConfig(max_length=9), "end": END, **arguments})

@@ -1,0 +1,195 @@
+import logging
+import math
+import random
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.compat import corpus_bleu, corpus_chrf
+
+from seqloom.core.errors import DataError
+from seqloom.decoding.beam import BeamConfig
+from seqloom.evaluate import translation
+from seqloom.evaluate.translation import (
+    Line,
+    bleu,
+    bleu_tokenizer,
+    by_length,
+    decoding_in_words,
+    length_unit,
+    report,
+    score_translations,
+    sentence_length,
+)
+
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "while", "The", "Owl", "slept", "in", "hay", ".")
+
+
+def text(count: int, seed: int = 1) -> tuple[list[str], list[str]]:
+    """Hypotheses and references: one word in five differs."""
+    draw = random.Random(seed)
+    references = [draw.choices(WORDS, k=draw.randint(3, 25)) for _ in range(count)]
+    said = [[word if draw.random() < 0.8 else draw.choice(WORDS) for word in line] for line in references]
+    return [" ".join(line) for line in said], [" ".join(line) for line in references]
+
+
+def test_the_figures_are_sacrebleus() -> None:
+    said, expected = text(60)
+    found = score_translations(said, expected, language="de").metrics
+    assert list(found) == ["bleu", "bleu_lowercase", "chrf", "exact_match"]
+    assert found["bleu"] == corpus_bleu(said, [expected], force=True).score
+    assert found["bleu_lowercase"] == corpus_bleu(said, [expected], force=True, lowercase=True).score > found["bleu"]
+    assert found["chrf"] == corpus_chrf(said, [expected]).score
+    assert found["bleu"] == bleu(said, expected, language="de")
+
+
+def test_exact_match_looks_past_white_space_and_nothing_else() -> None:
+    said = ["a b", " a  b ", "a\u00a0b", "A b", "a b .", ""]
+    found = score_translations(said, ["a b"] * 5 + [""], language="en").metrics
+    assert found["exact_match"] == 4 / 6
+
+
+def test_a_perfect_translation() -> None:
+    _, expected = text(10)
+    found = score_translations(expected, expected, language="en").metrics
+    assert [round(found[name], 9) for name in ("bleu", "bleu_lowercase", "chrf", "exact_match")] == [100, 100, 100, 1]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenize"),
+    [
+        *(("en", "13a"), ("", "13a"), ("ko", "13a"), ("pt-BR", "13a"), ("thx", "13a"), ("jam", "13a")),
+        *(
+            ("ja", "char"),
+            ("zh", "char"),
+            ("th", "char"),
+            ("ja-JP", "char"),
+            ("zh-Hant-TW", "char"),
+            ("zh_Hans", "char"),
+        ),
+    ],
+)
+def test_the_tokenizer_follows_the_language(language: str, tokenize: str) -> None:
+    assert bleu_tokenizer(language) == tokenize
+    signatures = score_translations(["東京 です"], ["東京 です"], language=language).signatures
+    assert f"|tok:{tokenize}|" in signatures["bleu"] and "|case:mixed|" in signatures["bleu"]
+    assert f"|tok:{tokenize}|" in signatures["bleu_lowercase"] and "|case:lc|" in signatures["bleu_lowercase"]
+    assert "|nc:6|" in signatures["chrf"] and "version:" in signatures["chrf"]
+    spaced = tokenize == "13a"
+    assert length_unit(language) == ("words" if spaced else "characters")
+    assert sentence_length("東京 です ", language) == (2 if spaced else 4)
+
+
+def test_what_cannot_be_scored() -> None:
+    with pytest.raises(DataError, match="2 references and 1 translations"):
+        score_translations(["a"], ["a", "b"], language="en")
+    with pytest.raises(DataError, match="nothing to evaluate"):
+        score_translations([], [], language="en")
+
+
+def test_no_warnings_and_no_downloads(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        score_translations(["a tokenized line ."] * 120, ["a tokenized line ."] * 120, language="ja")
+    assert caplog.records == []
+
+
+def test_sacrebleu_and_torch_are_imported_where_they_are_used() -> None:
+    program = (
+        "import sys, seqloom.evaluate.translation, seqloom.evaluate.bleu;"
+        "sys.exit('torch' in sys.modules or 'sacrebleu' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+# --- by length ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=200), st.integers(0, 5000))
+def test_every_sentence_is_in_one_row(lengths: list[int], longest: int) -> None:
+    lengths = [*lengths, longest]
+    rows = by_length(lengths, ["a b c d"] * len(lengths), ["a b c d"] * len(lengths), language="en")
+    assert sum(row.pairs for row in rows) == len(lengths)
+    assert (rows[0].low, rows[-1].high) == (min(lengths), max(lengths))
+    assert all(first.high < second.low for first, second in pairwise(rows))
+    for row in rows:
+        assert row.pairs == sum(row.low <= length <= row.high for length in lengths)
+        assert row.pairs >= min(len(lengths), translation.FEWEST_PAIRS)
+    assert len(rows) <= translation.MOST_BUCKETS + 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"),
+    [
+        ([1] * 3 + [12] * 50 + [31] * 50, [(1, 12, 53), (31, 31, 50)]),  # few short ones
+        ([1] * 30 + [12] * 50 + [31] * 5, [(1, 1, 30), (12, 31, 55)]),  # few long ones
+        ([3] * 30 + [4] * 30 + [900], [(3, 3, 30), (4, 900, 31)]),  # one that would make all steps wide
+        ([5] * 4, [(5, 5, 4)]),
+        ([0] * 2, [(0, 0, 2)]),
+    ],
+)
+def test_rows_with_few_sentences_are_joined(lengths: list[int], rows: list[tuple[int, int, int]]) -> None:
+    found = by_length(lengths, ["a"] * len(lengths), ["a"] * len(lengths), language="en")
+    assert [(row.low, row.high, row.pairs) for row in found] == rows
+
+
+def test_each_row_is_the_bleu_of_its_sentences() -> None:
+    said, expected = text(300)
+    lengths = [len(line.split()) for line in expected]
+    rows = by_length(lengths, said, expected, language="en")
+    assert len(rows) >= 4
+    for row in rows:
+        own = [place for place, length in enumerate(lengths) if row.low <= length <= row.high]
+        assert row.bleu == bleu([said[i] for i in own], [expected[i] for i in own], language="en")
+
+
+def test_rows_do_not_depend_on_what_was_said() -> None:
+    said, expected = text(300)
+    lengths = [len(line.split()) for line in expected]
+    first, second = (by_length(lengths, lines, expected, language="en") for lines in (said, expected))
+    assert [(row.low, row.high, row.pairs) for row in first] == [(row.low, row.high, row.pairs) for row in second]
+    assert [row.bleu for row in second] == pytest.approx([100] * len(second))
+
+
+# --- reports --------------------------------------------------------------------------------------------------------
+
+
+def test_a_report() -> None:
+    said, expected = text(40)
+    lines = [Line(f"source {i}", reference, own) for i, (own, reference) in enumerate(zip(said, expected, strict=True))]
+    found = report(
+        lines,
+        source_language="en",
+        target_language="de",
+        decoding="beam 5",
+        before={"loss": 1.0, "perplexity": math.e},
+        after={"copy_bleu": 3.0},
+    )
+    scores = score_translations(said, expected, language="de")
+    assert found.metrics == {"loss": 1.0, "perplexity": math.e, **scores.metrics, "copy_bleu": 3.0}
+    assert [*found.metrics][:2] == ["loss", "perplexity"] and [*found.metrics][-1] == "copy_bleu"
+    assert found.signatures == scores.signatures
+    assert [(row.low, row.high, row.pairs) for row in found.by_length] == [(2, 2, 40)]
+    assert (found.unit, found.decoding, found.hypotheses) == ("words", "beam 5", said)
+
+
+def test_examples_show_mistakes_first() -> None:
+    lines = [Line("s", "right", "right" if i % 4 else "wrong") for i in range(40)]
+    found = report(lines, source_language="en", target_language="de", decoding="")
+    assert [line.hypothesis for line in found.examples(4)] == ["wrong"] * 4
+    assert [line.hypothesis for line in found.examples(12)] == ["wrong"] * 10 + ["right"] * 2
+    assert found.examples(0) == []
+    assert len(found.examples(100)) == 40
+
+
+def test_how_it_was_decoded() -> None:
+    assert decoding_in_words(BeamConfig()) == "beam search, 5 hypotheses, length penalty 1"
+    assert decoding_in_words(BeamConfig(beam=1)) == "greedy search"
+    full = BeamConfig(beam=3, length_penalty=0.6, coverage_penalty=0.2, min_length=2, max_length=9, stopping="exact")
+    assert decoding_in_words(full) == (
+        "beam search, 3 hypotheses, length penalty 0.6, coverage penalty 0.2, "
+        "at least 2 tokens, at most 9 tokens, exact stopping"
+    )

@@ -1,0 +1,159 @@
+"""Where a translator looked: the same as its search saw, by tokens and by words."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.inspect.alignment import AlignmentView, Grid, alignment_view
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
+
+TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]
+
+
+class Candidate:
+    def __init__(self, found: Hypothesis):
+        self.ids, self.finished, self.found = found.tokens, found.finished, found
+
+
+@dataclass
+class Translator:
+    """What the view asks of a translator, on a model with random weights."""
+
+    model: Any
+    tokenizer: Tokenizer
+    name: str = "runs/x"
+
+    def translate(self, lines: list[str], **options: Any) -> Any:
+        for line in lines:
+            tokens = torch.tensor([[*self.tokenizer.encode(line), 0]])
+            source = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
+            with torch.no_grad():
+                config = BeamConfig(**{"beam": 2, "max_length": 9, **options})
+                found = beam_search(self.model, source=source, options=config, end=0, attention=True)
+            self.last = Candidate(found[0][0])
+            yield type("Translation", (), {"candidates": [self.last]})
+
+
+def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options: Any) -> Translator:
+    found = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
+    torch.manual_seed(seed)
+    config = RecurrentSeq2SeqConfig(hidden=8, attention=attention or AttentionConfig(), **options)
+    model = config.build(len(found)).double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)  # so that it looks somewhere and says something
+    return Translator(model, found)
+
+
+@pytest.mark.parametrize("order", ["luong", "bahdanau"])
+@pytest.mark.parametrize("reverse", [True, False])
+def test_what_is_shown_is_what_the_search_saw(order: Any, reverse: bool) -> None:
+    translator = make(attention=AttentionConfig(order=order, score="additive"), reverse=reverse)
+    view = alignment_view(translator, "the cat sat")
+    found = translator.last.found
+    assert found.attention is not None
+    np.testing.assert_allclose(view.tokens.weights, found.attention.numpy(), atol=1e-6)
+    assert view.log_prob == pytest.approx(found.log_prob)
+    assert view.tokens.weights.std() > 0.01
+    assert view.text == translator.tokenizer.decode(found.tokens) and not view.given
+    assert view.tokens.source == [*"the cat sat", "</s>"]
+    assert view.finished == (view.tokens.target[-1] == "</s>")
+
+
+def test_a_translation_that_was_given() -> None:
+    translator = make()
+    view = alignment_view(translator, "  the cat\n", "il gatto")
+    assert (view.source, view.text, view.given, view.finished) == ("the cat", "il gatto", True, True)
+    assert view.tokens.target == [*"il gatto", "</s>"]
+    assert view.words.target == ["il", "gatto", "</s>"] and view.words.source == ["the", "cat", "</s>"]
+    np.testing.assert_allclose(view.tokens.weights.sum(axis=1), 1)
+    np.testing.assert_allclose(view.words.weights.sum(axis=1), 1)
+    weights = view.tokens.weights
+    assert view.words.weights[0, 0] == pytest.approx(
+        weights[:2, :3].sum() / 2
+    )  # the mean over i and l, the sum over the
+    assert view.words.weights[1, 1] == pytest.approx(weights[2:8, 3:7].sum() / 6)  # white space belongs to what follows
+    other = alignment_view(translator, "the cat", "il gatto è qui")
+    np.testing.assert_allclose(other.tokens.weights[:8], weights[:8])  # it cannot see what it will be made to say
+
+
+def test_dropout_is_off_and_the_mode_is_left_as_it_was() -> None:
+    translator = make(dropout=0.5)
+    translator.model.train()
+    first, second = (alignment_view(translator, "the cat", "il gatto") for _ in range(2))
+    np.testing.assert_array_equal(first.tokens.weights, second.tokens.weights)
+    assert translator.model.training
+
+
+@pytest.mark.parametrize("tokenizer", [CharactersConfig(), WordsConfig(), BytePairConfig(size=280)])
+@pytest.mark.parametrize("source", TEXTS)
+def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
+    view = alignment_view(make(tokenizer), source, "猫はここ è")
+    assert view.words.weights.shape == (len(view.words.target), len(view.words.source))
+    np.testing.assert_allclose(view.words.weights.sum(axis=1), 1)
+    assert "".join(view.words.source[:-1]) == source.replace(" ", "")
+
+
+def test_what_the_vocabulary_lacks_is_said() -> None:
+    view = alignment_view(make(WordsConfig()), "the zebra sat, here", "il gatto blu")
+    assert view.notes == (
+        "the vocabulary lacks 'zebra' of the text: read as <unk>",
+        "the vocabulary lacks 'blu' of the translation: read as <unk>",
+    )
+    assert view.words.source == ["the", "zebra", "sat,", "here", "</s>"]  # a token is never cut
+
+
+def test_a_translation_without_an_end() -> None:
+    translator = make(seed=1)
+    view = alignment_view(translator, "the cat", beam=1, max_length=3, min_length=3)
+    assert not view.finished and len(view.tokens.target) == len(view.tokens.weights) == 3
+    assert "did not end it" in view.notes[0]
+    assert view.grid(tokens=True, end=False).target == view.tokens.target
+
+
+def test_the_end_may_be_left_out() -> None:
+    view = alignment_view(make(), "the cat", "il gatto")
+    both, words = view.grid(tokens=True, end=False), view.grid(end=False)
+    assert both.target == [*"il gatto"] and both.source == [*"the cat"]
+    np.testing.assert_array_equal(both.weights, view.tokens.weights[:-1, :-1])
+    assert words.target == ["il", "gatto"] and words.weights.shape == (2, 2)
+    assert view.grid() is view.words and view.grid(tokens=True) is view.tokens
+
+
+def test_an_empty_translation_shows_its_end() -> None:
+    nothing = Grid(["</s>"], ["a", "</s>"], np.array([[0.5, 0.5]]))
+    view = AlignmentView("a", "", False, True, 0.0, nothing, nothing)
+    assert view.grid(end=False) is nothing and view.links == ""
+
+
+def test_links() -> None:
+    words = Grid(
+        ["x", "y", "z", "</s>"], ["a", "b", "</s>"], np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]) * 1.0
+    )
+    view = AlignmentView("a b", "x y z", True, True, 0.0, words, words)
+    assert view.links == "0-2 1-0"  # y looked at END, and END has no link
+
+
+def test_models_without_attention() -> None:
+    translator = make()
+    blind = RecurrentSeq2SeqConfig(hidden=8, attention=None).build(len(translator.tokenizer))
+    for model in (blind, torch.nn.Linear(1, 1)):
+        with pytest.raises(UsageError, match="runs/x has no attention to look at"):
+            alignment_view(Translator(model, translator.tokenizer), "the cat", "il gatto")
+
+
+@pytest.mark.parametrize(("source", "target"), [("", None), (" \n\u2028", None), ("a", " ")])
+def test_nothing_to_look_at(source: str, target: str | None) -> None:
+    with pytest.raises(UsageError, match="is empty: give at least one word"):
+        alignment_view(make(), source, target)
+
+
+def test_text_that_is_no_unicode() -> None:
+    with pytest.raises(DataError, match="must be UTF-8"):
+        alignment_view(make(), "a \udcff")

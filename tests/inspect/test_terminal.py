@@ -1,0 +1,142 @@
+"""Heat maps in the terminal: aligned in any script, as wide as the screen and no wider."""
+
+import io
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from seqloom.inspect.figures import label
+from seqloom.inspect.terminal import COLOURS, SHADES, heat_map, scale
+
+ENGLISH = ["Sunday", ",", "November", "15", ",", "2026", "</s>"]
+SCRIPTS = [
+    "dimanche",
+    "रविवार",
+    "نوفمبر",
+    "،",
+    "일요일",
+    "日",
+    "วันอาทิตย์",
+    "cafe\u0301",
+    "👩\u200d👩\u200d👧",
+    "\u0301",
+    "וְ",
+]
+
+
+def plain(rows: list[str], columns: list[str], weights: Any, width: int = 80) -> list[str]:
+    return heat_map(rows, columns, np.asarray(weights), width=width, colour=False).plain.split("\n")
+
+
+def test_a_map_by_hand() -> None:
+    weights = [[0.04, 0.05, 0.91], [0.3, 0.6, 0.1]]
+    assert plain(["le", "chien"], ["a", "dog", "</s>"], weights) == [
+        "        a  dog  </s> ",
+        "    le  ·  ░░░  ████ ",
+        " chien  ▒  ▓▓▓  ░░░░ ",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("weight", "shade"),
+    [(0, "·"), (0.049, "·"), (0.05, "░"), (0.25, "▒"), (0.5, "▓"), (0.75, "█"), (1, "█"), (1.1, "█")],
+)
+def test_shades(weight: float, shade: str) -> None:
+    assert plain(["x"], ["y"], [[weight]])[1] == f" x  {shade} "
+
+
+def test_what_is_no_number_is_no_weight() -> None:
+    assert plain(["x"], ["y"], [[np.nan]])[1] == " x  · "
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_every_line_of_a_map_is_as_wide_as_its_heading(colour: bool) -> None:
+    draw = np.random.default_rng(0)
+    shown = heat_map(SCRIPTS, SCRIPTS, draw.random((11, 11)), width=120, colour=colour).plain.split("\n")
+    assert len(shown) == 1 + 11 + 1
+    assert len({cell_len(line) for line in shown[:-1]}) == 1 and cell_len(shown[0]) <= 120
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=30), st.integers(20, 120))
+def test_no_line_is_wider_than_the_screen(words: list[str], width: int) -> None:
+    weights = np.full((2, len(words)), 0.5)
+    lines = plain(["a row", "\u202eanother"], words, weights, width)
+    # a screen too narrow for a label and one column cannot be helped, but labels are never wider than 20
+    assert all(cell_len(line) <= max(width, 26) for line in lines)
+    assert "\u202e" not in "".join(lines) and all("\x1b" not in line for line in lines)
+
+
+def test_numbers_stand_for_words_where_these_do_not_fit() -> None:
+    words = [f"word{number}" for number in range(12)]
+    weights = np.eye(12)
+    assert "word11" in plain(words, words, weights, 110)[0]
+    lines = plain(words, words, weights, 60)
+    assert [line.split()[:2] for line in lines[:2]] == [["1", "word0"], ["7", "word6"]]
+    assert lines[2].split() == [str(number) for number in range(1, 13)]
+    assert [line.index("█") for line in lines[3:15]] == [lines[2].index(f"{n:2} ") + 1 for n in range(1, 13)]
+
+
+def test_columns_that_do_not_fit_stand_in_blocks() -> None:
+    words = [f"w{number}" for number in range(120)]
+    lines = plain(["row"], words, np.eye(1, 120, 119), 70)
+    heads = [line for line in lines if re.fullmatch(r" {5}[\d ]+", line)]
+    assert [number for head in heads for number in head.split()] == [str(number) for number in range(1, 121)]
+    assert [("█" in line) for line in lines if line.startswith(" row")] == [False] * (len(heads) - 1) + [True]
+
+
+def test_words_from_right_to_left_are_kept_apart() -> None:
+    """Between isolates they run their own way, and the columns stay in their order."""
+    lines = plain(["15", "نوفمبر"], ["الأحد", "ok", "וְ"], np.eye(2, 3))
+    assert lines[0].count("\u2068") == lines[0].count("\u2069") == 2
+    assert "\u2068نوفمبر\u2069" in lines[2] and "\u2068" not in lines[1]
+    assert re.sub(r"\u2068.*?\u2069", "", lines[0]).strip() == "ok"
+
+
+def test_long_words_are_cut() -> None:
+    (head, *_) = plain(["x"], ["Donaudampfschifffahrtsgesellschaft", "日" * 30], [[1, 0]])
+    assert "Donaudampfschifffah…" in head and "日" * 9 + "…" in head.replace("  ", "") and "日" * 10 not in head
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("\u0301", "◌\u0301"),
+        ("़a", "◌़a"),
+        (" un", "␣un"),
+        ("14\u202fh", "14␣h"),
+        ("\u200fא", "א"),
+        ("\u200f", "\\x200f"),
+        ("क्\u200dष", "क्\u200dष"),
+        ("a\x1b[1m", "a\\x1b[1m"),
+        ("", ""),
+    ],
+)
+def test_labels_of_any_script(word: str, shown: str) -> None:
+    assert label(word) == shown
+
+
+def printed(text: Any) -> str:
+    file = io.StringIO()
+    Console(file=file, force_terminal=True, color_system="truecolor", width=80).print(text)
+    return file.getvalue()
+
+
+def test_in_colour() -> None:
+    shown = printed(heat_map(["a", "b"], ["x", "y"], np.array([[1.0, 0.0], [0.5, 0.5]]), width=80, colour=True))
+    none, everything = ("48;2;{};{};{}m".format(*COLOURS[end]) for end in (0, -1))
+    first = shown.split("\n")[1]
+    assert first.index(everything) < first.index(none)
+    assert shown.count(everything) == shown.count(none) == 1
+    assert not any(shade in shown for shade in SHADES)
+
+
+def test_the_scale() -> None:
+    assert scale(False).plain == "0 ·░▒▓█ 1"
+    assert printed(scale(True)).count("48;2;") == 11

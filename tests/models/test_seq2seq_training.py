@@ -1,0 +1,284 @@
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.protocols import DecodeState
+from seqloom.core.tree import select_rows
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.runs.models import MODELS
+
+V, H = 11, 6
+SOURCES, TARGETS = (5, 2, 4), (3, 4, 1)  # real tokens of each row
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def model(seed=0, attention=(), **options):
+    """`attention` are the options of an AttentionConfig; None is no attention."""
+    torch.manual_seed(seed)
+    attention = None if attention is None else AttentionConfig(**dict(attention))
+    made = RecurrentSeq2SeqConfig(**{"hidden": H, "embedding": 4, "attention": attention, **options}).build(V)
+    for parameter in made.parameters():  # larger than a model begins, so that every part is heard
+        torch.nn.init.uniform_(parameter, -0.6, 0.6)
+    return made.double().eval()
+
+
+def padded(lengths, width=None):
+    """Tokens (B, width) that end with END where real, and anything beyond; and their mask."""
+    mask = torch.arange(width or max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    tokens = torch.randint(1, V, mask.shape)
+    tokens[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = 0
+    return tokens, mask
+
+
+def some_batch(sources=SOURCES, targets=TARGETS, **widths):
+    source, source_mask = padded(sources, widths.get("source"))
+    tokens, mask = padded(targets, widths.get("target"))
+    inputs = F.pad(tokens, (1, -1))
+    return {"source": source, "source_mask": source_mask, "inputs": inputs, "targets": tokens, "target_mask": mask}
+
+
+def source_of(batch):
+    return {"tokens": batch["source"], "mask": batch["source_mask"]}
+
+
+def log_probs(seq2seq, batch):
+    return seq2seq(batch["source"], batch["source_mask"], batch["inputs"]).log_softmax(dim=-1)
+
+
+REPRESENTATIVE: dict[str, dict[str, Any]] = {
+    "start": {"attention": None},
+    "every": {"attention": None, "context": "every", "reverse": True},
+    "luong": {"attention": {"order": "luong"}},
+    "luong-feeding": {"attention": {"input_feeding": True, "coverage": True, "score": "dot"}, "cell": "lstm"},
+    "bahdanau": {"attention": {"order": "bahdanau", "score": "additive"}, "decoder_layers": 2},
+    "bahdanau-covered": {"attention": {"order": "bahdanau", "score": "additive", "coverage": True}, "context": "every"},
+}
+
+
+@pytest.fixture(params=REPRESENTATIVE)
+def seq2seq(request):
+    return model(**REPRESENTATIVE[request.param])
+
+
+# Loss and gradients.
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_torchs_cross_entropy_over_real_targets(seq2seq, smoothing):
+    batch = some_batch()
+    real = batch["target_mask"]
+    logits = seq2seq(batch["source"], batch["source_mask"], batch["inputs"])
+    value, count = seq2seq.loss(batch, smoothing)
+    exactly(value, F.cross_entropy(logits[real], batch["targets"][real], label_smoothing=smoothing))
+    assert count == sum(TARGETS)
+    p = logits[real].log_softmax(-1)
+    own = p.gather(1, batch["targets"][real].unsqueeze(1)).squeeze(1)
+    exactly(value, ((1 - smoothing) * -own + smoothing * -p.mean(-1)).mean())
+    exactly(-seq2seq.target_log_probs(batch).sum() / count, seq2seq.loss(batch)[0])
+
+
+def test_scores_in_pieces_are_scores_at_once(seq2seq, monkeypatch):
+    batch = some_batch()
+    whole = seq2seq.target_log_probs(batch)
+    monkeypatch.setattr("seqloom.models.recurrent_seq2seq.SCORED_AT_ONCE", 2)
+    exactly(seq2seq.target_log_probs(batch), whole)
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_gradients_are_right(name):
+    torch.manual_seed(1)
+    seq2seq = model(**{**REPRESENTATIVE[name], "hidden": 2, "embedding": 2})
+    batch = some_batch((3, 1), (2, 1))
+    names, values = zip(*seq2seq.named_parameters(), strict=True)
+
+    def run(*values):
+        return torch.func.functional_call(
+            _Loss(seq2seq), dict(zip(("model." + n for n in names), values, strict=True)), batch
+        )
+
+    chosen = [value.detach().clone().requires_grad_() for value in values]
+    assert torch.autograd.gradcheck(run, chosen, fast_mode=True)
+
+
+class _Loss(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch):
+        return self.model.loss(batch, 0.1)[0]
+
+
+def test_every_parameter_learns(seq2seq):
+    seq2seq.loss(some_batch())[0].backward()
+    for name, parameter in seq2seq.named_parameters():
+        assert parameter.grad is not None and parameter.grad.any(), name
+
+
+def test_bfloat16_autocast_gives_a_precise_loss(seq2seq):
+    seq2seq, batch = seq2seq.float(), some_batch()
+    wanted = seq2seq.loss(batch)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        value, _ = seq2seq.loss(batch)
+        output = seq2seq.step(batch["inputs"], seq2seq.start(source_of(batch)), batch["target_mask"])
+    value.backward()
+    assert value.dtype == output.log_probs.dtype == torch.float32
+    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    **REPRESENTATIVE,
+    "cosine": {"attention": {"score": "cosine"}},
+    "location": {"attention": {"score": "location", "max_length": 8}, "cell": "gru-cho"},
+    "scaled-dot": {"attention": {"score": "scaled-dot"}, "combine": "sum", "tied": "all"},
+    "elman": {"attention": {"order": "bahdanau", "score": "general"}, "cell": "elman", "tied": "decoder"},
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_twenty_pairs_are_learned_by_heart(name):
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"hidden": 32, "embedding": 16, **LEARNERS[name]}
+    if options["attention"] is not None:
+        options["attention"] = AttentionConfig(**options["attention"])
+    seq2seq = RecurrentSeq2SeqConfig(**options).build(V)
+    batch = some_batch([4 + i % 3 for i in range(20)], [2 + i % 4 for i in range(20)])
+    optimizer = torch.optim.Adam(seq2seq.parameters(), lr=2e-2)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss, _ = seq2seq.loss(batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(seq2seq.parameters(), 1.0)
+        optimizer.step()
+        if loss.item() < 0.05:
+            break
+    assert loss.item() < 0.05
+
+
+# Building it.
+
+
+def test_without_attention_there_is_none():
+    seq2seq, batch = model(attention=None), some_batch()
+    assert seq2seq.attention(batch) is None and seq2seq.attend is None
+    assert seq2seq.step(batch["inputs"], seq2seq.start(source_of(batch))).attention is None
+    assert set(seq2seq.encode(batch["source"], batch["source_mask"])) == {"summary"}
+
+
+def test_both_ways_where_there_is_attention_unless_told():
+    assert model().config.both_ways and not model(attention=None).config.both_ways
+    assert model(attention=None, bidirectional=True).config.annotation == 2 * H
+    assert model(bidirectional=False).config.annotation == H
+    assert model(combine="sum").config.annotation == H
+
+
+@pytest.mark.parametrize("attention", [None, {}])
+def test_tied_embeddings_are_one_parameter(attention):
+    plain, decoder, everything = (model(attention=attention, tied=tied) for tied in ("none", "decoder", "all"))
+    assert plain.output.weight is not plain.target_embed.weight
+    assert decoder.output.weight is decoder.target_embed.weight and decoder.source_embed is not decoder.target_embed
+    assert everything.source_embed is everything.target_embed
+    assert everything.output.weight is everything.source_embed.weight
+    twin = copy.deepcopy(everything)
+    assert twin.output.weight is twin.source_embed.weight and twin.output.weight is not everything.output.weight
+    other = model(seed=1, attention=attention, tied="all")
+    other.load_state_dict(everything.state_dict())
+    batch = some_batch()
+    exactly(log_probs(other, batch), log_probs(everything, batch))
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(name):
+    options = dict(REPRESENTATIVE[name])
+    attention = options.pop("attention")
+    config = RecurrentSeq2SeqConfig(attention=attention and AttentionConfig(**attention), hidden=64, **options)
+    torch.manual_seed(0)
+    fresh = log_probs(config.build(V).eval(), some_batch())
+    assert (fresh + torch.log(torch.tensor(V))).abs().max() < 0.6
+
+
+@pytest.mark.parametrize("variational", [False, True])
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_dropout_falls_in_training_alone(name, variational):
+    options = {**REPRESENTATIVE[name], "decoder_layers": 2}
+    seq2seq, batch = model(dropout=0.4, variational=variational, **options), some_batch()
+    assert seq2seq.train().loss(batch)[0] != seq2seq.loss(batch)[0]
+    exactly(log_probs(seq2seq.eval(), batch), log_probs(model(**options), batch))
+
+
+def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop():
+    for variational in (True, False):
+        seq2seq = model(dropout=0.5, variational=variational, decoder_layers=2, attention={"order": "bahdanau"})
+        (noise,) = seq2seq.train()._noise(torch.ones(3, 9, 4).double())
+        assert noise.shape == (3, 9, H)
+        assert torch.equal(noise, noise[:, :1].expand_as(noise)) == variational
+        assert set(noise.unique().tolist()) == {0.0, 2.0}
+    assert seq2seq.eval()._noise(torch.ones(3, 9, 4)) == []
+
+
+def test_what_is_projected_or_makes_little_difference_is_said():
+    assert model().notes() == []
+    (note,) = model(attention={"score": "dot"}).notes()
+    assert note == "the dot score projects the 12-wide annotations to 6, the decoder's width"
+    assert model(attention={"score": "dot"}, combine="sum").notes() == []
+    assert "swaps the encoder's two directions" in model(reverse=True).notes()[0]
+    assert model(attention=None, reverse=True).notes() == []
+    assert "MUT1 projects" in model(cell="mut1").notes()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cell": "lsmt"}, "did you mean lstm"),
+        ({"cell": "gru", "activation": "relu"}, "elman cell only"),
+        ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
+        ({"encoder_layers": 0}, "encoder_layers must be at least 1; got 0"),
+        ({"decoder_layers": 0}, "decoder_layers must be at least 1; got 0"),
+        ({"embedding": 0}, "embedding must be at least 1; got 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+        ({"attention": None, "combine": "sum"}, "combine is about two directions"),
+        ({"attention": {"score": "aditive"}}, "did you mean additive"),
+        ({"attention": {"order": "bahdanau", "input_feeding": True}}, "input_feeding belongs to luong's order"),
+        ({"attention": {"max_length": 9}}, "max_length belongs to the location score only"),
+        ({"attention": {"score": "location", "max_length": 0}}, "max_length must be at least 1; got 0"),
+        ({"context": "end"}, "start, every"),
+        ({"tied": "both"}, "none, decoder, all"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_words(options, words):
+    with pytest.raises(UsageError, match=words):
+        build(RecurrentSeq2SeqConfig, options)
+
+
+def test_a_section_that_may_be_null_stays_null():
+    assert build(RecurrentSeq2SeqConfig, {"attention": None}).attention is None
+    assert build(RecurrentSeq2SeqConfig, {}).attention == AttentionConfig()
+    config = RecurrentSeq2SeqConfig(attention=None)
+    assert build(MODELS["recurrent-seq2seq"], to_mapping(config)) == config
+
+
+def test_a_source_too_long_for_its_locations_is_refused():
+    seq2seq = model(attention={"score": "location", "max_length": 4})
+    with pytest.raises(DataError, match="knows 4 places and a source has 5 tokens"):
+        seq2seq.start(source_of(some_batch()))
+    seq2seq.start(source_of(some_batch(sources=(4, 3, 1), source=7)))  # longer by padding alone
+
+
+def test_what_start_and_step_need():
+    seq2seq, batch = model(), some_batch()
+    with pytest.raises(UsageError, match="needs a source"):
+        seq2seq.start(rows=3)
+    with pytest.raises(ValueError, match="rows must be those of the source, 3; got 2"):
+        seq2seq.start(source_of(batch), rows=2)
+    state = seq2seq.start(source_of(batch), rows=3)
+    four = DecodeState(select_rows(state.carry, torch.tensor([0, 0, 1, 2])), state.memory)
+    with pytest.raises(ValueError, match="as many hypotheses; got 4 for 3 sources"):
+        seq2seq.step(torch.zeros(4, 1, dtype=torch.long), four)

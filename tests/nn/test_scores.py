@@ -1,0 +1,187 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqloom.core.errors import DataError
+from seqloom.nn.scores import LOCATIONS, SCORES, Location, score_class
+
+B, K, T, S, H, M = 2, 3, 4, 5, 6, 8
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def make(name, query=H, memory=M, seed=0, **options):
+    torch.manual_seed(seed)
+    score = SCORES[name](query, memory, **options).double()
+    if score.covered is not None:
+        torch.nn.init.normal_(score.covered)  # it begins at 0, where nothing could go wrong
+    return score
+
+
+def plain(name, score, s, h, j, a=None):
+    """The equation itself, for one state s (H,), one vector h (M,) at place j, and its coverage a."""
+    h_p = h if score.project is None else score.project.weight @ h
+    extra = 0 if a is None else score.covered * a
+    if name == "cosine":
+        return score.strength * (s @ h_p) / (s.norm() * h_p.norm()) + extra
+    if name == "additive":
+        w = torch.cat([score.weight_s.weight, score.weight_h.weight], dim=1)  # W of W [s; h]
+        return score.v.weight[0] @ torch.tanh(w @ torch.cat([s, h]) + extra)
+    if name == "location":
+        return score.weight.weight[j] @ s + extra
+    if name == "general":
+        return s @ score.weight.weight @ h + extra
+    return s @ h_p / (math.sqrt(len(s)) if name == "scaled-dot" else 1) + extra
+
+
+@pytest.mark.parametrize("coverage", [False, True])
+@pytest.mark.parametrize("memory", [H, M])
+@pytest.mark.parametrize("name", SCORES)
+def test_a_score_is_its_equation(name, memory, coverage):
+    score = make(name, memory=memory, coverage=coverage)
+    s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, memory).double()
+    a = torch.rand(B, K, T, S).double() if coverage else None
+    found = score(s, score.prepare(h), a)
+    assert found.shape == (B, K, T, S)
+    for b, k, t, j in torch.cartesian_prod(*map(torch.arange, (B, K, T, S))).tolist():
+        seen = None if a is None else a[b, k, t, j]
+        exactly(found[b, k, t, j], plain(name, score, s[b, k, t], h[b, j], j, seen))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_many_states_of_a_source_are_the_source_copied(name):
+    score = make(name)
+    s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, M).double()
+    copied = score(s.flatten(0, 1), score.prepare(h.repeat_interleave(K, dim=0)))
+    exactly(score(s, score.prepare(h)).flatten(0, 1), copied)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_one_state_without_a_time_is_one_with(name):
+    score = make(name)
+    s, h = torch.randn(B, H).double(), torch.randn(B, S, M).double()
+    exactly(score(s, score.prepare(h)), score(s.unsqueeze(1), score.prepare(h)).squeeze(1))
+
+
+@pytest.mark.parametrize("coverage", [False, True])
+@pytest.mark.parametrize("name", SCORES)
+def test_gradients_are_right(name, coverage):
+    score = make(name, 3, 4, coverage=coverage)
+    s, h = torch.randn(2, 2, 3).double().requires_grad_(), torch.randn(2, 3, 4).double().requires_grad_()
+    a = torch.rand(2, 2, 3).double().requires_grad_() if coverage else None
+
+    def run(s, h, a, *_):
+        return score(s, score.prepare(h), a)
+
+    inputs: tuple[Any, ...] = (s, h, a, *score.parameters())
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+@settings(max_examples=30, deadline=None)
+@given(factor=st.floats(0.01, 100), seed=st.integers(0, 9))
+def test_the_cosine_does_not_mind_lengths_and_the_dot_does(factor, seed):
+    s, h = torch.randn(B, T, H).double(), torch.randn(B, S, M).double()
+    cosine, dot = make("cosine", seed=seed), make("dot", seed=seed)
+    torch.testing.assert_close(cosine(factor * s, cosine.prepare(h)), cosine(s, cosine.prepare(factor * h)))
+    torch.testing.assert_close(dot(factor * s, dot.prepare(h)), factor * dot(s, dot.prepare(h)))
+    assert cosine(s, cosine.prepare(h)).abs().max() <= 10 + 1e-9
+
+
+def test_why_the_cosine_needs_its_strength():
+    """Of 20 places one that fits perfectly, the others as badly as can be."""
+    score = make("cosine", H, H)
+    s = torch.ones(1, 1, H).double()
+    h = torch.cat([s, -s.expand(1, 19, H)], dim=1)
+    best = dict.fromkeys((1.0, 10.0), 0.0)
+    for beta in best:
+        torch.nn.init.constant_(score.strength, beta)
+        best[beta] = score(s, score.prepare(h)).softmax(-1)[0, 0, 0].item()
+    assert best[1.0] < 0.3 and best[10.0] > 0.99
+
+
+def test_nothing_is_projected_where_widths_agree_and_otherwise_it_is_said():
+    for name in SCORES:
+        assert make(name, H, H).notes() == [] and make(name, H, H).project is None
+    for name in ("dot", "scaled-dot", "cosine"):
+        (note,) = make(name, 6, 8).notes()
+        assert "projects the 8-wide annotations to 6" in note
+    for name in ("additive", "general", "location"):
+        assert make(name, 6, 8).notes() == []
+
+
+def test_the_scaled_dot_keeps_its_spread_as_it_grows_wider():
+    def spread(name, width):
+        score = SCORES[name](width, width)
+        return score(torch.randn(1, 200, width), score.prepare(torch.randn(1, 200, width))).std().item()
+
+    torch.manual_seed(0)
+    assert abs(spread("scaled-dot", 16) - 1) < 0.1 and abs(spread("scaled-dot", 1024) - 1) < 0.1
+    assert spread("dot", 1024) > 25
+
+
+def test_a_zero_annotation_has_a_finite_gradient():
+    for name in SCORES:
+        score = make(name)
+        h = torch.zeros(B, S, M).double().requires_grad_()
+        s = torch.zeros(B, T, H).double().requires_grad_()
+        score(s, score.prepare(h)).sum().backward()
+        assert all(x.grad is None or x.grad.isfinite().all() for x in (s, h, *score.parameters()))
+
+
+# Location.
+
+
+def test_a_source_longer_than_the_places_is_refused_in_words():
+    score = Location(H, M, max_length=4)
+    with pytest.raises(DataError, match=r"knows 4 places and a source has 5 tokens.*max_length"):
+        score.prepare(torch.randn(B, 5, M))
+    assert score.prepare(torch.randn(B, 4, M)).shape == (B, 4, 0)
+    assert Location(H, M).max_length == LOCATIONS
+
+
+def test_padding_beyond_the_places_is_not_a_longer_source():
+    score = Location(H, M, max_length=4)
+    mask = torch.arange(6) < torch.tensor([[4], [2]])
+    keys = score.prepare(torch.randn(B, 6, M), mask)
+    found = score(torch.randn(B, T, H), keys)
+    assert found.shape == (B, T, 6)
+    assert not found[..., 4:].any()  # nothing is known of them; attention leaves padding out
+    mask[1] = True
+    with pytest.raises(DataError, match="a source has 6 tokens"):
+        score.prepare(torch.randn(B, 6, M), mask)
+
+
+def test_the_location_does_not_look_at_what_stands_there():
+    score = make("location")
+    s = torch.randn(B, T, H).double()
+    one, other = (score(s, score.prepare(torch.randn(B, S, M).double())) for _ in range(2))
+    exactly(one, other)
+
+
+# Misuse.
+
+
+def test_a_wrong_name_is_answered_with_the_right_ones():
+    with pytest.raises(ValueError, match="did you mean scaled-dot"):
+        score_class("scaled_dot")
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_coverage_is_given_to_those_that_were_built_for_it(name):
+    s, h, a = torch.randn(B, T, H).double(), torch.randn(B, S, M).double(), torch.rand(B, T, S).double()
+    for score, given_ in ((make(name), a), (make(name, coverage=True), None)):
+        with pytest.raises(ValueError, match="coverage must be given"):
+            score(s, score.prepare(h), given_)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_fresh_score_does_not_mind_coverage(name):
+    score = SCORES[name](H, M, coverage=True).double()
+    s, keys = torch.randn(B, T, H).double(), score.prepare(torch.randn(B, S, M).double())
+    exactly(score(s, keys, torch.rand(B, T, S).double()), score(s, keys, torch.zeros(B, T, S).double()))

@@ -1,0 +1,345 @@
+"""The task of translation: its batches, its loss, its figures, and what it keeps and refuses."""
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.parallel import Pair
+from seqloom.decoding.beam import BeamConfig
+from seqloom.evaluate.translation import score_translations
+from seqloom.runs.run import Run
+from seqloom.tasks import translate
+from seqloom.tasks.language_model import Task as LanguageModelTask
+from seqloom.tasks.translate import Recipe, Task
+from seqloom.train.events import Evaluated, Finished
+from seqloom.train.fit import Trainer
+
+NAMES = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
+SMALL = {
+    "task": "translate",
+    "tokenizer": {"kind": "byte-pair", "size": 280},
+    "batch": {"tokens": 60, "dev_pairs": 5},
+    "model": {"kind": "recurrent-seq2seq", "hidden": 8},
+    "train": {"steps": 6, "lr": 0.01, "evaluate_every": 3, "log_every": 1, "device": "cpu"},
+}
+
+
+SIZES = {"train": 61, "dev": 12, "test": 9}
+
+
+def _pairs() -> dict[str, list[tuple[str, str]]]:
+    """Numbers, and the same in another language from the last to the first; no line twice."""
+    draw = random.Random(0)
+    lines = list(dict.fromkeys(tuple(draw.choices(list(NAMES), k=draw.randint(1, 5))) for _ in range(200)))
+    made = iter([(" ".join(line), " ".join(NAMES[word] for word in reversed(line))) for line in lines])
+    return {split: list(islice(made, count)) for split, count in SIZES.items()}
+
+
+PAIRS = _pairs()
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Any]:
+    files: dict[str, list[str]] = {}
+    for split, pairs in PAIRS.items():
+        sides = zip(*pairs, strict=True)
+        files[split] = [str(tmp_path / f"{split}.{language}") for language in ("en", "de")]
+        for file, lines in zip(files[split], sides, strict=True):
+            Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    base = {**SMALL, "data": {"corpus": "pairs", **files}}
+
+    def make(*overrides: str) -> Any:
+        return build(Recipe, apply_overrides(base, parse_overrides(overrides)))
+
+    return make
+
+
+def fresh(task: Task, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return task.model().eval()
+
+
+def train(recipe: Any, out: Path) -> tuple[Run, list[Any]]:
+    training = api.begin(recipe, out)
+    return training.run, list(training.events())
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_holds_pairs_that_belong_together(recipe: Any) -> None:
+    task = Task.prepare(recipe())
+    known = set(PAIRS["train"])
+    seen = 0
+    for step in range(task.steps_per_epoch()):
+        batch = task.batch(1, step)
+        assert set(batch) == {"source", "source_mask", "inputs", "targets", "target_mask", "tokens"}
+        assert batch["tokens"] == int(batch["target_mask"].sum())
+        for row in range(len(batch["source"])):
+            source, target = (task.tokenizer.decode(batch[name][row].tolist()) for name in ("source", "targets"))
+            assert (source, target) in known
+            seen += 1
+    assert seen == 61
+
+
+def test_byte_pair_dropout_segments_anew_and_says_the_same(recipe: Any) -> None:
+    task = Task.prepare(recipe("tokenizer.dropout=0.4", "tokenizer.size=300"))
+    plain = Task.prepare(recipe("tokenizer.size=300"))
+    steps = task.steps_per_epoch()
+    assert steps == plain.steps_per_epoch()
+    texts = []
+    for epoch in (0, 1):
+        batches = [task.batch(1, epoch * steps + step) for step in range(steps)]
+        rows = [row.tolist() for batch in batches for row in batch["targets"]]
+        texts.append(sorted(task.tokenizer.decode(row) for row in rows))
+        assert sum(batch["tokens"] for batch in batches) > len(plain.side("train", "target").ids)
+        assert all(batch["target_mask"].any(dim=0).all() for batch in batches)  # no wider than its longest
+    assert texts[0] == texts[1] == sorted(target for _, target in PAIRS["train"])
+    one, again, other = (task.batch(seed, 3)["source"] for seed in (1, 1, 2))
+    assert torch.equal(one, again) and not torch.equal(one, other)
+    task.batch(1, 9)
+    assert torch.equal(task.batch(1, 3)["source"], one)
+    assert task.side("dev", "target").ids.tolist() == plain.side("dev", "target").ids.tolist()  # never evaluated so
+    assert task.tokenizer.to_json() == plain.tokenizer.to_json()
+
+
+def test_rows_without_a_pair_change_nothing(recipe: Any) -> None:
+    """Batches of a fixed set of shapes are filled up with rows that are masked throughout."""
+    task = Task.prepare(recipe("batch.shapes=1", "batch.tokens=250"))
+    batches = [task.batch(1, step) for step in range(task.steps_per_epoch())]
+    assert len({batch["source"].shape for batch in batches}) == 1
+    (batch,) = [batch for batch in batches if not batch["source_mask"].any(dim=1).all()]
+    real = batch["source_mask"].any(dim=1)
+    assert not batch["target_mask"][~real].any()
+    for options in ([], ["model.attention=null"], ["model.attention.order=bahdanau"], ["model.reverse=true"]):
+        model = fresh(Task.prepare(recipe(*options))).train()
+        found = []
+        for one in (batch, {name: value[real] if name != "tokens" else value for name, value in batch.items()}):
+            model.zero_grad()
+            loss = task.loss(model, one, None)
+            loss.value.backward()
+            gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+            assert loss.tokens == int(batch["target_mask"].sum())
+            found.append((loss.value.detach(), gradient))
+        assert torch.isfinite(found[0][1]).all()
+        torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_loss_is_that_of_the_model(recipe: Any) -> None:
+    task = Task.prepare(recipe("loss.label_smoothing=0.2"))
+    model, batch = fresh(task), task.batch(1, 0)
+    logits = model(batch["source"], batch["source_mask"], batch["inputs"], batch["target_mask"])
+    log_probs = logits.log_softmax(dim=-1)
+    picked = -log_probs.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
+    smoothed = (0.8 * picked - 0.2 * log_probs.mean(dim=-1))[batch["target_mask"]].mean()
+    found = task.loss(model, batch, None)
+    torch.testing.assert_close(found.value, smoothed)
+    assert found.carry is None
+    assert task.goal.unit == "nats, smoothed" and Task.prepare(recipe()).goal.unit == "nats"
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_loss_and_perplexity_are_of_every_token_of_the_split(recipe: Any) -> None:
+    task = Task.prepare(recipe("batch.eval_tokens=40"))
+    model = fresh(task)
+    total = tokens = 0.0
+    for pair in task.corpus.split("test"):  # one pair at a time
+        single = Task(task.recipe, replace(task.corpus, splits={"train": [pair]}), task.tokenizer)
+        batch = single.batch(1, 0)
+        total -= model.target_log_probs(batch).sum().item()
+        tokens += batch["target_mask"].sum().item()
+    found = task.losses(model, "test")
+    assert found["loss"] == pytest.approx(total / tokens, rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+
+
+def test_the_report_is_of_what_the_search_finds(recipe: Any) -> None:
+    task = Task.prepare(recipe("decode.beam=3"))
+    model = fresh(task)
+    report = task.report(model, "test")
+    assert [line.source for line in report.lines] == [pair.source for pair in task.corpus.split("test")]
+    assert [line.reference for line in report.lines] == [pair.target for pair in task.corpus.split("test")]
+    scores = score_translations(report.hypotheses, [line.reference for line in report.lines], language="de")
+    assert scores.metrics.items() <= report.metrics.items()
+    assert task.losses(model, "test").items() <= report.metrics.items()
+    assert "beam" in report.decoding and "3" in report.decoding
+    assert task.evaluate(model, "test") == report.metrics
+    greedy = task.report(model, "test", BeamConfig(beam=1))
+    assert greedy.decoding.startswith("greedy")
+    assert greedy.hypotheses == [line.hypothesis for line in task.translated(model, "test", BeamConfig(beam=1))]
+    assert "alignment_error_rate" not in report.metrics  # nobody knows the alignment
+
+
+def test_while_it_trains_a_few_pairs_of_dev_are_translated_greedily(
+    recipe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task.prepare(recipe())
+    model = fresh(task)
+    scored: list[list[str]] = []
+
+    def spy(said: list[str], meant: list[str], **options: Any) -> Any:
+        scored.append(meant)
+        return score_translations(said, meant, **options)
+
+    monkeypatch.setattr(translate, "score_translations", spy)
+    found = task.validate(model)
+    lines = task.translated(model, "dev", BeamConfig(beam=1))
+    chosen = [lines[index] for index in (0, 3, 6, 8, 11)]  # five, spread over twelve
+    said, meant = [line.hypothesis for line in chosen], [line.reference for line in chosen]
+    assert scored == [meant]
+    assert found == {**task.losses(model, "dev"), **score_translations(said, meant, language="de").metrics}
+    assert set(Task.prepare(recipe("batch.dev_pairs=0")).validate(model)) == {"loss", "perplexity"}
+    assert len(scored) == 1
+    Task.prepare(recipe("batch.dev_pairs=null")).validate(model)
+    assert scored[1] == [target for _, target in PAIRS["dev"]]
+
+
+def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
+    task = Task.prepare(recipe())
+    links = (((0, 3), (5, 9)), ((4, 7), (0, 4)))  # one two, zwei eins
+    corpus = replace(
+        task.corpus, splits={**task.corpus.splits, "test": [Pair("one two", "zwei eins", links=links)] * 3}
+    )
+    known = Task(task.recipe, corpus, task.tokenizer)
+    assert 0 <= known.report(fresh(task), "test").metrics["alignment_error_rate"] <= 1
+    without = Task(replace(task.recipe, model=replace(task.recipe.model, attention=None)), corpus, task.tokenizer)
+    assert "alignment_error_rate" not in without.report(fresh(without), "test").metrics
+
+
+@pytest.mark.parametrize(("goal", "higher"), [("loss", False), ("bleu", True), ("chrf", True)])
+def test_the_goal(recipe: Any, tmp_path: Path, goal: str, higher: bool) -> None:
+    chosen = recipe(f"goal={goal}", "train.steps=9")
+    assert Task.prepare(chosen).goal.better(2.0, 1.0) is higher
+    run, events = train(chosen, tmp_path / "run")
+    figures = {event.step: event.metrics[goal] for event in events if isinstance(event, Evaluated)}
+    best = next(event for event in events if isinstance(event, Finished))
+    assert figures[best.best_step] == (max if higher else min)(figures.values())
+    assert (run.metrics("dev") or {})["step"] == best.best_step
+
+
+def test_it_learns(recipe: Any) -> None:
+    """Sixty pairs by heart, and then translated as they should be."""
+    task = Task.prepare(recipe("model.hidden=48", "tokenizer.kind=words", "batch.tokens=400"))
+    trainer = Trainer(task, replace(task.recipe.train, steps=150, lr=0.02), seed=1)
+    for _ in range(150):
+        trainer.update()
+    trainer.model.eval()
+    assert task.losses(trainer.model, "train")["loss"] < 0.1
+    assert task.report(trainer.model, "train").metrics["exact_match"] > 0.9
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_keeps(recipe: Any, tmp_path: Path) -> None:
+    run, _ = train(recipe(), tmp_path / "run")
+    data = json.loads((run.path / "data.json").read_text())
+    assert (data["corpus"], data["source"], data["target"], data["notes"]) == ("pairs", "en", "de", [])
+    source, target = zip(*PAIRS["test"], strict=True)
+    assert data["counts"]["test"] == {
+        "pairs": 9,
+        "source_words": sum(len(line.split()) for line in source),
+        "source_characters": sum(map(len, source)),
+        "target_words": sum(len(line.split()) for line in target),
+        "target_characters": sum(map(len, target)),
+    }
+    assert set(data["sha256"]) == {"train", "dev", "test"}
+    card = (run.path / "card.md").read_text()
+    assert "pairs, en to de, version" in card and "| test | 9 |" in card and "| bleu |" in card
+    assert "greedy translations of at most 5 pairs of dev" in card
+    assert "document's end" not in card
+    task = Task.reopen(recipe(), run)
+    assert task.tokenizer.fingerprint() == run.tokenizer.fingerprint()
+    assert task.losses(run.model("cpu"), "dev")["loss"] == pytest.approx((run.metrics("dev") or {})["loss"])
+
+
+def test_both_sides_are_in_the_vocabulary(recipe: Any) -> None:
+    task = Task.prepare(recipe("tokenizer.kind=words"))
+    assert not task.tokenizer.unknown_pieces(" ".join([*NAMES, *NAMES.values()]))
+
+
+def test_resuming_changes_nothing(recipe: Any, tmp_path: Path) -> None:
+    whole, _ = train(recipe("train.steps=8", "train.evaluate_every=4"), tmp_path / "whole")
+    first, _ = train(recipe("train.steps=4", "train.evaluate_every=4"), tmp_path / "parts")
+    list(api.resume(first.path, ["train.steps=8"]).events())
+    one, other = (dict(run.model("cpu").state_dict()) for run in (whole, first))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    other_seed, _ = train(recipe("train.steps=8", "train.evaluate_every=4", "seed=2"), tmp_path / "other")
+    other = dict(other_seed.model("cpu").state_dict())
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_changed_data_is_refused(recipe: Any, tmp_path: Path) -> None:
+    run, _ = train(recipe(), tmp_path / "run")
+    file = tmp_path / "test.de"
+    file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
+    with pytest.raises(DataError, match="has changed since it was trained: test of pairs differ"):
+        Task.reopen(recipe(), run)
+
+
+def test_a_plain_text_is_refused(recipe: Any, tmp_path: Path) -> None:
+    run, _ = train(recipe(), tmp_path / "run")
+    with pytest.raises(UsageError, match="pairs of sentences, not on a text"):
+        api.load(run.path).evaluate_documents(["one two"])
+
+
+# --- words before training, and refusals ------------------------------------------------------------------------------
+
+
+def test_warnings(recipe: Any) -> None:
+    assert Task.prepare(recipe()).warnings() == []
+    task = Task.prepare(recipe("batch.max_length=4", "tokenizer.kind=words", "tokenizer.min_count=40"))
+    noted = Task(task.recipe, replace(task.corpus, notes=("3 pairs are blank",)), task.tokenizer)
+    found = noted.warnings()
+    left_out = sum(len(source.split()) > 3 for source, _ in PAIRS["train"])  # and END is the fourth
+    assert found[0] == "3 pairs are blank."
+    assert f"{left_out} of 61 training pairs are left out" in found[1] and "batch.max_length" in found[1]
+    assert len(found) == 4 and all("read as <unk>" in line for line in found[2:])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["goal=bleu", "batch.dev_pairs=0"], "goal bleu needs translations of dev"),
+        (["goal=accuracy"], "goal"),
+        (["tokenizer.dropout=0.1", "batch.shapes=8"], "batch.shapes must be null"),
+        (["batch.tokens=0"], "tokens must be at least 1"),
+        (["batch.max_length=1"], "max_length must be at least 2"),
+        (["batch.dev_pairs=-1"], "dev_pairs must be at least 0"),
+        (["loss.label_smoothing=1.0"], "label_smoothing must be at least 0 and below 1"),
+        (["decode.beam=0"], "beam must be at least 1"),
+        (["data.corpus=pydocs"], "corpus"),
+        (["model.kind=recurrent-lm"], "kind"),
+    ],
+)
+def test_recipes_that_cannot_be(recipe: Any, overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        recipe(*overrides)
+
+
+def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
+    recipe = api.read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])[1]
+    with pytest.raises(UsageError, match=r"tokenizer\.dropout is for translation"):
+        LanguageModelTask.prepare(recipe)
+
+
+def test_the_shipped_recipes() -> None:
+    names = [name for name in api.recipe_names() if name.startswith("translate-")]
+    assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)
+    for name in names:
+        assert api.read_recipe(name)[1].task == "translate"
+    own = api.read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]
+    assert [Path(file).name for file in own.data.train] == ["a.en", "a.de"]

@@ -1,0 +1,109 @@
+"""Where tokens stand in their text, in any script."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
+from seqloom.text.spans import decoded_spans, token_spans
+
+TEXTS = [
+    "Sunday, November 15, 2026",
+    "रविवार, 15 नवंबर 2026",
+    "الأحد، 15 نوفمبر 2026",
+    "2026년 11월 15일 일요일",
+    "2026年11月15日日曜日",
+    "วันอาทิตย์ที่ 15 พฤศจิกายน พ.ศ. 2569",
+    "cafe\u0301 q\u0323\u0307 👩\u200d👩\u200d👧 👍🏽 🇫🇷",
+    "14\u202fh\u00a030\n  İstanbul  <unk>, naïve\u2028end ",
+]
+KINDS: dict[str, Any] = {
+    "characters": CharactersConfig(),
+    "words": WordsConfig(),
+    "punctuation": WordsConfig(split="punctuation", lowercase=True, min_count=2),
+    "bytes": BytePairConfig(size=257),  # no merges: every token is a byte
+    "byte-pair": BytePairConfig(size=300),
+}
+TOKENIZERS = {name: train_tokenizer(config, TEXTS) for name, config in KINDS.items()}
+
+
+@pytest.fixture(params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return TOKENIZERS[request.param]
+
+
+def check(tokenizer: Tokenizer, text: str) -> None:
+    spans = token_spans(tokenizer, text)
+    assert len(spans) == len(tokenizer.encode(text))
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(spans))
+    covered = {place for start, end in spans for place in range(start, end)}
+    assert all(place in covered or text[place].isspace() for place in range(len(text)))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_character_belongs_to_a_token(tokenizer: Tokenizer, text: str) -> None:
+    check(tokenizer, text)
+
+
+@given(st.text())
+def test_of_any_text(text: str) -> None:
+    for tokenizer in TOKENIZERS.values():
+        check(tokenizer, text)
+
+
+@given(st.text())
+def test_bytes_stand_where_their_character_stands(text: str) -> None:
+    expected = [(place, place + 1) for place, letter in enumerate(text) for _ in letter.encode()]
+    assert token_spans(TOKENIZERS["bytes"], text) == expected
+
+
+@given(st.text())
+def test_byte_pairs_against_counting_bytes(text: str) -> None:
+    """Token k covers the bytes after those of tokens 0 … k−1, and so the characters these bytes are of."""
+    tokenizer: Any = TOKENIZERS["byte-pair"]
+    owners = [place for place, letter in enumerate(text) for _ in letter.encode()]
+    at, expected = 0, []
+    for token in tokenizer.encode(text):
+        size = len(tokenizer._bytes[token])
+        expected.append((owners[at], owners[at + size - 1] + 1))
+        at += size
+    assert token_spans(tokenizer, text) == expected
+
+
+@given(st.text())
+def test_a_character_is_where_it_is_even_if_unknown(text: str) -> None:
+    assert token_spans(TOKENIZERS["characters"], text) == [(place, place + 1) for place in range(len(text))]
+
+
+def test_words_are_found_though_decoding_would_not_give_them_back() -> None:
+    text = "  Der  Zebra-Tag,\n <unk> 2026\u202f! "
+    for name, pieces in {
+        "words": ["Der", "Zebra-Tag,", "\n", "<unk>", "2026", "!"],
+        "punctuation": ["Der", "Zebra", "-", "Tag", ",", "\n", "<unk>", "2026", "!"],
+    }.items():
+        assert [text[start:end] for start, end in token_spans(TOKENIZERS[name], text)] == pieces
+
+
+def test_letters_that_change_in_number_when_made_lower_case() -> None:
+    text = "İİ, İstanbul"
+    spans = token_spans(TOKENIZERS["punctuation"], text)
+    assert re.sub(r"\s", "", text[spans[0][0] : spans[-1][1]]) == "İİ,İstanbul"
+    assert spans[-1] == (4, 12)
+
+
+def test_tokens_that_a_model_made() -> None:
+    """They need not be how `encode` would spell it, nor even UTF-8."""
+    tokenizer = TOKENIZERS["bytes"]
+    assert decoded_spans(tokenizer, tokenizer.encode("né日")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
+    broken = [*tokenizer.encode("日")[:2], *tokenizer.encode("ab"), 0]
+    assert tokenizer.decode(broken) == "\ufffdab"
+    assert decoded_spans(tokenizer, broken) == [(0, 1), (0, 1), (0, 2), (2, 3), (3, 3)]
+
+
+def test_a_long_line_takes_no_time() -> None:
+    assert len(token_spans(TOKENIZERS["bytes"], "日a" * 20_000)) == 80_000
