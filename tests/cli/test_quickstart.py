@@ -1,4 +1,5 @@
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,28 @@ def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.Mo
     assert all("'my run'" in command for command in commands[:4])
     (line,) = api.load("my run").translate(["Sunday, November 15, 2026"])
     assert line.source == "Sunday, November 15, 2026"
+
+
+def test_without_matplotlib_it_says_so_and_goes_on(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    shown = seqloom("quickstart", *TINY, "train.steps=2")
+    assert shown.code == 0 and "No picture: Pictures need matplotlib" in shown.out
+
+
+def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from seqloom.inspect.fonts import fonts_for
+
+    assert seqloom("quickstart", "--source", "hi", "--target", "en", *TINY, "train.steps=2").code == 0
+    drawn = [path.name for path in (here / "runs/quickstart-hi-en").glob("attention.*")]
+    assert drawn == ["attention.svg" if fonts_for(["शनिवार"]).missing else "attention.png"]
+
+
+def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here: Path) -> None:
+    shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)
+    assert "has no attention to look at" in shown.out and "Now translate a line of your own" in shown.out
 
 
 def test_a_free_name_is_found(here: Path) -> None:

@@ -398,6 +398,7 @@ def test_links_hold_together(corpus: ParallelCorpus) -> None:
         ({"source": "gr"}, r"did you mean el \(Greek\)"),
         ({"target": "xx"}, r"no language 'xx': tags look like en, fr"),
         ({"target": ""}, "no language ''"),
+        ({"target": "fr./../x"}, "no language"),
         ({"target": "fr_FR_x_y_z"}, "did you mean fr"),
         ({"target": "en"}, "must be two languages, got en and en"),
         ({"target": "en-US"}, "must be two languages"),

@@ -96,6 +96,14 @@ def test_a_blank_side_is_left_out_and_counted(here: Path) -> None:
         load(train=["c.en", "c.de"])
 
 
+def test_a_header_alone(here: Path) -> None:
+    path = table(here / "p.tsv", "en\tde\n")
+    with pytest.raises(
+        DataError, match="must hold sentence pairs, but there is nothing below the names of its columns"
+    ):
+        load(train=path, columns=["en", "de"])
+
+
 def test_blank_lines_are_counted_after_a_header(here: Path) -> None:
     path = table(here / "p.tsv", "en\tde\nx\t\na\tb\n")
     assert "line 2 of" in load(train=path, columns=["en", "de"], **NONE).notes[0]

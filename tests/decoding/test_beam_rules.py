@@ -1,5 +1,6 @@
 """The rules of beam search, each on a model made to show it: stopping, ties, impossible tokens, wrong settings."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +49,25 @@ def test_exact_stopping_goes_on_while_something_may_overtake_and_no_longer() -> 
     assert len(steps) == 1  # log 0.4 / √2 is still below log 0.6
 
 
-def test_the_usual_rule_stops_at_as_many_ends_as_hypotheses() -> None:
+def test_endings_that_come_too_soon_do_not_end_the_search() -> None:
+    """At each of ten steps END is the second best, of next to no probability: two of them are no reason to stop."""
+
+    class Sure:
+        def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+            return DecodeState(torch.zeros(rows or 1, dtype=torch.long))
+
+        def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+            going, ending = torch.tensor([0.01, 0.985, 0.005]), torch.tensor([0.98, 0.01, 0.01])
+            probs = torch.where((state.carry < 10)[:, None], going, ending)
+            return StepOutput(probs.double().log(), DecodeState(state.carry + 1))
+
+    for alpha, width in itertools.product((0.0, 1.0), (1, 2, 3, 5)):
+        options = BeamConfig(beam=width, max_length=30, length_penalty=alpha)
+        (best,) = beam_search(Sure(), options=options, end=END)[0]
+        assert best.tokens == [1] * 10 and best.finished
+
+
+def test_the_usual_rule_stops_when_what_ended_is_better_than_what_goes_on() -> None:
     table = torch.tensor([0.3, 0.4, 0.2, 0.1]).log()
 
     class Same:
@@ -62,7 +81,7 @@ def test_the_usual_rule_stops_at_as_many_ends_as_hypotheses() -> None:
     steps: list[int] = []
     found = beam_search(Same(), options=BeamConfig(beam=3, n_best=3, length_penalty=0.0, max_length=50), end=END)[0]
     assert [h.tokens for h in found] == [[], [1], [1, 1]]
-    assert steps == [1, 3, 3]
+    assert steps == [1, 3, 3, 3]  # after three, 0.4³ goes on, which is more than 0.4² · 0.3
 
 
 def test_what_ends_comes_before_what_is_cut_short() -> None:

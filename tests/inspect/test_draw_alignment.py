@@ -90,6 +90,14 @@ def test_the_picture_grows_with_the_sentence_and_labels_stay_apart(count: int) -
     )
 
 
+def test_very_long_sentences_and_words_make_no_larger_pictures() -> None:
+    words = [f"word{n}" for n in range(3000)]
+    width, height = size(to_bytes(draw_alignment(grid(["mot"] * 40, words), ["a " * 30_000])))
+    assert 5000 < width < 9000 and height < 2000
+    width, height = size(to_bytes(draw_alignment(grid(["x" * 10_000, "mot"], ["y" * 10_000, "word"]))))
+    assert max(width, height) < 2000
+
+
 def test_words_that_look_like_formulas_are_words() -> None:
     figure = draw_alignment(grid(["$x_1$", "$", "a_b^c"], ["\\alpha", "$5", "\n", ""]), ["$5 and $6"])
     assert size(to_bytes(figure))

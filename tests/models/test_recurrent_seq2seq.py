@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from seqloom.core.config import build, to_mapping
 from seqloom.core.protocols import DecodeState, Steppable, select
 from seqloom.core.tree import clone, leaves, select_rows
-from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig, reversal
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.nn.cells import CELLS
+from seqloom.nn.masks import reversal
 from seqloom.nn.scores import SCORES
 
 V, H = 11, 6
@@ -113,6 +114,21 @@ def test_token_by_token_equals_whole_without_attention(cell, context):
 def test_token_by_token_equals_whole_when_deep_mixed_or_tied(seq2seq, options):
     config = to_mapping(seq2seq.config) | options
     follow(build(RecurrentSeq2SeqConfig, config | {"bidirectional": True}).build(V).double().eval(), some_batch())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_residual_annotations_hold_their_own_token(reverse):
+    options = {"attention": {"score": "additive"}, "combine": "sum", "hidden": 6, "embedding": 6, "reverse": reverse}
+    plain, residual = model(**options), model(**options, residual=True)
+    residual.load_state_dict(plain.state_dict())
+    batch = some_batch()
+    mask = batch["source_mask"]
+    without, within = (one.encode(batch["source"], mask) for one in (plain, residual))
+    exactly((within["annotations"] - without["annotations"])[mask], plain.source_embed(batch["source"])[mask])
+    exactly(within["summary"], without["summary"])
+    follow(residual, batch)
+    with pytest.raises(ValueError, match="residual adds token vectors to annotations, but embedding is 6 wide and an"):
+        model(**options | {"combine": "concat"}, residual=True)
 
 
 def test_it_is_steppable(seq2seq):

@@ -224,10 +224,21 @@ def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop(
     assert seq2seq.eval()._noise(torch.ones(3, 9, 4)) == []
 
 
+@pytest.mark.parametrize("variational", [False, True])
+def test_variational_dropout_before_the_output_is_the_same_at_every_step_of_a_sentence(variational):
+    seq2seq, seen = model(dropout=0.5, variational=variational).train(), []
+    seq2seq.output.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    seq2seq.loss(some_batch(targets=(4, 4, 4)))
+    dropped = (seen[0] == 0).view(3, 4, H)
+    assert dropped.any() and not dropped.all()
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped)) == variational
+
+
 def test_what_is_projected_or_makes_little_difference_is_said():
     assert model().notes() == []
     (note,) = model(attention={"score": "dot"}).notes()
     assert note == "the dot score projects the 12-wide annotations to 6, the decoder's width"
+    assert model(attention={"score": "scaled-dot"}).notes()[0].startswith("the scaled-dot score projects")
     assert model(attention={"score": "dot"}, combine="sum").notes() == []
     assert "swaps the encoder's two directions" in model(reverse=True).notes()[0]
     assert model(attention=None, reverse=True).notes() == []

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
+from seqloom.nn import scores
 from seqloom.nn.scores import LOCATIONS, SCORES, Location, score_class
 
 B, K, T, S, H, M = 2, 3, 4, 5, 6, 8
@@ -155,6 +156,16 @@ def test_padding_beyond_the_places_is_not_a_longer_source():
     mask[1] = True
     with pytest.raises(DataError, match="a source has 6 tokens"):
         score.prepare(torch.randn(B, 6, M), mask)
+
+
+@pytest.mark.parametrize("coverage", [False, True])
+def test_too_many_states_for_one_tanh_are_scored_in_turn(monkeypatch, coverage):
+    score = make("additive", coverage=coverage)
+    s, keys = torch.randn(B, K, T, H).double(), score.prepare(torch.randn(B, S, M).double())
+    a = torch.rand(B, K, T, S).double() if coverage else None
+    together = score(s, keys, a)
+    monkeypatch.setattr(scores, "AT_ONCE", 5 * keys.numel())
+    exactly(score(s, keys, a), together)
 
 
 def test_the_location_does_not_look_at_what_stands_there():

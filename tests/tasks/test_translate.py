@@ -330,6 +330,14 @@ def test_recipes_that_cannot_be(recipe: Any, overrides: list[str], message: str)
         recipe(*overrides)
 
 
+def test_sources_too_long_for_the_model_are_found_before_any_work(recipe: Any) -> None:
+    located = recipe("model.attention.score=location", "model.attention.max_length=5")
+    with pytest.raises(DataError, match=r"A source of train has \d+ tokens.*only 5 places.*max_length=\d+\.$"):
+        Task.prepare(located)
+    with pytest.raises(DataError, match="A source of dev has"):  # which is read whole
+        Task.prepare(replace(located, batch=replace(located.batch, max_length=5)))
+
+
 def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
     recipe = api.read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])[1]
     with pytest.raises(UsageError, match=r"tokenizer\.dropout is for translation"):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from seqloom.inspect.alignment import AlignmentView
 
 TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
-LONGEST = 1000  # tokens of a translation, where nothing else is said: 2 × source + 20 would have no end for a book
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 
@@ -135,13 +134,19 @@ class Translator(Trained):
 
         return alignment_view(self, source, target, **options)
 
+    @property
+    def longest_source(self) -> int | None:
+        """The most tokens of a line it can read, END included; None for any number."""
+        longest: int | None = self._recipe.model.longest_source
+        return longest
+
     def decode_options(self, **changes: Any) -> BeamConfig:
         """How this run translates: its `decode` section, with these changes."""
         options: BeamConfig = self._recipe.decode
         if "n_best" in changes:  # so many cannot be returned from fewer
             changes.setdefault("beam", max(options.beam, changes["n_best"]))
         elif "beam" in changes:
-            changes["n_best"] = min(options.n_best, changes["beam"])
+            changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
         try:
             return replace(options, **changes)
         except ValueError as error:
@@ -164,7 +169,7 @@ class _Search:
         self.tokenizer: Tokenizer = translator.tokenizer
         self.options, self.prefix, self.attention = options, prefix, attention
         self.banned = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)  # no reader wants to see it
-        self.longest = getattr(self.model, "longest_source", None)
+        self.longest = translator.longest_source
 
     def read(self, number: int, line: str) -> _Line:
         text = line.strip()
@@ -178,21 +183,11 @@ class _Search:
             )
         return _Line(line, text, [*ids, self.tokenizer.end], tuple(self.tokenizer.unknown_pieces(text)))
 
-    def limit(self, line: _Line) -> int | None:
-        """The longest translation, where the usual one (None) would be too long, or too short for the prefix."""
-        usual = 2 * len(line.ids) + 20
-        if self.options.max_length is not None:
-            return self.options.max_length
-        if usual > LONGEST:
-            return max(LONGEST, self.options.min_length + 1, len(self.prefix) + 20)
-        return None if usual > len(self.prefix) else len(self.prefix) + 20
-
     def batches(self, lines: Sequence[_Line], most: int) -> Iterator[list[int]]:
         """The places of lines that are decoded together: those of about the same length."""
         batch: list[int] = []
         for place in sorted((place for place, line in enumerate(lines) if line.ids), key=lambda n: len(lines[n].ids)):
-            full = len(batch) == most or (len(batch) + 1) * len(lines[place].ids) > TOKENS
-            if batch and (full or self.limit(lines[batch[0]]) != self.limit(lines[place])):
+            if batch and (len(batch) == most or (len(batch) + 1) * len(lines[place].ids) > TOKENS):
                 yield batch
                 batch = []
             batch.append(place)
@@ -220,7 +215,7 @@ class _Search:
             self.model,
             source={"tokens": tokens.to(self.device), "mask": mask.to(self.device)},
             prompt=prompt,
-            options=replace(self.options, max_length=self.limit(lines[0])),
+            options=self.options,
             end=end,
             banned=self.banned,
             attention=self.attention,
@@ -250,7 +245,10 @@ class _Search:
         if source is None:
             return made
         if found.attention is None:
-            raise UsageError(f"{self.name} has no attention to align words by. Translate without --alignment.")
+            raise UsageError(
+                f"{self.name} has no attention to align words by. Translate without --alignment (in Python "
+                "attention=True)."
+            )
         target = words_of(text, decoded_spans(self.tokenizer, found.tokens))
         links = hard_links(merge(found.attention.numpy(), target, source)) if target else []
         inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END

@@ -57,10 +57,13 @@ def evaluate_translations(
 
 def _check_place(path: Path) -> None:
     """Before the work, not after it."""
+    from seqloom.core.files import check_writable
+
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file for the translations.")
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+    check_writable(path)
 
 
 def _object(run: str, data: str, found: "Report") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +42,7 @@ def quickstart(
         training = api.begin(recipe, place)
         _introduce(training)
         translator = _follow(training, stop)
-        _report(translator, began)
+        _report(translator, _examples(training.task.corpus.split("test"), 1)[0].source, began)
 
 
 def _free(path: Path) -> Path:
@@ -80,17 +80,22 @@ def _follow(training: "Training", stop: "Stop") -> "Translator":
             if not isinstance(event, Evaluated):
                 show(event)
             else:
-                figures = event.metrics
-                print(f"step {event.step}: BLEU {figures['bleu']:.1f}, {figures['exact_match']:.1%} without a mistake")
+                print(f"step {event.step}: {_figures(event.metrics)}")
                 lines = load(training.run.path).translate([pair.source for pair in watched], beam=1)
                 for pair, line in zip(watched, lines, strict=True):
                     print(f"   {'✓' if line.text == pair.target else '·'} {line.text}", flush=True)
             if isinstance(event, Stopped):
-                raise Interrupted(f"Go on with: seqloom train --resume {training.run.path}")
+                raise Interrupted(f"Go on with: seqloom train --resume {shlex.quote(str(training.run.path))}")
     return load(training.run.path)
 
 
-def _report(translator: "Translator", began: float) -> None:
+def _figures(found: Mapping[str, float]) -> str:
+    if "bleu" not in found:  # batch.dev_pairs=0
+        return f"loss {found['loss']:.3f}"
+    return f"BLEU {found['bleu']:.1f}, {found['exact_match']:.1%} without a mistake"
+
+
+def _report(translator: "Translator", example: str, began: float) -> None:
     from seqloom.inspect.alignment import alignment_view
 
     found, path = translator.report("test"), shlex.quote(str(translator.run.path))
@@ -99,16 +104,18 @@ def _report(translator: "Translator", began: float) -> None:
     print(f"   BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}   exactly right {figures['exact_match']:.2%}")
     if "copy_bleu" in figures:
         print(f"   to compare: the translation of the most similar training phrase has BLEU {figures['copy_bleu']:.2f}")
-    example = _examples(translator.task().corpus.split("test"), 1)[0]
     print("\n4. Where it looked for each word. Nobody taught it which words belong together:")
     if "alignment_accuracy" in figures:
         print(f"   {figures['alignment_accuracy']:.1%} of its words look at the right one, where that is known.\n")
-    _draw(alignment_view(translator, example.source), translator.run.path)
+    try:
+        _draw(alignment_view(translator, example), translator.run.path)
+    except UsageError as error:  # model.attention=null
+        print(f"   {error}")
     print(f"\nDone in {time.perf_counter() - began:.0f} s. Now translate a line of your own:")
-    print(f"   echo {shlex.quote(example.source)} | seqloom translate {path}")
+    print(f"   echo {shlex.quote(example)} | seqloom translate {path}")
     print("What to try next:")
     print(f"   seqloom translate {path} --beam 5 --n-best 5 < input.txt")
-    print(f"   seqloom inspect attention {path} {shlex.quote(example.source)} --out attention.png")
+    print(f"   seqloom inspect attention {path} {shlex.quote(example)} --out attention.png")
     print(f"   seqloom evaluate {path} --split test")
     print("   seqloom quickstart --source en --target hu       another pair: ja, ar, hi, ko, vi …")
     print("   seqloom init corpus.en corpus.de                 a recipe for your own sentence pairs")
@@ -117,10 +124,12 @@ def _report(translator: "Translator", began: float) -> None:
 def _draw(view: "AlignmentView", folder: Path) -> None:
     from seqloom.cli._attention import draw_view, print_view
     from seqloom.core.errors import ResourceError
+    from seqloom.inspect.draw_alignment import fonts_of
 
-    grid = view.grid(end=False)
+    grid, title = view.grid(end=False), [view.source, view.text]
     print_view(view, grid)
     try:
-        draw_view(folder / "attention.png", grid, [view.source, view.text])
+        lacking = fonts_of(grid, title).complaint()  # in an .svg text stays text, and the reader's fonts draw it
+        draw_view(folder / ("attention.svg" if lacking else "attention.png"), grid, title)
     except ResourceError as error:
         print(f"No picture: {error}")

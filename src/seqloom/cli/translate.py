@@ -110,23 +110,25 @@ class _Notes:
     """How many lines were not translated as one might think, and the first of each sort."""
 
     def __init__(self) -> None:
-        self.unknown: list[tuple[int, str]] = []
-        self.cut: list[int] = []
+        self.unknown = self.cut = 0  # lines
+        self.first_unknown, self.first_cut = (0, ""), 0
 
     def see(self, number: int, one: "Translation") -> None:
         if one.unknown:
-            self.unknown.append((number, one.unknown[0]))
+            self.first_unknown = self.first_unknown if self.unknown else (number, one.unknown[0])
+            self.unknown += 1
         if not one.candidates[0].finished:
-            self.cut.append(number)
+            self.first_cut = self.first_cut or number
+            self.cut += 1
 
     def lines(self) -> Iterator[str]:
         if self.unknown:
-            number, piece = self.unknown[0]
-            lines = "1 line holds" if len(self.unknown) == 1 else f"{len(self.unknown):,} lines hold"
+            number, piece = self.first_unknown
+            lines = "1 line holds" if self.unknown == 1 else f"{self.unknown:,} lines hold"
             yield f"{lines} pieces the vocabulary cannot spell, first at line {number:,}: {piece!r}"
         if self.cut:
-            lines = "1 translation was" if len(self.cut) == 1 else f"{len(self.cut):,} translations were"
-            yield f"{lines} cut before the end came, first at line {self.cut[0]:,}; --max-length allows more"
+            lines = "1 translation was" if self.cut == 1 else f"{self.cut:,} translations were"
+            yield f"{lines} cut before the end came, first at line {self.first_cut:,}; --max-length allows more"
 
 
 def _text(prefix: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Counts, digest
+from seqloom.data.corpus import Counts, content_version, digest
 
 Span = tuple[int, int]  # characters, from the first to the one after the last
 Link = tuple[Span, Span]  # this part of the source says what that part of the target says
@@ -59,7 +59,13 @@ class ParallelCorpus:
 
     def fingerprint(self) -> dict[str, str]:
         """sha256 of each split: both sides and the borders between them."""
-        return {
-            name: digest([text for pair in pairs for text in (pair.source, pair.target)])
-            for name, pairs in self.splits.items()
-        }
+        return {name: digest(_texts(pairs)) for name, pairs in self.splits.items()}
+
+
+def version_of(splits: Mapping[str, Sequence[Pair]]) -> str:
+    """The version of pairs that come without one: what they say."""
+    return content_version(*map(_texts, splits.values()))
+
+
+def _texts(pairs: Sequence[Pair]) -> list[str]:
+    return [text for pair in pairs for text in (pair.source, pair.target)]

@@ -25,6 +25,7 @@ from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
 
 __all__ = ["BeamConfig", "Hypothesis", "beam_search"]
 
+LONGEST = 1000  # tokens where nothing is said: 2 × source + 20 would have no end for a book
 UNSEEN = 1e-10  # what a source position nobody looked at counts as, so that the coverage penalty stays finite
 
 
@@ -35,8 +36,8 @@ class BeamConfig:
     coverage_penalty: float = 0.0  # β: how much it costs to leave parts of the source unattended
     n_best: int = 1  # how many hypotheses are returned; at most beam
     min_length: int = 0  # the end may not come before this many tokens
-    max_length: int | None = None  # most tokens, the end included; None is 2 × source tokens + 20
-    stopping: Literal["usual", "exact"] = "usual"  # once `beam` have ended, or once none can overtake any more
+    max_length: int | None = None  # most tokens, the end included; None is 2 × source tokens + 20, at most 1000
+    stopping: Literal["usual", "exact"] = "usual"  # once what ended is better than what goes on is now, or can ever be
 
     def problems(self) -> Iterator[str]:
         for name, least in (("beam", 1), ("n_best", 1), ("min_length", 0)):
@@ -214,6 +215,11 @@ class _Search:
     def _score(self, log_prob: Tensor, length: int) -> Tensor:
         return log_prob / length**self.options.length_penalty
 
+    def _scored(self, beams: _Beams, length: int) -> Tensor:
+        """The scores (b, w) of hypotheses that have not ended."""
+        score = self._score(beams.log_prob, length)
+        return score if beams.coverage is None else score + self._coverage(beams.coverage, beams.mask)
+
     def _coverage(self, coverage: Tensor, mask: Tensor | None) -> Tensor:
         """β Σ_j log min(Σ_t a_tj, 1) over the real source positions, (b, w)."""
         logs = coverage.clamp(UNSEEN, 1.0).log()
@@ -231,13 +237,11 @@ class _Search:
     def _leaving(self, beams: _Beams, length: int) -> Tensor:
         """Which sources (b,) are done, on the CPU: one wait for the device."""
         best, scores = beams.log_prob[:, 0], beams.finished["score"]
-        if self.options.stopping == "usual":
-            stop = ~scores[:, -1].isneginf()
-        else:  # what goes on can at best keep its log p and grow to the limit, and coverage can only cost
-            stop = (
-                scores[:, self.options.n_best - 1] >= best / beams.limit.to(best.dtype) ** self.options.length_penalty
-            )
-        stop = stop | best.isneginf() | (beams.limit <= length)
+        if self.options.stopping == "usual":  # what goes on is taken for as good as it is now …
+            reach = self._scored(beams, length).max(dim=1).values
+        else:  # … or would be, did it keep its log p and grow to the limit; coverage can only cost
+            reach = best / beams.limit.to(best.dtype) ** self.options.length_penalty
+        stop = (scores[:, self.options.n_best - 1] >= reach) | best.isneginf() | (beams.limit <= length)
         done, broken = torch.stack([stop, best.isnan() | scores[:, 0].isnan()]).cpu()
         if broken.any():
             raise DivergedError(
@@ -256,10 +260,7 @@ class _Search:
 
     def _cut(self, beams: _Beams, length: int) -> dict[str, Tensor]:
         """Hypotheses without an end, best first."""
-        score = self._score(beams.log_prob, max(length, 1))
-        if beams.coverage is not None:
-            score = score + self._coverage(beams.coverage, beams.mask)
-        score, order = score.sort(dim=1, descending=True, stable=True)
+        score, order = self._scored(beams, max(length, 1)).sort(dim=1, descending=True, stable=True)
         return {
             "score": score,
             "log_prob": beams.log_prob.gather(1, order),
@@ -342,7 +343,8 @@ def _limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tensor) -> 
             raise UsageError(
                 "Beam search without a source needs max_length: there is nothing to tell how long is enough."
             )
-        return 2 * mask.sum(1).cpu() + 20 + prefix_length
+        usual = (2 * mask.sum(1).cpu() + 20).clamp(max=LONGEST)
+        return usual.clamp(min=options.min_length + 1) + prefix_length
     longest = int(prefix_length.max())
     if longest >= options.max_length:
         raise UsageError(

@@ -196,10 +196,7 @@ class Tally:
     @classmethod
     def of(cls, slots: Slots, links: Iterable[Link]) -> "Tally":
         found = {link for link in links if link[1] in slots.targets}
-        right = sum(
-            all((s, t) not in found or s in sources for s, t in found if t in targets)
-            for sources, targets in slots.places
-        )
+        right = sum(all(s in sources for s, t in found if t in targets) for sources, targets in slots.places)
         return cls(
             len(found),
             len(slots.sure),

@@ -4,18 +4,16 @@ The figures are sacrebleu's, each with the signature that lets others compare wi
 such a figure comes about. sacrebleu is imported where it is used, and none of what is used here downloads anything.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqloom.core.errors import DataError
+from seqloom.core.languages import unspaced
 
 if TYPE_CHECKING:
     from seqloom.decoding.beam import BeamConfig
 
-# Languages written without spaces between words: there a token is a character, and so is the unit of length.
-UNSPACED = frozenset({"ja", "km", "lo", "my", "th", "yue", "zh"})
 WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # of the buckets of sentence length
 MOST_BUCKETS = 8
 FEWEST_PAIRS = 20  # BLEU of fewer sentences says little, so their bucket is joined to a neighbour
@@ -149,17 +147,17 @@ def tokens(metric: Any, line: str) -> list[str]:
 
 
 def bleu_tokenizer(language: str) -> str:
-    """How sacrebleu should cut a language into tokens; tags may say more than the language, such as zh-Hant."""
-    return "char" if _unspaced(language) else "13a"
+    """How sacrebleu should cut a language into tokens: where no spaces part words, a token is a character."""
+    return "char" if unspaced(language) else "13a"
 
 
 def length_unit(language: str) -> str:
-    return "characters" if _unspaced(language) else "words"
+    return "characters" if unspaced(language) else "words"
 
 
 def sentence_length(text: str, language: str) -> int:
     words = text.split()
-    return sum(map(len, words)) if _unspaced(language) else len(words)
+    return sum(map(len, words)) if unspaced(language) else len(words)
 
 
 def by_length(
@@ -193,10 +191,6 @@ def _buckets(lengths: Sequence[int]) -> list[list[int]]:
         few = joined.pop()
         joined[-1] += few
     return joined[::-1]
-
-
-def _unspaced(language: str) -> bool:
-    return re.split("[-_]", language)[0].lower() in UNSPACED
 
 
 def _same(hypothesis: str, reference: str) -> bool:

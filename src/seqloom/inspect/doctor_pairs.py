@@ -39,6 +39,7 @@ class PairFacts:
     tokens: int  # batch.tokens: the budget of a batch, on its longer side
     pairs_per_batch: float
     shapes: int  # different shapes of batches
+    fixed: bool  # whether batch.shapes says how many there may be
     padding: float  # the share of an epoch's cells that hold no token
 
 
@@ -50,6 +51,7 @@ def pair_facts(task: Task) -> PairFacts:
         tokens=batches.tokens,
         pairs_per_batch=len(batches.pairs) / batches.steps_per_epoch,
         shapes=len(batches.shapes()),
+        fixed=task.recipe.batch.shapes is not None,
         padding=batches.padding(),
     )
 
@@ -101,7 +103,6 @@ def about_pairs(found: PairFacts) -> Iterator[str]:
                     "tell these tokens apart. Give more pairs, or take tokenizer.kind=byte-pair: it spells everything."
                 )
     if found.padding > PADDING:
-        yield (
-            f"{found.padding:.0%} of what a batch holds is padding. Raise batch.shapes, or set it to null for batches "
-            "cut to measure."
-        )
+        less = "Raise batch.shapes, or set it to null for batches cut to measure."
+        fewer = "Lower batch.tokens: smaller batches hold fewer different lengths."
+        yield f"{found.padding:.0%} of what a batch holds is padding. {less if found.fixed else fewer}"

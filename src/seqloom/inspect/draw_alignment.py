@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any
 
 from seqloom.inspect.alignment import Grid
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELL, SMALLEST = 0.46, 0.2  # inches of a square; where there are many they are drawn smaller
+LARGEST = 60.0  # inches of all squares a side: of still more, words are numbered and squares as small as it takes
+LONGEST = 40  # letters of a word; what is longer is cut
 LETTER = 0.095  # inches of a letter
 SIZE, SMALL = 11.0, 7.0  # points
 NUMBERS = 16  # squares a side up to which they hold their numbers
@@ -25,8 +28,9 @@ def draw_alignment(
 
     `title` are lines, each cut to what fits. `font` is the family to try first.
     """
-    sides, heads = [label(word) for word in grid.target], [label(word) for word in grid.source]
-    cell = min(CELL, max(SMALLEST, WIDEST / 2 / max(len(sides), len(heads))))
+    sides, heads = ([_cut(label(word), LONGEST) for word in words] for words in (grid.target, grid.source))
+    most = max(len(sides), len(heads))
+    cell, numbered = min(CELL, max(SMALLEST, WIDEST / 2 / most), LARGEST / most), most * SMALLEST > LARGEST
     size = max(SMALL, SIZE * cell / CELL)
     letter = LETTER * size / SIZE
     left, top = letter * max(map(_cells, sides)), letter * max(map(_cells, heads))
@@ -38,9 +42,10 @@ def draw_alignment(
     image = axes.imshow(grid.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     turned: dict[str, Any] = {} if flat else {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(heads)), heads, fontsize=size, **words, **turned)
-    axes.set_yticks(range(len(sides)), sides, fontsize=size, **words)
-    _finish(axes, grid)
+    if not numbered:
+        axes.set_xticks(range(len(heads)), heads, fontsize=size, **words, **turned)
+        axes.set_yticks(range(len(sides)), sides, fontsize=size, **words)
+        _finish(axes, grid)
     for source, target in links:
         axes.add_patch(_outline(source, target))
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18, shrink=min(1.0, 2.6 / (len(sides) * cell)))
@@ -91,6 +96,7 @@ def _cells(word: str) -> int:
 
 
 def _cut(line: str, width: int) -> str:
-    while _cells(line) > width:
-        line = line[:-2].rstrip() + "…"
-    return line
+    if _cells(line) <= width:
+        return line
+    ends = accumulate(map(_cells, line))
+    return line[: sum(1 for _ in takewhile(lambda end: end < width, ends))].rstrip() + "…"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import nearest
+from seqloom.inspect.figures import figure_class
 
 USUAL = "DejaVu Sans"
 UNFIT = re.compile("last resort|color|emoji", re.IGNORECASE)  # boxes for every letter; pictures instead of outlines
@@ -37,6 +38,7 @@ class Fonts(NamedTuple):
 
 def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
     """Fonts for all letters of these texts: `font` first, if one is given, then the usual one, then what is needed."""
+    figure_class()  # says what to install where there is no matplotlib
     from matplotlib import font_manager, ft2font
 
     installed = {entry.name: entry.fname for entry in sorted(font_manager.fontManager.ttflist, key=_preference)}

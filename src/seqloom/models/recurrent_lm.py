@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.config import config
@@ -20,6 +19,7 @@ from seqloom.core.tree import Tree
 from seqloom.nn.cells import Cell, cell_class
 from seqloom.nn.connections import Connections, input_widths
 from seqloom.nn.dropout import EmbeddingDropout, dropout_notes, make_dropout
+from seqloom.nn.masks import last_real
 from seqloom.nn.recurrent import Stack, StackState
 from seqloom.nn.softmax import FullSoftmaxConfig, SampledSoftmax, SoftmaxConfig
 
@@ -211,13 +211,3 @@ class RecurrentLM(nn.Module):
     def trace(self, tokens: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """Gates and states of every layer at every step: one dict of (B, T, H) per layer."""
         return self.stack.trace(self.embedded(tokens), state)
-
-
-def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
-    """Of outputs (B, T, H) the one at each row's last real step, or `before` (B, H) where there is none."""
-    if mask is None:
-        mask = outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
-    real = F.pad(mask, (1, 0), value=True)  # (B, 1 + T): `before` stands in front
-    last = (real * torch.arange(real.shape[1], device=real.device)).amax(dim=1)  # (B,)
-    candidates = torch.cat([before.unsqueeze(1).to(outputs.dtype), outputs], dim=1)  # (B, 1 + T, H)
-    return candidates[torch.arange(len(before), device=real.device), last]

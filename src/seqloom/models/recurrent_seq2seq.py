@@ -1,6 +1,6 @@
 """Recurrent encoder–decoder: p(y_1 … y_T | x) = Π_t p(y_t | y_1 … y_{t-1}, x), with attention or without.
 
-    h_1 … h_S = encoder(x_1 … x_S)      annotations; read both ways, h_j = [→h_j; ←h_j]
+    h_1 … h_S = encoder(x_1 … x_S)      annotations; read both ways, h_j = [→h_j; ←h_j]; residual, h_j + E x_j
     c   = h_S                           the summary: where the encoder ended; both ways, [→h_S; ←h_1]
     s_0 = tanh(W c + b)                 one W for each layer of the decoder and each part of its state
     p(y_t) = softmax(W_o r_t + b_o)
@@ -27,13 +27,14 @@ from seqloom.core.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.models.recurrent_lm import SCORED_AT_ONCE, last_real
+from seqloom.models.recurrent_lm import SCORED_AT_ONCE
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination
 from seqloom.nn.cells import Cell, cell_class
 from seqloom.nn.dropout import dropout_notes, make_dropout
+from seqloom.nn.masks import choose, last_real, reversal
 from seqloom.nn.recurrent import Stack, StackState
-from seqloom.nn.scores import Score, score_class
+from seqloom.nn.scores import LOCATIONS, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, precise
 
 Carry = dict[str, Tree]  # of each hypothesis: layers, the decoder's state; readout r (R, H); coverage (R, S) if wanted
@@ -73,6 +74,7 @@ class RecurrentSeq2SeqConfig:
     embedding: int | None = None  # width of the token vectors; None is as wide as hidden
     bidirectional: bool | None = None  # the encoder reads from both ends; None is yes with attention, no without
     combine: Combination = "concat"  # its two directions, where it has them: concat, sum or mix
+    residual: bool = False  # with attention, an annotation also holds its own token's vector: h_j + E x_j
     reverse: bool = False  # the encoder reads the source from its end
     context: Literal["start", "every"] = (
         "start"  # the encoder's end sets the first state only, or is read at every step
@@ -89,6 +91,9 @@ class RecurrentSeq2SeqConfig:
                 yield f"{name} must be at least 1; got {value}"
         if not 0 <= self.dropout < 1:
             yield f"dropout must be at least 0 and below 1; got {self.dropout}"
+        if self.residual and self.attention is not None and self.annotation != self.width:
+            widths = f"embedding is {self.width} wide and an annotation {self.annotation}"
+            yield f"residual adds token vectors to annotations, but {widths}; set combine to sum, leave embedding out"
         if self.bidirectional is False and self.combine != "concat":
             yield "combine is about two directions; set bidirectional to true, or leave it out"
         options = cell_class(self.cell).options  # a wrong name ends the list
@@ -109,6 +114,13 @@ class RecurrentSeq2SeqConfig:
     def annotation(self) -> int:
         """How wide an annotation is, and so the summary."""
         return 2 * self.hidden if self.both_ways and self.combine == "concat" else self.hidden
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most source tokens it can read, END included; None for any number."""
+        if self.attention is None or self.attention.score != "location":
+            return None
+        return self.attention.max_length or LOCATIONS
 
     @property
     def reads_token(self) -> bool:
@@ -219,11 +231,6 @@ class RecurrentSeq2Seq(nn.Module):
 
     # Reading the source.
 
-    @property
-    def longest_source(self) -> int | None:
-        """The most source tokens it can read, END included; None for any number."""
-        return None if self.attend is None else getattr(self.attend.score, "max_length", None)
-
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
         """A source (B, S) to what decoding needs of it: summary (B, M); with attention also annotations, keys and mask.
 
@@ -232,11 +239,13 @@ class RecurrentSeq2Seq(nn.Module):
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         order = reversal(mask) if self.config.reverse else None
         tokens = tokens if order is None else tokens.gather(1, order)
-        annotations, state = self.encoder(self.dropout(self.source_embed(tokens)), mask=mask)
+        words = self.dropout(self.source_embed(tokens))  # (B, S, D)
+        annotations, state = self.encoder(words, mask=mask)
         summary = self.encoder.ends(state) if isinstance(self.encoder, BidirectionalStack) else state[-1]["h"]
         memory = {"summary": self.dropout(summary)}
         if self.attend is None:
             return memory
+        annotations = annotations + words if self.config.residual else annotations
         if order is not None:
             annotations = annotations.take_along_dim(order.unsqueeze(-1), dim=1)
         return memory | self.attend.prepare(self.dropout(annotations), mask)
@@ -288,7 +297,7 @@ class RecurrentSeq2Seq(nn.Module):
         for t in range(y.shape[1]):
             after, weights = self._tick(y[:, t : t + 1], carry, memory, [one[:, t : t + 1] for one in noise])
             if mask is not None:
-                after = _choose(mask[:, t].unsqueeze(1), after, carry)
+                after = choose(mask[:, t].unsqueeze(1), after, carry)
             carry = after
             outputs.append(carry["readout"])
             looks.append(weights)
@@ -389,10 +398,11 @@ class RecurrentSeq2Seq(nn.Module):
         targets, mask = batch["targets"], batch["target_mask"]
         count = mask.sum()
         if mask.is_cuda:  # there, finding the real positions would wait for the device
-            r, targets = r.flatten(0, 1), targets.masked_fill(~mask, -100).flatten()
-        else:
-            r, targets = r[mask], targets[mask]
-        logits = precise(self.output(self._last(r)))
+            seen, targets = self._last(r).flatten(0, 1), targets.masked_fill(~mask, -100).flatten()
+        else:  # variational dropout must see whole sentences
+            seen = self._last(r)[mask] if self.config.variational else self._last(r[mask])
+            targets = targets[mask]
+        logits = precise(self.output(seen))
         total = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
         return total / count.clamp(min=1), count
 
@@ -416,28 +426,9 @@ class RecurrentSeq2Seq(nn.Module):
         return r, weights
 
 
-def reversal(mask: Tensor) -> Tensor:
-    """Where each token of a reversed source comes from (B, S): x_1 … x_n END is read as x_n … x_1 END.
-
-    END, the last real token, stays last, and so does padding. Done twice it changes nothing.
-    """
-    place = torch.arange(mask.shape[1], device=mask.device)
-    words = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
-    return torch.where(place < words, words - 1 - place, place)
-
-
 def hypotheses(rows: Tensor, memory: Tensor) -> int:
     """How many rows belong to each row of the memory."""
     k = len(rows) // max(len(memory), 1)
     if k * len(memory) != len(rows):
         raise ValueError(f"every source must have as many hypotheses; got {len(rows)} for {len(memory)} sources")
     return k
-
-
-def _choose(real: Tensor, after: Tree, before: Tree) -> Tree:
-    """Of two equal trees, the leaves' rows (R, …) of `after` where `real` (R, 1), else those of `before`."""
-    if isinstance(after, Tensor):
-        return torch.where(real, after, before)
-    if isinstance(after, dict):
-        return {key: _choose(real, after[key], before[key]) for key in after}
-    return tuple(_choose(real, *pair) for pair in zip(after, before, strict=True))

@@ -29,6 +29,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import did_you_mean
 
 LOCATIONS = 100  # how many places the location score knows unless told
+AT_ONCE = 1 << 26  # numbers within the tanh of the additive score: where there are more, states are taken in turn
 
 
 class Score(nn.Module):
@@ -50,8 +51,8 @@ class Score(nn.Module):
         """What this score does beyond its equation, in words for whoever trains it."""
         if self.project is None:
             return []
-        kind = type(self).__name__.lower()
-        return [f"the {kind} score projects the {self.memory}-wide annotations to {self.query}, the decoder's width"]
+        name = next(name for name, kind in SCORES.items() if kind is type(self))
+        return [f"the {name} score projects the {self.memory}-wide annotations to {self.query}, the decoder's width"]
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         """Vectors (B, S, M) to the keys (B, S, …) that `forward` wants; mask (B, S) says which of them are real."""
@@ -149,6 +150,14 @@ class Additive(Score):
         return keys
 
     def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
+        some = max(1, AT_ONCE // max(1, keys.numel()))
+        if query.shape[1] <= some:
+            return self._together(query, keys, coverage)
+        states = query.split(some, dim=1)
+        seen = [None] * len(states) if coverage is None else coverage.split(some, dim=1)
+        return torch.cat([self._together(s, keys, a) for s, a in zip(states, seen, strict=True)], dim=1)
+
+    def _together(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
         inner = self.weight_s(query).unsqueeze(2) + keys.unsqueeze(1)  # (B, N, S, H)
         if coverage is not None and self.covered is not None:
             inner = inner + coverage.unsqueeze(-1) * self.covered

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from seqloom.core.config import Discriminator, config
-from seqloom.core.errors import UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
@@ -60,9 +60,9 @@ class BatchConfig:
 class LossConfig:
     label_smoothing: float = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the vocabulary
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}")
+            yield f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}"
 
 
 @config
@@ -102,7 +102,9 @@ class Task:
         corpus = corpora.load_parallel(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         texts = (text for pair in corpus.split("train") for text in (pair.source, pair.target))
-        return cls(recipe, corpus, train_tokenizer(recipe.tokenizer, texts))
+        task = cls(recipe, corpus, train_tokenizer(recipe.tokenizer, texts))
+        task.refuse_too_long()
+        return task
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
@@ -128,6 +130,20 @@ class Task:
 
     def model(self) -> Any:
         return self.recipe.model.build(len(self.tokenizer))
+
+    def refuse_too_long(self) -> None:
+        """What the model cannot read is said before the work, not in the midst of it."""
+        longest = self.recipe.model.longest_source
+        if longest is None:
+            return
+        for split in ("train", "dev"):
+            lengths = self.side(split, "source").lengths
+            most = int((lengths[self.batches.pairs] if split == "train" else lengths).max())
+            if most > longest:
+                raise DataError(
+                    f"A source of {split} has {most:,} tokens, its end included, and this model's score knows only "
+                    f"{longest:,} places. Set model.attention.max_length={most}."
+                )
 
     def warnings(self) -> list[str]:
         """What a person should know before training begins."""

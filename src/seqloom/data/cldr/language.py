@@ -5,6 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from seqloom.core.languages import unspaced
 from seqloom.data.cldr.phrases import Phrase, around_number, fill, plain, say, under
 from seqloom.data.cldr.tags import find
 
@@ -39,7 +40,6 @@ Length = Literal["long", "short"]
 Money = Literal["standard", "name"]
 # `a` in a pattern is the short form, which for Korean is CLDR's "AM"; what Koreans read and write is the long one.
 LONG_PERIOD = {"ko"}
-UNSPACED = {"ja", "zh", "yue", "th", "lo", "km", "my", "bo", "dz"}  # written without spaces between words
 # num2words goes by other names for some: CLDR's plain Portuguese is Brazil's, Kazakh is kz, Norwegian no. Its Serbian
 # is in Latin letters where CLDR's is in Cyrillic ones, and its Amharic fails from 1,100 on.
 _NUM2WORDS = {"pt": "pt_BR", "pt_PT": "pt", "kk": "kz", "nb": "no", "nn": "", "sr": "", "sr_Latn": "sr", "am": ""}
@@ -49,7 +49,7 @@ class Language:
     def __init__(self, tag: str) -> None:
         self.locale = find(tag)
         self.tag = str(self.locale).replace("_", "-")
-        self.spaced = self.locale.language not in UNSPACED
+        self.spaced = not unspaced(self.locale.language)
         self.number_words = _number_words(self.locale)  # what num2words calls it; empty where it lacks it
         self._fields: dict[tuple[str, Any], Phrase] = {}
         self._patterns: dict[str, list[str | tuple[str]]] = {}

@@ -1,6 +1,7 @@
 """Language tags: which CLDR has, and which one a person meant."""
 
 import difflib
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ WELL_KNOWN = (
     "ar",
     "he",
 )
+TAG = re.compile("[A-Za-z0-9_-]+")
 ENOUGH = 100  # countries a language must have names for; below that CLDR has hardly begun with it
 
 
@@ -46,7 +48,9 @@ def find(tag: str) -> "Locale":
     from babel import Locale, UnknownLocaleError
 
     try:
-        locale = Locale.parse(tag.strip().replace("-", "_"))
+        if not TAG.fullmatch(tag):  # babel passes over what follows a dot or an @, and runs are named after languages
+            raise ValueError(tag)
+        locale = Locale.parse(tag.replace("-", "_"))
     except (UnknownLocaleError, ValueError):
         raise ValueError(f"CLDR has no language '{tag}': {_suggestion(tag)}") from None
     if not _enough(locale):

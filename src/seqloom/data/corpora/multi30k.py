@@ -1,11 +1,11 @@
 """Multi30k: thirty thousand captions of pictures in English, German and French."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import content_version
 from seqloom.data.folder import DataSet
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
@@ -26,18 +26,17 @@ class Config:
     test: Test = "test_2016_flickr"  # which of its three test sets
     lowercase: bool = False  # all letters small, on both sides
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if self.source == self.target:
-            raise ValueError(f"source and target must be two languages, got {self.source} twice")
+            yield f"source and target must be two languages, got {self.source} twice"
 
 
 def load(config: Config) -> ParallelCorpus:
     files = {"train": "train", "dev": "val", "test": config.test}
     splits = {split: _pairs(config, name) for split, name in files.items()}
-    sides = [[text for pair in pairs for text in (pair.source, pair.target)] for pairs in splits.values()]
     return ParallelCorpus(
         name="multi30k",
-        version=content_version(*sides),
+        version=version_of(splits),
         licence="research and education, not for commerce (its source names no licence file)",
         description=f"Multi30k, {config.source} to {config.target}, {config.test}",
         source=config.source,

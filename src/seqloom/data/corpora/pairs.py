@@ -9,9 +9,8 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import content_version
 from seqloom.data.holdout import held_out
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import located, placed, read_columns, read_parallel
 
 SUMMARY = "one's own sentence pairs: two UTF-8 files line by line, or a tab-separated table"
@@ -71,10 +70,9 @@ def load(config: Config) -> ParallelCorpus:
         notes += blank
     notes += _repeats(splits)
     splits = _complete(config, splits)
-    sides = [[text for pair in pairs for text in (pair.source, pair.target)] for pairs in splits.values()]
     return ParallelCorpus(
         name="pairs",
-        version=content_version(*sides),
+        version=version_of(splits),
         licence="the user's own",
         description=f"{_shown(config.train)}, {source or 'source'} to {target or 'target'}",
         source=source,
@@ -134,7 +132,8 @@ def _filled(files: Files, first: int, lines: Sequence[tuple[str, str]]) -> tuple
     pairs = [Pair(source.strip(), target.strip()) for source, target in lines]
     blank = [number for number, pair in enumerate(pairs, start=first) if not (pair.source and pair.target)]
     if len(blank) == len(pairs):
-        raise DataError(f"{_shown(files)} must hold sentence pairs, but every line has a blank side.")
+        nothing = "every line has a blank side" if pairs else "there is nothing below the names of its columns"
+        raise DataError(f"{_shown(files)} must hold sentence pairs, but {nothing}.")
     if not blank:
         return pairs, []
     count = "1 pair has" if len(blank) == 1 else f"{len(blank):,} pairs have"

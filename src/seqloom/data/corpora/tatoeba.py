@@ -5,10 +5,9 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import content_version
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out, linked
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import read_columns
 
 SUMMARY = "Tatoeba: 160,000 everyday sentences, English with French or German (needs SEQLOOM_DATA)"
@@ -54,10 +53,9 @@ def load(config: Config) -> ParallelCorpus:
             f"{path} has {len(pairs):,} pairs that can be used, too few for data.dev={config.dev} and "
             f"data.test={config.test} and some to train on. Lower them, or raise data.max_words."
         )
-    sides = [[text for pair in pairs for text in (pair.source, pair.target)] for pairs in splits.values()]
     return ParallelCorpus(
         name="tatoeba",
-        version=content_version(*sides),
+        version=version_of(splits),
         licence="CC BY 2.0, manythings.org/anki and tatoeba.org",
         description=f"Tatoeba, {config.source} to {config.target}"
         + (f", at most {config.max_words} words a side" if config.max_words else ""),

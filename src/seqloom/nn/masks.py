@@ -1,0 +1,36 @@
+"""What masks decide: which rows go on, which token was the last real one, how a padded sequence is turned round."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.core.tree import Tree
+
+
+def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
+    """Of outputs (B, T, H) the one at each row's last real step, or `before` (B, H) where there is none."""
+    if mask is None:
+        mask = outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+    real = F.pad(mask, (1, 0), value=True)  # (B, 1 + T): `before` stands in front
+    last = (real * torch.arange(real.shape[1], device=real.device)).amax(dim=1)  # (B,)
+    candidates = torch.cat([before.unsqueeze(1).to(outputs.dtype), outputs], dim=1)  # (B, 1 + T, H)
+    return candidates[torch.arange(len(before), device=real.device), last]
+
+
+def reversal(mask: Tensor) -> Tensor:
+    """Where each token of a reversed source comes from (B, S): x_1 … x_n END is read as x_n … x_1 END.
+
+    END, the last real token, stays last, and so does padding. Done twice it changes nothing.
+    """
+    place = torch.arange(mask.shape[1], device=mask.device)
+    words = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
+    return torch.where(place < words, words - 1 - place, place)
+
+
+def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
+    """Of two equal trees, the leaves' rows (R, …) of `after` where `real` (R, 1), else those of `before`."""
+    if isinstance(after, Tensor):
+        return torch.where(real, after, before)
+    if isinstance(after, dict):
+        return {key: choose(real, after[key], before[key]) for key in after}
+    return tuple(choose(real, *pair) for pair in zip(after, before, strict=True))

@@ -1,0 +1,13 @@
+import pytest
+
+from seqloom.core.languages import unspaced
+
+
+@pytest.mark.parametrize("tag", ["ja", "zh", "zh-Hant", "zh_Hans_CN", "TH", "bo"])
+def test_written_without_spaces(tag: str) -> None:
+    assert unspaced(tag)
+
+
+@pytest.mark.parametrize("tag", ["", "en", "ko", "vi", "pt-BR", "jam"])
+def test_written_with_spaces(tag: str) -> None:
+    assert not unspaced(tag)
