@@ -147,6 +147,10 @@ def test_links_after_a_tab(seqloom: Any, trained: Path) -> None:
 def test_options_reach_the_search(seqloom: Any, trained: Path) -> None:
     run = trained / "words"
     assert seqloom("translate", run, "the cat", "--prefix", "die Katze").out.startswith("die Katze")
+    long = seqloom("translate", run, "the cat", "--min-length", "9", "--json", "--beam", "1").json
+    assert len(api.load(run).tokenizer.encode(long["translation"])) >= 9
+    for more in (["--stopping", "exact"], ["--coverage-penalty", "0.2"]):
+        assert seqloom("translate", run, "the cat", *more).code == 0
     short = seqloom("translate", run, "the cat", "--max-length", "3", "--json", "--beam", "1").json
     assert len(short["translation"].split()) <= 3
     sums = seqloom("translate", run, "the cat", "--length-penalty", "0", "--json").json

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,7 +27,14 @@ def translate(
     length_penalty: Annotated[
         float | None, typer.Option(help="0 favours short translations, above 1 long ones.")
     ] = None,
+    coverage_penalty: Annotated[
+        float | None, typer.Option(help="What it costs to leave source words unlooked at; needs attention.")
+    ] = None,
+    min_length: Annotated[int | None, typer.Option(min=0, help="Fewest tokens before the end.")] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Most tokens, the end included.")] = None,
+    stopping: Annotated[
+        Literal["usual", "exact"] | None, typer.Option(help="When a search may stop: see docs/decoding.md.")
+    ] = None,
     prefix: Annotated[str, typer.Option(help="Text that every translation must begin with.")] = "",
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Which words belong together: 0-0 1-2, after a tab.")
@@ -42,8 +49,16 @@ def translate(
     """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
     from seqloom.api import Translator, load
 
-    given = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "max_length": max_length}
-    options = {name: value for name, value in given.items() if value is not None}
+    given = {
+        "beam": beam,
+        "n_best": n_best,
+        "length_penalty": length_penalty,
+        "coverage_penalty": coverage_penalty,
+        "min_length": min_length,
+        "max_length": max_length,
+        "stopping": stopping,
+    }
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     model: Translator = load(run, device, Translator)
     by_hand = not texts and sys.stdin.isatty()
     if by_hand:
