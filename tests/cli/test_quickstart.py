@@ -62,6 +62,18 @@ def test_letters_that_no_font_has_are_drawn_as_text(seqloom: Any, here: Path) ->
     assert drawn == ["attention.svg" if fonts_for(["शनिवार"]).missing else "attention.png"]
 
 
+def test_the_command_is_named_as_it_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from seqloom.cli.quickstart import _program
+
+    monkeypatch.setattr(sys, "argv", [".venv/bin/seqloom", "quickstart"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _program() == ".venv/bin/seqloom"
+    (tmp_path / "seqloom").touch(mode=0o755)
+    assert _program() == "seqloom"
+    monkeypatch.setattr(sys, "argv", ["-m", "quickstart"])
+    assert _program() == "seqloom"
+
+
 def test_without_attention_or_translations_of_dev_it_goes_on(seqloom: Any, here: Path) -> None:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err

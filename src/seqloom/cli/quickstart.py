@@ -1,6 +1,8 @@
 """The main job on embedded data, from nothing to a translator."""
 
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,14 +113,21 @@ def _report(translator: "Translator", example: str, began: float) -> None:
         _draw(alignment_view(translator, example), translator.run.path)
     except UsageError as error:  # model.attention=null
         print(f"   {error}")
+    program = _program()
     print(f"\nDone in {time.perf_counter() - began:.0f} s. Now translate a line of your own:")
-    print(f"   echo {shlex.quote(example)} | seqloom translate {path}")
+    print(f"   echo {shlex.quote(example)} | {program} translate {path}")
     print("What to try next:")
-    print(f"   seqloom translate {path} --beam 5 --n-best 5 < input.txt")
-    print(f"   seqloom inspect attention {path} {shlex.quote(example)} --out attention.png")
-    print(f"   seqloom evaluate {path} --split test")
-    print("   seqloom quickstart --source en --target hu       another pair: ja, ar, hi, ko, vi …")
-    print("   seqloom init corpus.en corpus.de                 a recipe for your own sentence pairs")
+    print(f"   {program} translate {path} --beam 5 --n-best 5 < input.txt")
+    print(f"   {program} inspect attention {path} {shlex.quote(example)} --out attention.png")
+    print(f"   {program} evaluate {path} --split test")
+    print(f"   {program} quickstart --source en --target hu       another pair: ja, ar, hi, ko, vi …")
+    print(f"   {program} init corpus.en corpus.de                 a recipe for your own sentence pairs")
+
+
+def _program() -> str:
+    """What to type for `seqloom` here: `make demo` runs it from an environment that need not be active."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "seqloom" and shutil.which("seqloom") is None else "seqloom"
 
 
 def _draw(view: "AlignmentView", folder: Path) -> None:
