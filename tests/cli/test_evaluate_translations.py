@@ -179,6 +179,13 @@ def test_wrong_words(seqloom: Any, trained: Path, here: Path, words: list[str], 
     assert not any(here.iterdir())
 
 
+def test_a_file_that_is_there_is_not_written_over(seqloom: Any, trained: Path, parallel: Path) -> None:
+    before = (parallel / "dev.de").read_bytes()
+    files = ["--source", parallel / "dev.en", "--reference", parallel / "dev.de"]
+    seqloom("evaluate", trained, *files, "--out", parallel / "dev.de").refuses(2, "dev.de exists", lines=1)
+    assert (parallel / "dev.de").read_bytes() == before
+
+
 def test_files_of_different_length(seqloom: Any, trained: Path, parallel: Path) -> None:
     files = parallel / "dev.en", parallel / "train.de"
     shown = seqloom("evaluate", trained, "--source", files[0], "--reference", files[1])

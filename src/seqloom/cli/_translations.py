@@ -21,6 +21,10 @@ LABELS = {
     "loss": "loss, nats per token",
     "perplexity": "perplexity per token",
     "alignment_error_rate": "alignment error rate",
+    "alignment_error_rate_diagonal": "  of the diagonal",
+    "alignment_error_rate_chance": "  by chance",
+    "alignment_accuracy": "links in their slot",
+    "alignment_slots": "slots wholly right",
     "copy_bleu": "BLEU of copying",
 }
 OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")
@@ -61,6 +65,8 @@ def _check_place(path: Path) -> None:
 
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file for the translations.")
+    if path.exists():
+        raise UsageError(f"{path} exists. Choose another name for the translations, or remove it first.")
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
     check_writable(path)
@@ -82,7 +88,7 @@ def _object(run: str, data: str, found: "Report") -> dict[str, Any]:
 
 def _print(run: str, data: str, languages: list[str], found: "Report") -> None:
     print(f"{run} on {data}: {len(found.lines):,} pairs, {' to '.join(languages)}; {found.decoding}")
-    for name in [*LABELS, *(found.metrics.keys() - LABELS.keys())]:
+    for name in [*LABELS, *(name for name in found.metrics if name not in LABELS)]:
         if name in found.metrics:
             signature = f"   {found.signatures[name]}" if name in found.signatures else ""
             print(f"  {LABELS.get(name, name):22} {_figure(name, found.metrics[name]):>9}{signature}")
