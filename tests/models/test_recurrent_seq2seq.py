@@ -6,55 +6,15 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.models.small_seq2seq import REPRESENTATIVE, H, V, exactly, log_probs, model, padded, some_batch, source_of
 
 from seqloom.core.config import build, to_mapping
 from seqloom.core.protocols import DecodeState, Steppable, select
 from seqloom.core.tree import clone, leaves, select_rows
-from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.nn.cells import CELLS
 from seqloom.nn.masks import reversal
 from seqloom.nn.scores import SCORES
-
-V, H = 11, 6
-SOURCES, TARGETS = (5, 2, 4), (3, 4, 1)  # real tokens of each row
-
-
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
-
-
-def model(seed=0, attention=(), **options):
-    """`attention` are the options of an AttentionConfig; None is no attention."""
-    torch.manual_seed(seed)
-    attention = None if attention is None else AttentionConfig(**dict(attention))
-    made = RecurrentSeq2SeqConfig(**{"hidden": H, "embedding": 4, "attention": attention, **options}).build(V)
-    for parameter in made.parameters():  # larger than a model begins, so that every part is heard
-        torch.nn.init.uniform_(parameter, -0.6, 0.6)
-    return made.double().eval()
-
-
-def padded(lengths, width=None):
-    """Tokens (B, width) that end with END where real, and anything beyond; and their mask."""
-    mask = torch.arange(width or max(lengths)) < torch.tensor(lengths).unsqueeze(1)
-    tokens = torch.randint(1, V, mask.shape)
-    tokens[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = 0
-    return tokens, mask
-
-
-def some_batch(sources=SOURCES, targets=TARGETS, **widths):
-    source, source_mask = padded(sources, widths.get("source"))
-    tokens, mask = padded(targets, widths.get("target"))
-    inputs = F.pad(tokens, (1, -1))
-    return {"source": source, "source_mask": source_mask, "inputs": inputs, "targets": tokens, "target_mask": mask}
-
-
-def source_of(batch):
-    return {"tokens": batch["source"], "mask": batch["source_mask"]}
-
-
-def log_probs(seq2seq, batch):
-    return seq2seq(batch["source"], batch["source_mask"], batch["inputs"]).log_softmax(dim=-1)
-
 
 # Every way through the decoder.
 
@@ -62,14 +22,6 @@ ORDERS: dict[str, dict[str, Any]] = {
     "luong": {"order": "luong"},
     "luong-feeding": {"order": "luong", "input_feeding": True},
     "bahdanau": {"order": "bahdanau"},
-}
-REPRESENTATIVE: dict[str, dict[str, Any]] = {
-    "start": {"attention": None},
-    "every": {"attention": None, "context": "every", "reverse": True},
-    "luong": {"attention": {"order": "luong"}},
-    "luong-feeding": {"attention": {"input_feeding": True, "coverage": True, "score": "dot"}, "cell": "lstm"},
-    "bahdanau": {"attention": {"order": "bahdanau", "score": "additive"}, "decoder_layers": 2},
-    "bahdanau-covered": {"attention": {"order": "bahdanau", "score": "additive", "coverage": True}, "context": "every"},
 }
 
 

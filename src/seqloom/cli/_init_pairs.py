@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqloom.cli.init import TOKENIZERS
+
 if TYPE_CHECKING:
     from seqloom.data.corpora.pairs import Config
 
@@ -52,17 +54,6 @@ train:
   patience: {patience:<16}# stop after so many evaluations without a new best
   device: auto              # or cpu, cuda, mps
 """
-
-TOKENIZERS = {
-    "characters": "  kind: characters          # or words, byte-pair: see docs/recipes.md",
-    "words": """\
-  kind: words               # or characters, byte-pair: see docs/recipes.md
-  split: punctuation        # marks apart from words
-  min_count: 2              # rarer words become <unk>""",
-    "byte-pair": """\
-  kind: byte-pair           # or characters, words: see docs/recipes.md
-  size: {size}                # tokens in the vocabulary that both languages share""",
-}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ TOKENIZERS = {
   min_count: 2              # rarer words become <unk>""",
     "byte-pair": """\
   kind: byte-pair           # or characters, words: see docs/recipes.md
-  size: 8000                # tokens in the vocabulary""",
+  size: {size}                # tokens in the vocabulary; a translator's two languages share it""",
 }
 
 
@@ -150,7 +150,7 @@ def _language_model(text: Path, name: str, recipe: str, tokens: str) -> tuple[st
         path=_yaml(str(text)),
         documents="file",
         fraction=fraction,
-        tokenizer=TOKENIZERS[tokens],
+        tokenizer=TOKENIZERS[tokens].format(size=8000),
         **vars(size_for(train.characters)),
     )
     return filled, [f"{train.words:,} words, {train.characters:,} characters to train on"]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from seqloom.core.errors import DataError
 
@@ -43,11 +44,8 @@ class Corpus:
 
     def split(self, name: str) -> Sequence[str]:
         """The documents of a split, or DataError with the reason there are none."""
-        if name in self.splits:
-            return self.splits[name]
-        if name in self.absent:
-            raise DataError(f"The corpus {self.name} has no {name} split: {self.absent[name]}")
-        raise DataError(f"The corpus {self.name} has no split '{name}'; it has {', '.join(self.splits)}.")
+        found: Sequence[str] = find_split(self, name)
+        return found
 
     def counts(self, split: str) -> Counts:
         return Counts.of(self.split(split))
@@ -59,6 +57,15 @@ class Corpus:
     def fingerprint(self) -> dict[str, str]:
         """sha256 of each split: documents and the borders between them."""
         return {name: digest(documents) for name, documents in self.splits.items()}
+
+
+def find_split(corpus: Any, name: str) -> Any:
+    """A split of a corpus of any kind."""
+    if name in corpus.splits:
+        return corpus.splits[name]
+    if name in corpus.absent:
+        raise DataError(f"The corpus {corpus.name} has no {name} split: {corpus.absent[name]}")
+    raise DataError(f"The corpus {corpus.name} has no split '{name}'; it has {', '.join(corpus.splits)}.")
 
 
 def digest(documents: Sequence[str]) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from seqloom.core.errors import DataError
-from seqloom.data.corpus import Counts, content_version, digest
+from seqloom.data.corpus import Counts, content_version, digest, find_split
 
 Span = tuple[int, int]  # characters, from the first to the one after the last
 Link = tuple[Span, Span]  # this part of the source says what that part of the target says
@@ -34,11 +33,8 @@ class ParallelCorpus:
 
     def split(self, name: str) -> Sequence[Pair]:
         """The pairs of a split, or DataError with the reason there are none."""
-        if name in self.splits:
-            return self.splits[name]
-        if name in self.absent:
-            raise DataError(f"The corpus {self.name} has no {name} split: {self.absent[name]}")
-        raise DataError(f"The corpus {self.name} has no split '{name}'; it has {', '.join(self.splits)}.")
+        found: Sequence[Pair] = find_split(self, name)
+        return found
 
     def counts(self, split: str) -> dict[str, Counts]:
         """The counts of both sides; `documents` are the pairs."""

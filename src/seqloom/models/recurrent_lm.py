@@ -16,7 +16,7 @@ from seqloom.core.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.nn.cells import Cell, cell_class
+from seqloom.nn.cells import Cell, cell_problems, make_cell
 from seqloom.nn.connections import Connections, input_widths
 from seqloom.nn.dropout import EmbeddingDropout, dropout_notes, make_dropout
 from seqloom.nn.masks import last_real
@@ -64,22 +64,15 @@ class RecurrentLMConfig:
                 "tied needs one output matrix over all tokens, and an adaptive softmax has several, of different "
                 "widths; set tied to false, or softmax.kind to full or sampled"
             )
-        options = cell_class(self.cell).options  # a wrong name ends the list
-        if self.activation != "tanh" and "activation" not in options:
-            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
-        if self.forget_bias is not None and "forget_bias" not in options:
-            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
+        yield from cell_problems(self)
 
     @property
     def width(self) -> int:
         return self.hidden if self.embedding is None else self.embedding
 
     def cells(self) -> list[Cell]:
-        kind = cell_class(self.cell)
-        values = {name: getattr(self, name) for name in kind.options}
-        options = {name: value for name, value in values.items() if value is not None}
         widths = input_widths(self.connections, self.width, self.hidden, self.layers)
-        return [kind(width, self.hidden, **options) for width in widths]
+        return [make_cell(self, width, self.hidden) for width in widths]
 
     @property
     def output_width(self) -> int:

@@ -9,6 +9,7 @@ is the data's: see `build`.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from seqloom.core.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, Depth
-from seqloom.nn.cells import Cell, cell_class
+from seqloom.nn.cells import cell_problems, make_cell
 from seqloom.nn.recurrent import Stack, StackState
 
 
@@ -42,20 +43,10 @@ class RecurrentReaderConfig:
             yield f"dropout must be at least 0 and below 1; got {self.dropout}"
         if not self.bidirectional and (self.combine, self.depth) != ("concat", "each"):
             yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
-        options = cell_class(self.cell).options  # a wrong name ends the list
-        if self.activation != "tanh" and "activation" not in options:
-            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
-        if self.forget_bias is not None and "forget_bias" not in options:
-            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
+        yield from cell_problems(self)
 
     def stack(self, inputs: int) -> Stack | BidirectionalStack:
-        kind = cell_class(self.cell)
-        values = {name: getattr(self, name) for name in kind.options}
-        options = {name: value for name, value in values.items() if value is not None}
-
-        def make(inputs: int, hidden: int) -> Cell:
-            return kind(inputs, hidden, **options)
-
+        make = partial(make_cell, self)
         if self.bidirectional:
             return BidirectionalStack(
                 make, inputs, self.hidden, self.layers, combine=self.combine, depth=self.depth, dropout=self.dropout

@@ -17,6 +17,7 @@ is the one that is fed.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal
 
 import torch
@@ -30,7 +31,7 @@ from seqloom.core.tree import Tree
 from seqloom.models.recurrent_lm import SCORED_AT_ONCE
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination
-from seqloom.nn.cells import Cell, cell_class
+from seqloom.nn.cells import cell_problems, make_cell
 from seqloom.nn.dropout import dropout_notes, make_dropout
 from seqloom.nn.masks import choose, last_real, reversal
 from seqloom.nn.recurrent import Stack, StackState
@@ -96,11 +97,7 @@ class RecurrentSeq2SeqConfig:
             yield f"residual adds token vectors to annotations, but {widths}; set combine to sum, leave embedding out"
         if self.bidirectional is False and self.combine != "concat":
             yield "combine is about two directions; set bidirectional to true, or leave it out"
-        options = cell_class(self.cell).options  # a wrong name ends the list
-        if self.activation != "tanh" and "activation" not in options:
-            yield f"activation can be chosen for the elman cell only; leave it out for {self.cell!r}"
-        if self.forget_bias is not None and "forget_bias" not in options:
-            yield f"forget_bias belongs to the lstm cell only; leave it out for {self.cell!r}"
+        yield from cell_problems(self)
 
     @property
     def width(self) -> int:
@@ -133,15 +130,10 @@ class RecurrentSeq2SeqConfig:
         attention = self.attention
         return attention is None or not (attention.order == "bahdanau" or attention.input_feeding or attention.coverage)
 
-    def make_cell(self, inputs: int, hidden: int) -> Cell:
-        kind = cell_class(self.cell)
-        values = {name: getattr(self, name) for name in kind.options}
-        return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})
-
     def encoder(self) -> Stack | BidirectionalStack:
         if self.both_ways:
             return BidirectionalStack(
-                self.make_cell,
+                partial(make_cell, self),
                 self.width,
                 self.hidden,
                 self.encoder_layers,
@@ -160,7 +152,7 @@ class RecurrentSeq2SeqConfig:
         return self._stack(inputs, self.decoder_layers)
 
     def _stack(self, inputs: int, layers: int) -> Stack:
-        cells = [self.make_cell(inputs if depth == 0 else self.hidden, self.hidden) for depth in range(layers)]
+        cells = [make_cell(self, inputs if depth == 0 else self.hidden, self.hidden) for depth in range(layers)]
         return Stack(cells, self.dropout, variational=self.variational)
 
     def readout(self) -> nn.Linear | None:

@@ -12,7 +12,8 @@ Where a gate has no product with x, or none with h, that matrix has no block for
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -308,3 +309,29 @@ def cell_class(name: str) -> type[Cell]:
     if name in CELLS:
         return CELLS[name]
     raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")
+
+
+class CellChoice(Protocol):
+    """What a model's config says of its cells."""
+
+    @property
+    def cell(self) -> str: ...
+    @property
+    def activation(self) -> str: ...
+    @property
+    def forget_bias(self) -> float | None: ...
+
+
+def cell_problems(choice: CellChoice) -> Iterator[str]:
+    """What is wrong with a choice of cell; a cell that does not exist ends the list."""
+    options = cell_class(choice.cell).options
+    if choice.activation != "tanh" and "activation" not in options:
+        yield f"activation can be chosen for the elman cell only; leave it out for {choice.cell!r}"
+    if choice.forget_bias is not None and "forget_bias" not in options:
+        yield f"forget_bias belongs to the lstm cell only; leave it out for {choice.cell!r}"
+
+
+def make_cell(choice: CellChoice, inputs: int, hidden: int) -> Cell:
+    kind = cell_class(choice.cell)
+    values = {name: getattr(choice, name) for name in kind.options}
+    return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})
