@@ -102,3 +102,15 @@ def test_too_short_a_text_is_refused(size: int) -> None:
 def test_impossible_sizes_are_refused(rows: int, chunk: int) -> None:
     with pytest.raises(UsageError, match="at least 1"):
         StreamBatches(torch.arange(10), rows=rows, chunk=chunk)
+
+
+@given(cuts(), st.integers(0, 200))
+def test_with_an_offset_the_stream_is_a_ring_cut_elsewhere(batches: StreamBatches, offset: int) -> None:
+    size = len(batches.stream)
+    turned = StreamBatches(batches.stream.roll(-offset), batches.rows, batches.chunk)
+    for step in range(batches.steps_per_epoch):
+        here, there = batches.batch(step, offset=offset), turned.batch(step)
+        assert here["targets"].tolist() == there["targets"].tolist()
+        if step == 0 and offset:  # the ring goes on where a stream begins with END
+            there["inputs"][0, 0] = batches.stream[(offset - 1) % size]
+        assert here["inputs"].tolist() == there["inputs"].tolist()

@@ -267,3 +267,17 @@ def test_every_task_has_what_a_task_must_have(name):
     assert module.Recipe.__dataclass_fields__["task"].default == name
     assert callable(module.Task.prepare)
     assert callable(module.Task.reopen)
+
+
+def test_with_shift_every_epoch_begins_elsewhere_and_the_seed_says_where(recipe):
+    task = Task.prepare(recipe("batch.shift=true"))
+    length = task.steps_per_epoch()
+    firsts = [task.batch(1, epoch * length)["targets"] for epoch in range(3)]
+    assert not torch.equal(firsts[0], firsts[1])
+    assert not torch.equal(firsts[1], firsts[2])
+    assert torch.equal(firsts[1], task.batch(1, length)["targets"])
+    assert not torch.equal(firsts[1], task.batch(2, length)["targets"])
+    whole = torch.cat([task.batch(1, step)["targets"] for step in range(length)], dim=1).flatten()
+    kept = len(task.stream("train")) - task.batches.left_out
+    ring = task.stream("train").repeat(2).tolist()
+    assert whole.tolist() in (ring[start : start + kept] for start in range(len(task.stream("train"))))

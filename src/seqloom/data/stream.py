@@ -24,6 +24,9 @@ class StreamBatches:
     of a row follow each other without a gap, so a state carried from one to the next has read exactly the row so far.
     An epoch predicts rows·L tokens, each once: only the last N mod rows < rows tokens of the stream are left out. The
     last chunk of an epoch is shorter where `chunk` does not divide L, so there are at most two shapes.
+
+    With an offset the stream is a ring that begins so many tokens later: rows and chunks are cut elsewhere. Its last
+    token is the END of the last document, so what comes before the first document is the same as ever.
     """
 
     stream: Tensor  # (N,)
@@ -58,17 +61,17 @@ class StreamBatches:
         rows, rest = self._rows_each(world), self.length % self.chunk
         return {(rows, min(self.chunk, self.length))} | ({(rows, rest)} if rest else set())
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Chunk:
+    def batch(self, step: int, rank: int = 0, world: int = 1, offset: int = 0) -> Chunk:
         """The chunk of this step for the rows of this rank: a pure function of its arguments."""
         rows, place = self._rows_each(world), step % self.steps_per_epoch
         start = place * self.chunk
         width = min(self.chunk, self.length - start)
         first = torch.arange(rank * rows, (rank + 1) * rows).unsqueeze(1) * self.length + start  # (B, 1)
-        places = first + torch.arange(width)  # (B, T), of the targets
-        inputs = self.stream[(places - 1).clamp_(min=0)]
-        if rank == 0 and place == 0:
+        places = first + torch.arange(width) + offset  # (B, T), of the targets
+        inputs, targets = (self.stream[where % len(self.stream)] for where in (places - 1, places))
+        if rank == 0 and place == 0 and offset == 0:
             inputs[0, 0] = END
-        return {"inputs": inputs, "targets": self.stream[places], "fresh": place == 0}
+        return {"inputs": inputs, "targets": targets, "fresh": place == 0}
 
     def _rows_each(self, world: int) -> int:
         if self.rows % world:

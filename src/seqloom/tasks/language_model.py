@@ -37,6 +37,7 @@ class BatchConfig:
     rows: int = 32  # sequences read side by side
     chunk: int = 64  # tokens between two cuts of the gradient
     forget: float = 0.02  # chance that a row begins a chunk without a memory, so that the model also learns to begin
+    shift: bool = False  # every epoch begins at another place of the stream, so that it is cut elsewhere
     eval_rows: int = 1  # rows in evaluation: more is faster, but each begins without a memory
 
     def problems(self) -> Iterator[str]:
@@ -188,10 +189,15 @@ class Task(TextTask):
         ]
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """The stream is read in order, epoch after epoch; the seed decides only which rows forget."""
-        batch = self.batches.batch(step, rank, world)
+        """The stream is read in order, epoch after epoch; the seed decides which rows forget and where epochs begin."""
+        batch = self.batches.batch(step, rank, world, self._offset(seed, step // self.steps_per_epoch()))
         draws = torch.rand(len(batch["inputs"]), 1, generator=generator(seed, "forget", step, rank))
         return {**batch, "remember": draws >= self.recipe.batch.forget}
+
+    def _offset(self, seed: int, epoch: int) -> int:
+        if not self.recipe.batch.shift:
+            return 0
+        return int(torch.randint(len(self.stream("train")), (), generator=generator(seed, "shift", epoch)))
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         before = None if batch["fresh"] or carry is None else tree_map(lambda leaf: leaf * batch["remember"], carry)
