@@ -190,7 +190,7 @@ def test_the_package_itself_is_light_and_its_names_come_on_demand() -> None:
     assert [name for name in HEAVY if name in loaded] == []
     import seqloom
 
-    assert {"load", "train"} <= set(dir(seqloom))
+    assert {"load", "train_recipe"} <= set(dir(seqloom))
     assert callable(seqloom.load)
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = seqloom.trian

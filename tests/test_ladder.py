@@ -17,6 +17,7 @@ from seqloom.core.config import to_mapping
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.yaml_text import dump_yaml, parse_yaml
+from seqloom.data.folder import data_folder
 from seqloom.nn.cells import CELLS
 from seqloom.train.events import Finished, Saved, Started, Stopped
 from seqloom.train.stop import Stop
@@ -51,10 +52,14 @@ def weights(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ladder.ladder_names())
 def test_every_shipped_ladder_can_be_climbed(name: str) -> None:
-    solved = ladder.solve(ladder.read_ladder(name))
-    assert len(solved.rungs) > 1 and solved.config.seeds == (1, 2, 3)
-    sizes = [rung.parameters or 0 for rung in solved.rungs]
-    assert max(sizes) <= 1.01 * (solved.config.parameters or 0) and min(sizes) >= 0.99 * (solved.config.parameters or 0)
+    read = ladder.read_ladder(name)
+    assert len(read.rungs) > 1 and read.config.seeds == (1, 2, 3)
+    if read.rungs[0].recipe.data.corpus == "multi30k" and data_folder() is None:
+        pytest.skip("needs SEQLOOM_DATA")
+    solved = ladder.solve(read)
+    if solved.config.equal == "parameters":
+        sizes, wanted = [rung.parameters or 0 for rung in solved.rungs], solved.config.parameters or 0
+        assert max(sizes) <= 1.01 * wanted and min(sizes) >= 0.99 * wanted
     assert len({rung.tokens for rung in solved.rungs}) == 1
 
 
@@ -81,6 +86,8 @@ def test_overrides_are_for_every_rung_and_the_file_is_named_from_its_folder(writ
         ({"rungs": {"a": [], "b": ["model.cell=gruu"]}}, ["rung b", "gruu"]),
         ({"rungs": {"a": [], "b": ["model.cell"]}}, ["rung b", "must look like key.path=value"]),
         ({"rungs": {"a": [], "b": ["model.hidden=9"]}}, ["rung b", "model.hidden", "chosen"]),
+        ({"rungs": {"a": [], "b": ["model.hidden=9"]}, "size": {"recurrent-lm": "model.hidden"}}, ["rung b", "chosen"]),
+        ({"size": {}}, ["size", "kind of model"]),
         ({"rungs": {"a": [], "b": ["seed=9"]}}, ["seed", "--seeds"]),
         ({"rungs": {"a": [], "b": ["data.longest=3"]}}, ["same task and data"]),
         ({"rungs": {"../b": []}}, ["../b", "becomes a folder"]),
@@ -106,6 +113,7 @@ def test_what_is_wrong_is_named(write: Any, changes: dict[str, Any], words: list
         (["model.hidden=9"], "set --parameters"),
         (["seed=9"], "--seeds"),
         (["train.lr=fast"], "rung elman"),
+        (["model={kind: recurrent-lm}"], "model is what the rungs differ in"),
     ],
 )
 def test_overrides_that_cannot_be_for_all(write: Any, overrides: list[str], words: str) -> None:
@@ -167,6 +175,7 @@ def test_without_a_number_the_first_rung_is_the_measure(write: Any) -> None:
     [
         ({"parameters": 50}, "no model.hidden gives 50 parameters within 1 ?%"),
         ({"size": "model.width"}, "(?s)rung elman: .*model.width: no such key"),
+        ({"size": {"transformer": "model.width"}}, "rung elman: `size` names no key for a model of kind recurrent-lm"),
         ({"rungs": {"a": [], "b": ["train.steps=9"]}}, "rung b would see 288 tokens and rung a 192"),
         ({"rungs": {"a": [], "b": ["train.patience=1"]}}, "rung b: train.patience"),
         ({"base": "ngram-kn5", "overrides": [], "rungs": {"a": []}}, "rung a: .*by gradient"),
@@ -202,6 +211,7 @@ def test_a_ladder_gives_ordinary_runs_and_a_table(write: Any, tmp_path: Path) ->
         assert rung.deviation == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
         assert [run.tokens for run in rung.runs] == [192, 192]
         assert all(run.seconds == pytest.approx(192 / run.tokens_per_second) for run in rung.runs)
+        assert rung.memory == max(run.memory or 0 for run in rung.runs) > 4 * 4 * (rung.parameters or 0)
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert {(row["rung"], row["seed"], row["tokens"]) for row in rows} >= {("gru", "2", "192")} and len(rows) == 4
     tested = ladder.results(solved, out, "test")

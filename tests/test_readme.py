@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ import pytest
 from seqloom import api, ladder
 from seqloom.cli.app import main
 from seqloom.data.folder import VARIABLE
-from seqloom.inspect import doctor, memory
+from seqloom.inspect import doctor, layers, memory
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn.cells import CELLS
+from seqloom.tasks import task_module
 from seqloom.train.fit import FitConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 STEPS = 3
+CHECKPOINTS = r"(--last |last=)\d+"  # a training of so few steps has one to average; see the test of their number
 
 NOT_RUN = {
     r"make (setup|demo|test)\b": "it sets up an environment; the test suite is what `make test` runs",
@@ -54,7 +57,7 @@ class Block:
 
 def blocks(path: Path) -> list[Block]:
     found = re.findall(r"^```(bash|sh|python)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return [Block(language, text) for language, text in found]
+    return [Block(language, re.sub(CHECKPOINTS, r"\g<1>1", text)) for language, text in found]
 
 
 @pytest.fixture
@@ -73,15 +76,28 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
                 recipe = dataclasses.replace(recipe, batch=dataclasses.replace(recipe.batch, eval_rows=16))
         return name, recipe
 
-    climb = ladder.read_ladder
+    plan_of, climb = ladder.read_ladder, ladder.climb
 
     def two_rungs(source: str, overrides: Any = (), **options: Any) -> ladder.Ladder:
-        found = climb(source, [*overrides, f"train.steps={STEPS}", f"train.evaluate_every={STEPS}"], **options)
+        few = ["data.train=400", "data.dev=20", "data.test=20"]
+        few = few if plan_of(source).rungs[0].recipe.data.corpus == "cldr" else []
+        found = plan_of(source, [*overrides, *few, f"train.steps={STEPS}", f"train.evaluate_every={STEPS}"], **options)
         seeds = dataclasses.replace(found.config, seeds=found.config.seeds[:2])
         return dataclasses.replace(found, config=seeds, rungs=found.rungs[:2])
 
+    def in_turn(*words: Any, jobs: int = 1, **options: Any) -> Any:
+        return climb(*words, **options)  # processes take their time to start
+
+    plan = layers.LayersPlan
+
+    def short_sequences(**options: Any) -> layers.LayersPlan:
+        number = len(options.get("lengths", (1, 2)))
+        return plan(**{**options, "lengths": tuple(8 * (place + 1) for place in range(number)), "width": 16})
+
+    monkeypatch.setattr(layers, "LayersPlan", short_sequences)
     monkeypatch.setattr(api, "read_recipe", shortened)
     monkeypatch.setattr(ladder, "read_ladder", two_rungs)
+    monkeypatch.setattr(ladder, "climb", in_turn)
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     monkeypatch.setattr(memory, "STEPS", dict.fromkeys(memory.STEPS, STEPS))
     monkeypatch.chdir(tmp_path)
@@ -96,6 +112,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         Path(f"corpus.{ending}").write_text("".join(f"{pair[side]}\n" for pair in numbers), "utf-8")
     Path("pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in numbers), "utf-8")
     Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
+    Path("nbest.txt").write_text("0 ||| 3 Äpfel ||| -0.5\n0 ||| 4 Birnen ||| -0.7\n2 ||| 5 Birnen ||| -0.1\n", "utf-8")
     Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")
     Path("hyp.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Birnen\n", "utf-8")
     cells = dict(CELLS)
@@ -174,6 +191,30 @@ def test_blocks_run(
             continue
         for command in block.commands():
             run_command(command, trained, monkeypatch, capfd)
+
+
+AVERAGE = r"""(?:seqloom average |average\(")runs/([\w-]+)"?,? [^\n]*?(?:--last |last=)(\d+)"""
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if re.search(AVERAGE, path.read_text("utf-8"))], ids=str)
+def test_trainings_keep_as_many_checkpoints_as_are_averaged(path: Path) -> None:
+    """`test_blocks_run` trains a few steps and averages one; here the page's own numbers are compared."""
+    page = path.read_text("utf-8")
+    commands = re.findall(r"^seqloom train (?!--resume)[^#\n]*--out [^#\n]*", page, re.MULTILINE)
+    trainings = {words[words.index("--out") + 1]: words[2:] for words in map(shlex.split, commands)}
+    for name, last in re.findall(AVERAGE, page):
+        recipe, *overrides = trainings.get(f"runs/{name}", [name])
+        assert int(last) <= checkpoints_of(recipe, tuple(word for word in overrides if "=" in word)), (name, last)
+
+
+@cache
+def checkpoints_of(name: str, overrides: tuple[str, ...]) -> int:
+    """How many a training leaves, at least."""
+    _, recipe = api.read_recipe(name, overrides)
+    if recipe.data.corpus in NEED_DATA and not os.environ.get(VARIABLE):
+        return int(recipe.train.keep)
+    steps = recipe.train.steps or recipe.train.epochs * task_module(recipe.task).Task.prepare(recipe).steps_per_epoch()
+    return min(recipe.train.keep, steps // (recipe.train.save_every or recipe.train.evaluate_every))
 
 
 def test_the_readme_shows_what_matters() -> None:

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 from seqloom.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from seqloom.api import interpolate, load, train_recipe
+    from seqloom.api import average, ensemble, interpolate, load, train_recipe
 
-__all__ = ["__version__", "interpolate", "load", "train_recipe"]
+__all__ = ["__version__", "average", "ensemble", "interpolate", "load", "train_recipe"]
 
 
 def __getattr__(name: str) -> Any:
     """`seqloom.train_recipe` and the others on first use, so that importing the package stays instant."""
-    if name in ("interpolate", "load", "train_recipe"):
+    if name in __all__:
         from seqloom import api
 
         return getattr(api, name)

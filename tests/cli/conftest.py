@@ -1,7 +1,9 @@
 """The command line in process, and a handful of tiny runs that all its tests share."""
 
 import io
+import itertools
 import json
+import os
 import random
 import shutil
 import sys
@@ -15,8 +17,11 @@ import pytest
 from seqloom.cli import progress
 from seqloom.cli.app import main
 from seqloom.core.files import tensors_from_file
+from seqloom.runs import record
 from seqloom.train import events as e
 
+NOUNS = {"cat": "Katze", "dog": "Hund", "owl": "Eule"}
+VERBS = {"sat": "sass", "saw": "sah", "slept": "schlief", "ran": "lief"}
 SMALL = ["batch.rows=4", "batch.chunk=16", "model.hidden=12", "train.log_every=2", "train.schedule=constant"]
 
 
@@ -165,3 +170,49 @@ def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], None]]
         monkeypatch.setattr(progress, "describe", describe)
 
     return install
+
+
+LINES = [
+    (f"the {noun} {verb} {number} .", f"{number} {NOUNS[noun]} {VERBS[verb]} .")
+    for number, noun, verb in itertools.product(range(8), NOUNS, VERBS)
+]
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with parallel files: train.en and train.de, and so on."""
+    folder = tmp_path_factory.mktemp("pairs")
+    mixed = [LINES[37 * place % len(LINES)] for place in range(len(LINES))]
+    for split, part in {"train": slice(0, 72), "dev": slice(72, 84), "test": slice(84, None)}.items():
+        for side, language in enumerate(("en", "de")):
+            (folder / f"{split}.{language}").write_text("".join(f"{pair[side]}\n" for pair in mixed[part]), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def translators(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
+    """Finished runs of translators on one data set. `one`, `two` (another seed), `transformer` and `blind` (without
+    attention) have one vocabulary, of words; `bytes` has another; `back` translates the other way."""
+    folder = tmp_path_factory.mktemp("translators")
+    there, back = (
+        [f"data.{split}=[{pairs / split}.{a},{pairs / split}.{b}]" for split in ("train", "dev", "test")]
+        for a, b in (("en", "de"), ("de", "en"))
+    )
+    small = ["batch.tokens=200", "batch.dev_pairs=4", "decode.beam=3", "train.warmup=0", "train.schedule=constant"]
+    small += ["train.steps=10", "train.evaluate_every=2", "train.lr=0.02", "train.keep=4", "train.log_every=5"]
+    words, recurrent = "tokenizer.kind=words", "model.hidden=12"
+    transformer = ["model.kind=transformer", "model.width=12", "model.heads=2", "model.feed_forward=16"]
+    commands = {
+        "one": [*there, words, recurrent],
+        "two": [*there, words, recurrent, "seed=2"],
+        "transformer": [*there, words, *transformer, "model.encoder_layers=1", "model.decoder_layers=1"],
+        "blind": [*there, words, recurrent, "model.attention=null"],
+        "bytes": [*there, "tokenizer.size=270", recurrent],
+        "back": [*back, words, recurrent],
+    }
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr(os, "fsync", lambda handle: None)
+        quick.setattr(record, "_tensorboard", lambda run, step: None)
+        for name, given in commands.items():
+            assert main(["train", "translate-files", *given, *small, "--out", str(folder / name)]) == 0, name
+    return folder

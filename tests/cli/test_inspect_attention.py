@@ -30,9 +30,9 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, pairs in (("train", PAIRS), ("dev", [("the cat is here", "القط هنا")])):
             (folder / f"{name}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
     kinds = {
-        "pairs": ("{kind: byte-pair, size: 270}", "{hidden: 12}"),
-        "words": ("{kind: words}", "{hidden: 12}"),
-        "blind": ("{kind: words}", "{hidden: 12, attention: null}"),
+        "pairs": ("{kind: byte-pair, size: 270}", "{kind: recurrent-seq2seq, hidden: 12}"),
+        "words": ("{kind: words}", "{kind: recurrent-seq2seq, hidden: 12}"),
+        "blind": ("{kind: words}", "{kind: recurrent-seq2seq, hidden: 12, attention: null}"),
     }
     files = ", ".join(f"{name}: [{folder / name}.en, {folder / name}.xx]" for name in ("train", "dev"))
     for name, (tokenizer, model) in kinds.items():

@@ -1,5 +1,7 @@
 """`seqloom ladder` as a user meets it."""
 
+import csv
+import io
 import json
 import os
 import signal
@@ -11,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from seqloom import ladder
 from seqloom.cli import ladder as command
+from seqloom.core.config import load_yaml
 from seqloom.core.files import tensors_from_file
 from seqloom.core.yaml_text import dump_yaml
 from seqloom.inspect.spread import draw_spread
-from seqloom.train.events import Progress
+from seqloom.train.events import Finished, Progress, Stopped
 
 TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
 SHORT = ["train.epochs=null", "train.steps=6", "train.evaluate_every=3", "train.log_every=2"]
@@ -76,6 +80,7 @@ def test_the_figure_says_what_was_read(seqloom: Any, tiny: str, monkeypatch: pyt
     planned, read = 80 * 4 * 8, Path("runs/tiny/ladder.csv").read_text().splitlines()[1].split(",")[4]
     assert f"about {planned:,} tokens" in shown.out and int(read) < planned
     assert f"{int(read):,} tokens each" in drawn[0]
+    assert command._budget({261_234, 262_345}) == "about 262,000"
 
 
 def test_one_seed_has_no_spread(seqloom: Any, tiny: str) -> None:
@@ -102,6 +107,47 @@ def test_ctrl_c_leaves_with_the_way_to_go_on(seqloom: Any, tiny: str, monkeypatc
     again = seqloom("ladder", tiny, "--out", "parts")
     assert again.out.count("finished before") == 2
     assert weights(Path("parts")) == weights(Path("whole"))
+
+
+def test_several_at_once_are_shown_and_stopped_like_one(
+    seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def climb(solved: Any, out: Path, stop: Any, **options: Any) -> Any:
+        asked.update(options)
+        place = ladder.places(solved, out)[2]
+        yield place, Finished(6, "all steps are done", 6, {"loss": 1.5}, 7250, 99.0, 2.0, 4096)
+        yield place, Stopped(6)
+
+    monkeypatch.setattr(ladder, "climb", climb)
+    stopped = seqloom("ladder", tiny, "--jobs", "3", "--test")
+    assert asked == {"jobs": 3, "splits": ("dev", "test")}
+    assert "[3/4] elman seed 2: loss 1.5000, 99 tokens/s, 2 s" in stopped.out
+    assert stopped.code == 75
+    assert stopped.err.endswith("seqloom ladder tiny.yaml --out runs/tiny --jobs 3 --test\n")
+
+
+def test_the_bar_is_one_line_however_many_train() -> None:
+    one = command._doing({4: ("gru seed 1", 30, 100)}, 9)
+    assert one == {"completed": 30, "total": 100, "description": "30/100  [4/9] gru seed 1"}
+    three = command._doing({4: ("gru seed 1", 30, 100), 5: ("lstm seed 1", 20, 100), 6: ("mut1 seed 1", 0, 100)}, 9)
+    assert three == {"completed": 50, "total": 300, "description": "50/300  3 of 9 runs: gru seed 1 …"}
+
+
+def test_other_metrics_and_memory_stand_in_the_table(seqloom: Any, tiny: str) -> None:
+    content = load_yaml(Path(tiny)) | {"also": ["perplexity", "bits_per_character"], "seeds": [1]}
+    Path(tiny).write_text(dump_yaml(content), encoding="utf-8")
+    shown = seqloom("ladder", tiny).out.partition("lowest first")[2].splitlines()
+    head, first = shown[1].split(), shown[2].split()
+    assert " ".join(head) == (
+        "rung parameters model.hidden dev loss dev perplexity dev bits_per_character tokens/s memory seconds"
+    )
+    run = json.loads((Path("runs/tiny/ladder.json")).read_text())["rungs"][0]["runs"][0]
+    assert f"{run['metrics']['bits_per_character']:.4f}" in first
+    assert first[first.index("MiB") - 1] == f"{run['memory'] / 2**20:.1f}"
+    rows = list(csv.DictReader(io.StringIO(Path("runs/tiny/ladder.csv").read_text())))
+    assert rows[0]["memory"] == str(run["memory"])
 
 
 def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
@@ -131,6 +177,7 @@ def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
         (["tiny.yaml", "--plot", "figure.gif"], "must end in .png or .svg"),
         (["tiny.yaml", "--plot", "gone/figure.png"], "does not exist"),
         (["tiny.yaml", "--parameters", "60"], "no model.hidden gives 60 parameters"),
+        (["tiny.yaml", "--jobs", "0"], "--jobs"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(seqloom: Any, tiny: str, words: list[str], message: str) -> None:

@@ -31,6 +31,7 @@ def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
 
 def test_means_have_as_many_digits() -> None:
     assert [figure(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
+    assert [figure(value, 92.79) for value in (92.786, 8.9863, 0.00741, 100.0)] == ["92.79", "8.99", "0.01", "100.0"]
 
 
 @pytest.mark.parametrize(("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from seqloom.inspect.figures import label
-from seqloom.inspect.terminal import COLOURS, SHADES, heat_map, scale
+from seqloom.inspect.terminal import COLOURS, SHADES, heat_map, link_list, scale
 
 ENGLISH = ["Sunday", ",", "November", "15", ",", "2026", "</s>"]
 SCRIPTS = [
@@ -140,3 +140,14 @@ def test_in_colour() -> None:
 def test_the_scale() -> None:
     assert scale(False).plain == "0 ·░▒▓█ 1"
     assert printed(scale(True)).count("48;2;") == 11
+
+
+def test_links_by_hand() -> None:
+    weights = np.array([[0.3, 0.6, 0.04], [0, 0.05, 0.95], [0, 0, 0]])
+    assert link_list(["le", "نوفمبر", "日"], [",", "dog", ","], weights).plain.split("\n") == [
+        "    le → dog 0.60   , [1] 0.30",
+        "\u2068نوفمبر\u2069 → , [3] 0.95   dog 0.05",
+        "    日 → ",
+        "",
+    ]
+    assert link_list(["le"], ["a", "b"], np.array([[0.3, 0.6]]), least=0.5).plain == "le → b 0.60\n"

@@ -9,7 +9,7 @@ from torch import nn
 
 from seqloom.core.tree import leaves
 from seqloom.nn.cells import CELLS
-from seqloom.nn.dropout import EmbeddingDropout, VariationalDropout, WeightDropout, make_dropout
+from seqloom.nn.dropout import Dropout, EmbeddingDropout, VariationalDropout, WeightDropout, make_dropout
 from seqloom.nn.fused import OnePiece
 from seqloom.nn.recurrent import Recurrent, Stack
 
@@ -41,6 +41,60 @@ def mask(monkeypatch):
 
     monkeypatch.setattr(F, "dropout", scripted)
     return masks
+
+
+# Plain.
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_plain_drops_its_share_and_keeps_the_mean(share) -> None:
+    torch.manual_seed(0)
+    outputs = Dropout(share)(torch.ones(400, 501))
+    assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-4)
+    assert (outputs == 0).float().mean().item() == pytest.approx(share, abs=0.005)
+    assert outputs.mean().item() == pytest.approx(1, abs=0.01)
+    dropped = (outputs == 0).float()
+    for apart in (1, 2, 3, 4):  # four numbers share a draw, and are independent all the same
+        both = (dropped[:, apart:] * dropped[:, :-apart]).mean().item()
+        assert both == pytest.approx(share**2, abs=0.01)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (5, 7, 3), (0, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_plain_takes_any_size(shape, dtype) -> None:
+    outputs = Dropout(0.5)(torch.ones(shape, dtype=dtype))
+    assert outputs.shape == shape and outputs.dtype == dtype
+    assert set(outputs.flatten().tolist()) <= {0.0, 2.0}
+
+
+def test_plain_drops_in_the_gradient_what_it_dropped() -> None:
+    x = double(6, 11).requires_grad_()
+    outputs = Dropout(0.3)(x)
+    outputs.sum().backward()
+    exactly(x.grad, (outputs / x).detach())
+    assert 0 < (x.grad == 0).sum() < x.numel()
+
+
+def test_plain_leaves_alone_what_it_should() -> None:
+    x = double(3, 5)
+    assert Dropout(0.0)(x) is x and Dropout(0.9).eval()(x) is x
+    with pytest.raises(ValueError, match="below 1"):
+        Dropout(1.0)
+
+
+def test_plain_repeats_with_its_seed_and_not_without() -> None:
+    drop, x = Dropout(0.5), torch.ones(4, 25)
+    first, second = (torch.manual_seed(3), drop(x))[1], drop(x)
+    torch.manual_seed(3)
+    assert torch.equal(drop(x), first) and not torch.equal(second, first)
+
+
+def test_recurrent_models_keep_torchs_draws() -> None:
+    torch.manual_seed(0)
+    found = make_dropout(0.5)(torch.ones(50))
+    torch.manual_seed(0)
+    assert torch.equal(found, F.dropout(torch.ones(50)))
+    assert isinstance(make_dropout(0.5, True), VariationalDropout)
 
 
 # Variational.

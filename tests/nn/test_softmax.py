@@ -123,6 +123,18 @@ def test_full_has_the_names_of_a_linear_layer_and_its_loss() -> None:
     exactly(made.loss(hidden, targets), F.cross_entropy(hidden @ made.weight.T + made.bias, targets))
 
 
+@pytest.mark.parametrize("at_once", [1, 40, 10**6])
+def test_full_made_a_few_rows_at_a_time(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In decoding, without gradients, on a CPU."""
+    monkeypatch.setattr("seqloom.nn.softmax.LOGITS_AT_ONCE", at_once)
+    layer = FullSoftmaxConfig().build(H, V).double()
+    for shape in ((H,), (5, H), (2, 3, H), (0, H)):
+        hidden = torch.randn(*shape, dtype=torch.float64)
+        with torch.no_grad():
+            found = layer.log_probs(hidden)
+        torch.testing.assert_close(found, layer.log_probs(hidden), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("config", [FullSoftmaxConfig(), KINDS["blackout"]], ids=["full", "sampled"])
 def test_a_tied_matrix_is_the_one_given_and_is_not_drawn_again(config: Any) -> None:
     weight = nn.Parameter(torch.randn(V, H))

@@ -215,7 +215,7 @@ def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
     )
     known = Task(task.recipe, corpus, task.tokenizer)
     assert 0 <= known.report(fresh(task), "test").metrics["alignment_error_rate"] <= 1
-    without = Task(replace(task.recipe, model=replace(task.recipe.model, attention=None)), corpus, task.tokenizer)
+    without = Task(recipe("model.attention=null"), corpus, task.tokenizer)
     assert "alignment_error_rate" not in without.report(fresh(without), "test").metrics
 
 
@@ -338,6 +338,19 @@ def test_sources_too_long_for_the_model_are_found_before_any_work(recipe: Any) -
         Task.prepare(replace(located, batch=replace(located.batch, max_length=5)))
 
 
+def test_either_side_too_long_for_learned_positions_is_found_before_any_work(recipe: Any) -> None:
+    learned = recipe("model.kind=transformer", "model.positions.kind=learned", "model.positions.max_length=6")
+    with pytest.raises(
+        DataError, match=r"A source of train has \d+ tokens.*only 6 places.*model\.positions\.max_length="
+    ):
+        Task.prepare(learned)
+    task = Task.prepare(recipe())
+    for pair, side in ((Pair("one two", "eins " * 9), "target"), (Pair("one " * 9, "eins"), "source")):
+        corpus = replace(task.corpus, splits={**task.corpus.splits, "train": [Pair("one", "eins")], "dev": [pair]})
+        with pytest.raises(DataError, match=rf"A {side} of dev has \d+ tokens"):
+            Task(learned, corpus, task.tokenizer).refuse_too_long()
+
+
 def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
     recipe = api.read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])[1]
     with pytest.raises(UsageError, match=r"tokenizer\.dropout is for translation"):
@@ -347,6 +360,7 @@ def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
 def test_the_shipped_recipes() -> None:
     names = [name for name in api.recipe_names() if name.startswith("translate-")]
     assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)
+    assert {"translate-cldr-transformer", "translate-multi30k"} <= set(names)
     for name in names:
         assert api.read_recipe(name)[1].task == "translate"
     own = api.read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]

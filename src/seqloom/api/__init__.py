@@ -7,31 +7,39 @@ lm = seqloom.load("runs/mine")
 print("".join(lm.generate("The class", temperature=0.8, seed=7)))
 """
 
+from seqloom.api.averaging import Averaged, average, make_average
+from seqloom.api.ensembles import Ensemble, ensemble
 from seqloom.api.loading import load
 from seqloom.api.mixing import Interpolated, interpolate
 from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
 from seqloom.api.trained import Trained
 from seqloom.api.training import RESUMABLE, Training, begin, refuse_other_recipe, resume, train_recipe
-from seqloom.api.translating import Candidate, Translation, Translator
+from seqloom.api.translating import Candidate, Translating, Translation, Translator
 from seqloom.api.writing import Continuation, LanguageModel, Scored, Writer
 
 __all__ = [
     "RECIPES",
     "RESUMABLE",
+    "Averaged",
     "Candidate",
     "Continuation",
+    "Ensemble",
     "Interpolated",
     "LanguageModel",
     "Scored",
     "Trained",
     "Training",
+    "Translating",
     "Translation",
     "Translator",
     "Writer",
+    "average",
     "begin",
     "build_recipe",
+    "ensemble",
     "interpolate",
     "load",
+    "make_average",
     "read_recipe",
     "recipe_mapping",
     "recipe_names",

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from seqloom.api.loading import load
+from seqloom.api.trained import Trained
 from seqloom.api.writing import LanguageModel, Writer
 from seqloom.core.errors import UsageError
 from seqloom.decoding.mixture import Mixture, checked_weights, mix
@@ -78,8 +79,8 @@ def interpolate(
     return Interpolated(parts, weights)
 
 
-def refuse_strangers(parts: Sequence[LanguageModel]) -> None:
-    """Only language models over one vocabulary can be mixed: token 17 must mean the same to all of them."""
+def refuse_strangers(parts: Sequence[Trained]) -> None:
+    """Only models over one vocabulary can be mixed: token 17 must mean the same to all of them."""
     if len(parts) < 2:
         raise UsageError(f"It takes two or more models to mix; got {len(parts)}.")
     first, *others = parts
@@ -91,11 +92,14 @@ def refuse_strangers(parts: Sequence[LanguageModel]) -> None:
             )
 
 
-def _vocabulary(part: LanguageModel) -> str:
+def _vocabulary(part: Trained) -> str:
     return f"{len(part.tokenizer):,} {part.tokenizer.kind} of {part.run.data['corpus']}"
 
 
-def refuse_other_data(parts: Sequence[LanguageModel]) -> None:
+INSTEAD = "give the weights and evaluate another text: --weights 0.5,0.5 --text FILE"
+
+
+def refuse_other_data(parts: Sequence[Trained], instead: str = INSTEAD) -> None:
     """A figure for a split means something only if it is the same text, and none of the models has learned from it."""
     first, *others = parts
     for other in others:
@@ -104,6 +108,5 @@ def refuse_other_data(parts: Sequence[LanguageModel]) -> None:
         if differing:
             raise UsageError(
                 f"{first.name} and {other.name} were not trained on the same data: {', '.join(differing)} differ "
-                f"({first.run.data['corpus']}; {other.run.data['corpus']}). Train them on the same, or give "
-                "the weights and evaluate another text: --weights 0.5,0.5 --text FILE."
+                f"({first.run.data['corpus']}; {other.run.data['corpus']}). Train them on the same, or {instead}."
             )

@@ -59,6 +59,12 @@ def begin(recipe: Any, out: Path) -> Training:
 def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:
     """Go on with a run. `recipe` and `overrides` may only change what leaves the steps made so far as they were."""
     run = Run.open(path)
+    if run.average is not None:
+        sources = " and ".join(run.average["runs"])
+        raise UsageError(
+            f"{path} cannot go on: it is the mean of {sources}, and a mean has no optimizer and no place in the data. "
+            f"Go on with what it was made from, --resume {run.average['runs'][0]}, and average again."
+        )
     wanted = to_mapping(recipe if recipe is not None else recipe_of(run))
     built = build_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
     changed = refuse_other_recipe(run, built)

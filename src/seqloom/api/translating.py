@@ -1,6 +1,7 @@
 """Translators in use: lines in, as many lines out, in their order."""
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,17 +13,21 @@ from torch import Tensor
 from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.words import shown
+from seqloom.data.nbest import Scored
 from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import Report
+from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 from seqloom.text.spans import decoded_spans, token_spans
 
 if TYPE_CHECKING:
     from seqloom.inspect.alignment import AlignmentView
+    from seqloom.inspect.heads import HeadsView
 
+Given = str | Scored  # a translation made elsewhere, with its score there, if it has one
 TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
@@ -70,17 +75,48 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class _Line:
+class ReadLine:
+    """A line as a translator reads it."""
+
     raw: str
     text: str  # without white space at the ends
     ids: list[int]  # END included; empty for a blank line
     unknown: tuple[str, ...] = ()
 
 
-class Translator(Trained):
-    """A trained translator."""
+class Translating(ABC):
+    """What every translator that is ready for use can do, one model or several."""
 
-    what = "a translator: `seqloom translate` uses it"
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def model(self) -> Any: ...
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    @abstractmethod
+    def longest_source(self) -> int | None:
+        """The most tokens of a line it can read, END included; None for any number."""
+
+    @property
+    @abstractmethod
+    def longest_key(self) -> str:
+        """The key of its recipe that says so."""
+
+    @property
+    @abstractmethod
+    def decode(self) -> BeamConfig:
+        """How it translates, unless it is told otherwise."""
+
+    @property
+    def device(self) -> Any:
+        return device_of(self.model)
 
     def translate(
         self,
@@ -97,7 +133,7 @@ class Translator(Trained):
         `window` lines are read at a time, sorted by length and decoded `batch_size` at a time; with window=1 every line
         is answered before the next is read. Each translation begins with `prefix`. With `attention` they say where the
         model looked, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, max_length …)
-        and stand before the run's own.
+        and stand before its own.
         """
         for name, value in (("batch_size", batch_size), ("window", window)):
             if value < 1:
@@ -105,44 +141,27 @@ class Translator(Trained):
         search = _Search(self, self.decode_options(**options), self._prefix(prefix), attention)
         return _translations(search, [lines] if isinstance(lines, str) else lines, batch_size, window)
 
-    def evaluate(self, split: str = "dev") -> dict[str, float]:
-        return self.report(split).metrics
-
-    def report(self, split: str = "dev", **options: Any) -> Report:
-        """Everything found on a split of the data it was trained on, translated by its `decode` section.
-
-        Kept in the run for `compare`, unless `options` change how it translates.
-        """
-        decode = self.decode_options(**options)
-        found: Report = self.task().report(self.model, split, decode)
-        if decode == self.decode_options():
-            with suppress(ResourceError):  # a run that cannot be written to can still be measured
-                kept = {"signatures": found.signatures, "decoding": found.decoding}
-                self.run.save_metrics(split, {**found.metrics, **kept})
-        return found
-
-    def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> Report:
-        """The same of any other sentences."""
-        pairs = [Pair(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
-        task = self._task.of_pairs(self._recipe, self.run, pairs)
-        found: Report = task.report(self.model, "other", self.decode_options(**options))
-        return found
-
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
         """Where it looks while it translates a line, or says the given translation of it."""
         from seqloom.inspect.alignment import alignment_view
 
         return alignment_view(self, source, target, **options)
 
-    @property
-    def longest_source(self) -> int | None:
-        """The most tokens of a line it can read, END included; None for any number."""
-        longest: int | None = self._recipe.model.longest_source
-        return longest
+    def rescore(
+        self, lists: Iterable[tuple[str, Sequence[Given]]], *, share: float = 1.0, length_penalty: float | None = None
+    ) -> Iterator[Translation]:
+        """Rank translations that others found: of each line, texts, or texts with their scores there.
+
+        score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length penalty.
+        """
+        from seqloom.api.rescoring import rescored
+
+        changes = {} if length_penalty is None else {"length_penalty": length_penalty}
+        return rescored(self, lists, share, self.decode_options(**changes).length_penalty)
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """How this run translates: its `decode` section, with these changes."""
-        options: BeamConfig = self._recipe.decode
+        """How it translates, with these changes."""
+        options = self.decode
         if "n_best" in changes:  # so many cannot be returned from fewer
             changes.setdefault("beam", max(options.beam, changes["n_best"]))
         elif "beam" in changes:
@@ -161,29 +180,90 @@ class Translator(Trained):
         return self.tokenizer.encode(prefix)
 
 
-class _Search:
-    """From lines to translations, a batch at a time."""
+class Translator(Trained, Translating):
+    """A trained translator."""
 
-    def __init__(self, translator: Translator, options: BeamConfig, prefix: list[int], attention: bool):
+    what = "a translator: `seqloom translate` uses it"
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        return self.report(split).metrics
+
+    def report(self, split: str = "dev", **options: Any) -> Report:
+        """Everything found on a split of the data it was trained on, translated by its `decode` section.
+
+        Kept in the run for `compare`, unless `options` change how it translates.
+        """
+        decode = self.decode_options(**options)
+        found: Report = self.task().report(self.model, split, decode)
+        if decode == self.decode:
+            with suppress(ResourceError):  # a run that cannot be written to can still be measured
+                self.run.save_metrics(split, found.kept())
+        return found
+
+    def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> Report:
+        """The same of any other sentences."""
+        found: Report = self.task_of_pairs(sources, references).report(
+            self.model, "other", self.decode_options(**options)
+        )
+        return found
+
+    def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:
+        """The task it was trained for on other sentences, its only split "other"."""
+        pairs = [Pair(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
+        return self._task.of_pairs(self._recipe, self.run, pairs)
+
+    def heads(self, source: str, target: str | None = None, **options: Any) -> "HeadsView":
+        """Where every layer and head of a Transformer looks: of its encoder, its decoder, and between the two."""
+        from seqloom.inspect.heads import heads_view
+
+        return heads_view(self, source, target, **options)
+
+    @property
+    def longest_source(self) -> int | None:
+        longest: int | None = self._recipe.model.longest_source
+        return longest
+
+    @property
+    def longest_key(self) -> str:
+        return f"model.{self._recipe.model.longest_key}"
+
+    @property
+    def decode(self) -> BeamConfig:
+        """The `decode` section of its recipe."""
+        options: BeamConfig = self._recipe.decode
+        return options
+
+
+class LineReader:
+    """From lines to tokens."""
+
+    def __init__(self, translator: Translating):
         self.name, self.model, self.device = translator.name, translator.model, translator.device
         self.tokenizer: Tokenizer = translator.tokenizer
-        self.options, self.prefix, self.attention = options, prefix, attention
-        self.banned = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)  # no reader wants to see it
-        self.longest = translator.longest_source
+        self.longest, self.longest_key = translator.longest_source, translator.longest_key
 
-    def read(self, number: int, line: str) -> _Line:
+    def read(self, number: int, line: str) -> ReadLine:
         text = line.strip()
         ids = self.tokenizer.encode(text) if text else []
         if not ids:
-            return _Line(line, text, [])
+            return ReadLine(line, text, [])
         if self.longest is not None and len(ids) >= self.longest:
             raise DataError(
-                f"Line {number:,} has {len(ids) + 1:,} tokens, its end included, and this model's score knows only "
-                f"{self.longest:,} places. Cut the line, or train with a larger model.attention.max_length."
+                f"Line {number:,} has {len(ids) + 1:,} tokens, its end included, and this model knows only "
+                f"{self.longest:,} places. Cut the line, or train with a larger {self.longest_key}."
             )
-        return _Line(line, text, [*ids, self.tokenizer.end], tuple(self.tokenizer.unknown_pieces(text)))
+        return ReadLine(line, text, [*ids, self.tokenizer.end], tuple(self.tokenizer.unknown_pieces(text)))
 
-    def batches(self, lines: Sequence[_Line], most: int) -> Iterator[list[int]]:
+
+class _Search(LineReader):
+    """From lines to translations, a batch at a time."""
+
+    def __init__(self, translator: Translating, options: BeamConfig, prefix: list[int], attention: bool):
+        super().__init__(translator)
+        self.options, self.prefix, self.attention = options, prefix, attention
+        self.banned = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)  # no reader wants to see it
+
+    def batches(self, lines: Sequence[ReadLine], most: int) -> Iterator[list[int]]:
         """The places of lines that are decoded together: those of about the same length."""
         batch: list[int] = []
         for place in sorted((place for place, line in enumerate(lines) if line.ids), key=lambda n: len(lines[n].ids)):
@@ -194,7 +274,7 @@ class _Search:
         if batch:
             yield batch
 
-    def answer(self, lines: Sequence[_Line], most: int) -> list[Translation]:
+    def answer(self, lines: Sequence[ReadLine], most: int) -> list[Translation]:
         blank = Candidate(
             "", 0.0, 0.0, [], words=[] if self.attention else None, alignment="" if self.attention else None
         )
@@ -205,7 +285,7 @@ class _Search:
                 answers[place] = self._translation(line, found)
         return answers
 
-    def _decode(self, lines: Sequence[_Line]) -> list[list[Hypothesis]]:
+    def _decode(self, lines: Sequence[ReadLine]) -> list[list[Hypothesis]]:
         longest = max(len(line.ids) for line in lines)
         end = self.tokenizer.end
         tokens = torch.tensor([line.ids + [end] * (longest - len(line.ids)) for line in lines])  # (B, S)
@@ -221,7 +301,7 @@ class _Search:
             attention=self.attention,
         )
 
-    def _translation(self, line: _Line, found: Sequence[Hypothesis]) -> Translation:
+    def _translation(self, line: ReadLine, found: Sequence[Hypothesis]) -> Translation:
         words = words_of(line.text, token_spans(self.tokenizer, line.text), end="") if self.attention else None
         return Translation(
             source=line.raw,
@@ -260,9 +340,9 @@ def _translations(search: _Search, lines: Iterable[str], batch_size: int, window
         yield from search.answer(read, batch_size)
 
 
-def _windows(lines: Iterable[_Line], size: int) -> Iterator[list[_Line]]:
+def _windows(lines: Iterable[ReadLine], size: int) -> Iterator[list[ReadLine]]:
     """So many at a time. What came before a line that cannot be read is still answered."""
-    read: list[_Line] = []
+    read: list[ReadLine] = []
     try:
         for line in lines:
             read.append(line)

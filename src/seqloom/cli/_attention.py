@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,9 +11,18 @@ from seqloom.cli._pictures import Out, check_out, write_picture
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
     from seqloom.inspect.alignment import AlignmentView, Grid
+
+View = Literal["heat", "grid", "links"]
+# Over the columns of links: who looks, and at whom.
+COLUMNS = {
+    "encoder": ("this word looks", "at these"),
+    "decoder": ("to say", "it looked back at"),
+    "cross": ("to say", "it looked at"),
+}
 
 
 def attention(
@@ -23,6 +32,15 @@ def attention(
         str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")
     ] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")] = None,
+    part: Annotated[
+        Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Of a Transformer: whose heads to look at.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Of a Transformer: this layer, 1 is the lowest.")] = None,
+    head: Annotated[int | None, typer.Option(help="Of a Transformer: this head, counted from 1.")] = None,
+    view: Annotated[
+        View | None,
+        typer.Option(help="One map, all heads, or links between words. [default: heat of one head, else grid]"),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="The model's own pieces instead of words.")] = False,
     end: Annotated[bool, typer.Option("--end/--no-end", help="Show the end of both sentences too.")] = True,
     out: Out = None,
@@ -34,7 +52,6 @@ def attention(
 ) -> None:
     """Where a translator looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
     from seqloom.api import Translator, load
-    from seqloom.inspect.alignment import alignment_view
 
     check_out(out)
     if font is not None:
@@ -42,16 +59,24 @@ def attention(
     if beam is not None and target is not None:
         raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
     translator = load(run, "cpu", Translator)
-    view = alignment_view(translator, text, target, **({} if beam is None else {"beam": beam}))
-    for note in view.notes:
-        typer.echo(f"note: {note}", err=True)
-    grid = view.grid(tokens=tokens, end=end)
+    options = {} if beam is None else {"beam": beam}
+    if view == "grid" or any(option is not None for option in (part, layer, head)):
+        from seqloom.cli._heads import Choice, show_heads
+
+        choice = Choice(part or "cross", layer, head, view, tokens, end)
+        show_heads(run, translator, (text, target, options), choice, out, font, color, as_json)
+        return
+    found = translator.attention(text, target, **options)
+    print_notes(found.notes)
+    grid = found.grid(tokens=tokens, end=end)
     if out is not None:  # first, so that `… | head` has it too
-        draw_view(out, grid, [view.source, view.text], font)
+        draw_view(out, grid, [found.source, found.text], font, links=view == "links")
     if as_json:
-        print_json({"run": str(run), **_object(view)})
-    else:
-        print_view(view, grid, color)
+        print_json({"run": str(run), **_object(found)})
+        return
+    print_view(found, grid, color, links=view == "links")
+    if hasattr(translator.model, "attentions"):
+        print("\nThis is the mean over the heads of one layer. Each head: --part cross, or encoder, or decoder.")
 
 
 def _check_font(font: str, out: Path | None) -> None:
@@ -62,13 +87,31 @@ def _check_font(font: str, out: Path | None) -> None:
     fonts_for([], font)  # refuses one that is not there
 
 
-def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None) -> None:
-    from seqloom.inspect.draw_alignment import draw_alignment, fonts_of
+def print_notes(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
 
-    complaint = fonts_of(grid, title, font).complaint()
+
+def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None, *, links: bool = False) -> None:
+    from seqloom.inspect.draw_alignment import draw_alignment
+    from seqloom.inspect.draw_heads import draw_links
+
+    if links:
+        drawn = draw_links(grid, title, heads=COLUMNS["cross"], font=font)
+    else:
+        drawn = draw_alignment(grid, title, font=font)
+    write_worded(out, drawn, [*grid.target, *grid.source, *title], font)
+
+
+def write_worded(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
+    """Write a picture with these words in it, and say so if they cannot all be drawn."""
+    from seqloom.inspect.figures import label
+    from seqloom.inspect.fonts import fonts_for
+
+    complaint = fonts_for(map(label, texts), font).complaint()
     if complaint and out.suffix.lower() == ".png":
         typer.echo(f"note: {complaint}.", err=True)
-    write_picture(out, draw_alignment(grid, title, font=font), text_stays_text=True)
+    write_picture(out, figure, text_stays_text=True)
 
 
 def _object(view: "AlignmentView") -> dict[str, Any]:
@@ -88,16 +131,33 @@ def _object(view: "AlignmentView") -> dict[str, Any]:
     }
 
 
-def print_view(view: "AlignmentView", grid: "Grid", color: bool | None = None) -> None:
-    from seqloom.inspect.terminal import heat_map, scale
+def print_view(view: "AlignmentView", grid: "Grid", color: bool | None = None, *, links: bool = False) -> None:
+    console, shaded = coloured_console(color)
+    print_sentence(console, shaded, view.source, view.text, view.log_prob, view.given)
+    print_grid(console, shaded, grid, links=links)
 
-    console = _console(color)
-    shaded = console.color_system is not None and not console.no_color if color is None else color
-    console.print(f"{view.source}\n{view.text}", markup=False, style="bold" if shaded else None, soft_wrap=True)
-    console.print(f"log p = {view.log_prob:.3f}{' of the translation that was given' if view.given else ''}\n")
+
+def print_sentence(console: "Console", shaded: bool, source: str, text: str, log_prob: float, given: bool) -> None:
+    console.print(f"{source}\n{text}", markup=False, style="bold" if shaded else None, soft_wrap=True)
+    console.print(f"log p = {log_prob:.3f}{' of the translation that was given' if given else ''}\n")
+
+
+def print_grid(console: "Console", shaded: bool, grid: "Grid", *, links: bool = False) -> None:
+    from seqloom.inspect.terminal import LEAST, heat_map, link_list, scale
+
+    if links:
+        console.print(link_list(grid.target, grid.source, grid.weights), end="", crop=False, soft_wrap=True)
+        console.print(f"\nat least {LEAST:g} of the attention of each row")
+        return
     shown = heat_map(grid.target, grid.source, grid.weights, width=console.width, colour=shaded)
     console.print(shown, end="", crop=False)
     console.print("\n", scale(shaded), "  of the attention of each row", sep="")
+
+
+def coloured_console(color: bool | None) -> tuple["Console", bool]:
+    """Where to print, and whether in colours."""
+    console = _console(color)
+    return console, console.color_system is not None and not console.no_color if color is None else color
 
 
 def _console(color: bool | None) -> "Console":

@@ -8,9 +8,10 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.core.errors import UsageError
+from seqloom.core.metrics import OF_HUNDRED
 
 if TYPE_CHECKING:
-    from seqloom.api import Translator
+    from seqloom.api import Ensemble, Translator
     from seqloom.evaluate.translation import Report
 
 LABELS = {
@@ -27,36 +28,48 @@ LABELS = {
     "alignment_slots": "slots wholly right",
     "copy_bleu": "BLEU of copying",
 }
-OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")
 EXAMPLES = 3
 
 
 def evaluate_translations(
-    model: "Translator",
+    model: "Translator | Ensemble",
     split: str,
     files: tuple[Path, Path] | None,
     options: dict[str, float | None],
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Translate a split of the run's own data, or the first of two files, and compare with what should have come."""
+    """Translate a split of the run's own data, or the first of two files, and compare with what should have come.
+
+    Of an ensemble also what each of its parts can do alone.
+    """
     if out is not None:
         _check_place(out)
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    parts: list[Translator] = getattr(model, "parts", [])
+    first: Translator = getattr(model, "parts", [model])[0]
     if files is None:
-        found, data = model.report(split, **changes), f"{model.run.data['corpus']}, {split}"
+        found, *alone = [each.report(split, **changes) for each in (model, *parts)]
+        data = f"{first.run.data['corpus']}, {split}"
     else:
         from seqloom.data.readers import read_parallel
 
-        found, data = model.report_pairs(*read_parallel(*files), **changes), " and ".join(map(str, files))
+        pairs, data = read_parallel(*files), " and ".join(map(str, files))
+        found, *alone = [each.report_pairs(*pairs, **changes) for each in (model, *parts)]
     if out is not None:
         from seqloom.core.files import write_atomic
 
         lines = (text.replace("\r", " ").replace("\n", " ") for text in found.hypotheses)
         write_atomic(out, "".join(f"{line}\n" for line in lines))
         typer.echo(f"The translations are in {out}.", err=True)
-    languages = [model.run.data.get(side) or "?" for side in ("source", "target")]
-    print_json(_object(model.name, data, found)) if as_json else _print(model.name, data, languages, found)
+    names = [part.name for part in parts]
+    if as_json:
+        named = {"runs": names} if parts else {"run": model.name}
+        print_json({**named, **_object(data, found), **_alone_object(names, alone)})
+        return
+    _print(model.name, data, [first.run.data.get(side) or "?" for side in ("source", "target")], found)
+    if parts:
+        _print_alone(names, found, alone)
 
 
 def _check_place(path: Path) -> None:
@@ -72,9 +85,8 @@ def _check_place(path: Path) -> None:
     check_writable(path)
 
 
-def _object(run: str, data: str, found: "Report") -> dict[str, Any]:
+def _object(data: str, found: "Report") -> dict[str, Any]:
     return {
-        "run": run,
         "data": data,
         "pairs": len(found.lines),
         **found.metrics,
@@ -84,6 +96,20 @@ def _object(run: str, data: str, found: "Report") -> dict[str, Any]:
         "by_length": [asdict(row) for row in found.by_length],
         "examples": [asdict(line) for line in found.examples()],
     }
+
+
+def _alone_object(names: list[str], alone: list["Report"]) -> dict[str, Any]:
+    rows = [{"run": name, **one.metrics, "decoding": one.decoding} for name, one in zip(names, alone, strict=True)]
+    return {"alone": rows} if rows else {}
+
+
+def _print_alone(names: list[str], together: "Report", alone: list["Report"]) -> None:
+    shown = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact", "loss": "loss"}
+    print("  Each alone, and together:" + "".join(f"  {head:>9}" for head in shown.values()))
+    for name, one in [*zip(names, alone, strict=True), ("together", together)]:
+        figures = "".join(f"  {_figure(metric, one.metrics[metric]):>9}" for metric in shown)
+        other = f"   {one.decoding}" if one.decoding != together.decoding else ""
+        print(f"    {name:23}{figures}{other}")
 
 
 def _print(run: str, data: str, languages: list[str], found: "Report") -> None:

@@ -9,6 +9,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
+from seqloom.core.metrics import HIGHER_IS_BETTER
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ METRICS = {
     "success": "success",
 }
 OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
-HIGHER_IS_BETTER = (*OF_TRANSLATIONS, "success")
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
 SILENT = ("train.keep", "train.log_every")  # these change nothing that is compared
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
@@ -78,7 +78,7 @@ def _open(paths: Sequence[Path], split: str) -> list["Run"]:
     for path in paths:
         try:
             run = Run.open(path)
-            run.data, run.sizes, run.metrics(split)  # so that what is damaged is passed over
+            run.data, run.sizes, run.average, run.metrics(split)  # so that what is damaged is passed over
             opened.append(run)
         except SeqloomError as error:
             if len(paths) == 1:
@@ -101,7 +101,16 @@ def _row(run: "Run", split: str) -> dict[str, Any]:
         "finished": bool(finished) or run.data["corpus"] == "none",  # an imported model was trained elsewhere
         "metrics": {name: metrics[name] for name in METRICS if name in metrics},
         "in_training": "step" in metrics,  # measured by the training itself, not by `evaluate`
+        "mean_of": _mean_of(run),
     }
+
+
+def _mean_of(run: "Run") -> str | None:
+    """What a run is the mean of, in a word; None for one that was trained."""
+    if run.average is None:
+        return None
+    steps = run.average.get("steps")
+    return f"{len(steps)} checkpoints" if steps else f"{len(run.average['runs'])} runs"
 
 
 def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | None, str | None]:
@@ -198,7 +207,8 @@ def _print(
     for row in rows:
         cells = [_count(row["parameters"]), _count(row["tokens_per_second"])]
         cells += [_decimal(row["metrics"].get(name)) for name in shown]
-        name = row["run"] + ("" if row["finished"] else " (unfinished)")
+        remark = f" (mean of {row['mean_of']})" if row["mean_of"] else "" if row["finished"] else " (unfinished)"
+        name = row["run"] + remark
         table.add_row(*map(Text, (name, *cells)))
     console.print(table)
     if any(row["in_training"] and "bleu" in row["metrics"] for row in rows):

@@ -30,7 +30,9 @@ OF_TRANSLATORS = "--beam, --length-penalty, --source, --reference and --out are 
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="A run directory; several with --interpolate.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="A run directory. Several are one model: see docs, --interpolate.")
+    ],
     split: Annotated[str | None, typer.Option(help="dev, test or train of the run's own data. [default: dev]")] = None,
     text: Annotated[Path | None, typer.Option(help="Another text instead: a file, a .gz file, or a folder.")] = None,
     documents: Annotated[
@@ -59,7 +61,8 @@ def evaluate(
     """Every metric of one split: `seqloom evaluate runs/lm-char-lstm --split test`."""
     _check_data(split, text, documents, source, reference)
     given = _weights(weights, interpolate, len(runs))
-    from seqloom.api import LanguageModel, Trained, Translator, load
+    options = {"beam": beam, "length_penalty": length_penalty}
+    from seqloom.api import LanguageModel, Trained, Translator, ensemble, load
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
@@ -70,11 +73,17 @@ def evaluate(
     if isinstance(models[0], Translator):
         if text is not None:
             raise UsageError(f"{runs[0]} translates: give --source FILE and --reference FILE instead of --text.")
-        options = {"beam": beam, "length_penalty": length_penalty}
         files = None if source is None or reference is None else (source, reference)
+        parts = [model if isinstance(model, Translator) else run for model, run in zip(models, runs, strict=True)]
+        model = models[0] if len(runs) == 1 else ensemble(parts, device)  # which says so if one is no translator
         with use_data_folder(data_dir):
-            evaluate_translations(models[0], split, files, options, out, as_json)
+            evaluate_translations(model, split, files, options, out, as_json)
         return
+    if len(runs) > 1 and not interpolate:
+        raise UsageError(
+            "Evaluate one run at a time, or several language models as one with --interpolate. "
+            "`seqloom compare` shows runs side by side."
+        )
     if any(option is not None for option in (beam, length_penalty, source, out)):
         raise UsageError(f"{OF_TRANSLATORS}; {runs[0]} is {models[0].what.partition(':')[0]}.")
     if text is not None:
@@ -124,17 +133,12 @@ def _sizes(counts: dict[str, int]) -> str:
 
 def _weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:
     """The weights given, if any; what does not go together is refused."""
-    if runs > 1 and not interpolate:
-        raise UsageError(
-            "Evaluate one run at a time, or several as one model with --interpolate. "
-            "`seqloom compare` shows runs side by side."
-        )
     if interpolate and runs < 2:
         raise UsageError("--interpolate makes one model of two or more runs; got one run.")
     if words is None:
         return None
     if not interpolate:
-        raise UsageError("--weights are for several runs as one model: add --interpolate and another run.")
+        raise UsageError("--weights are for several language models as one: add --interpolate and another run.")
     try:
         return [float(word) for word in words.split(",")]
     except ValueError:

@@ -11,6 +11,7 @@ import typer
 from seqloom.cli._attention import attention
 from seqloom.cli._json import print_json
 from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._positions import positions
 
 if TYPE_CHECKING:
     from seqloom.api import Trained
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
 inspect.command("attention", short_help="Where a translator looked.")(attention)
+inspect.command("positions", short_help="What a Transformer is told of places.")(positions)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

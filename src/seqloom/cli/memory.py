@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.core.errors import UsageError
+from seqloom.cli._lists import numbers, words
 
 if TYPE_CHECKING:
     from seqloom.inspect.memory import Memory, MemoryPlan
@@ -31,9 +31,9 @@ def memory(
 ) -> None:
     """Success at a memory test against the lag, for each cell: `seqloom memory --test adding --out memory.png`."""
     options: dict[str, Any] = {
-        "cells": _words("--cells", cells),
-        "lags": _numbers("--lags", lags),
-        "seeds": _numbers("--seeds", seeds),
+        "cells": words("--cells", cells, "elman,lstm"),
+        "lags": numbers("--lags", lags, "5,10,20"),
+        "seeds": numbers("--seeds", seeds, "1,2,3"),
     }
     from seqloom.inspect.figures import check_picture, to_bytes
     from seqloom.inspect.memory import MemoryPlan, draw_memory
@@ -50,25 +50,6 @@ def memory(
 
         write_atomic(out, to_bytes(draw_memory(found), out.suffix))
         typer.echo(f"The picture is in {out}.", err=as_json)
-
-
-def _words(option: str, text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(","))
-    if not all(words):
-        raise UsageError(f"{option} takes one or more, with commas between, like {_EXAMPLES[option]}; got {text!r}.")
-    return words
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in _words(option, text))
-    except ValueError:
-        raise UsageError(
-            f"{option} takes whole numbers with commas between, like {_EXAMPLES[option]}; got {text!r}."
-        ) from None
-
-
-_EXAMPLES = {"--cells": "elman,lstm", "--lags": "5,10,20", "--seeds": "1,2,3"}
 
 
 def _measure(plan: "MemoryPlan") -> "Memory":

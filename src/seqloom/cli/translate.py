@@ -1,7 +1,9 @@
-"""Translate lines with a trained model."""
+"""Translate lines with a trained model, or with several as one."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,19 +11,23 @@ import typer
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
+from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Candidate, Translation
+    from seqloom.api import Candidate, Translating, Translation
 
 BATCH = 32
 WINDOW = 32  # batches read before the first line is answered, so that lines of one length are decoded together
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    texts: Annotated[
-        list[str] | None, typer.Argument(help="Texts to translate; without any, each line of the input.")
-    ] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN... [TEXT]...",
+            help="A run directory, or several to translate together; then texts, without any each line of the input.",
+        ),
+    ],
     beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")] = None,
     n_best: Annotated[int | None, typer.Option(min=1, help="Translations of each line, best first.")] = None,
     length_penalty: Annotated[
@@ -39,6 +45,13 @@ def translate(
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Which words belong together: 0-0 1-2, after a tab.")
     ] = False,
+    rescore: Annotated[
+        Path | None, typer.Option(help="Search for nothing: rank the translations in this n-best list.")
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="With --rescore: what the model counts for, the list's scores the rest. [default: 1]"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object per line, with scores and candidates.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Lines decoded together.")] = BATCH,
     window: Annotated[
@@ -47,8 +60,6 @@ def translate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
 ) -> None:
     """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
-    from seqloom.api import Translator, load
-
     given = {
         "beam": beam,
         "n_best": n_best,
@@ -59,14 +70,19 @@ def translate(
         "stopping": stopping,
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    model: Translator = load(run, device, Translator)
+    _check_rescoring(rescore, share, {**options, "prefix": prefix, "alignment": alignment})
+    runs, texts = split_words(words)
+    model = _load(runs, device)
     by_hand = not texts and sys.stdin.isatty()
     if by_hand:
         print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
     if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
+    lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
+    if rescore is not None:
+        return _write(_rescored(model, lines, rescore, share, length_penalty, n_best), n_best, as_json, alignment)
     found = model.translate(
-        arguments(texts) if texts else lines_of(sys.stdin.buffer),
+        lines,
         batch_size=batch,
         window=window or (1 if by_hand else WINDOW * batch),
         prefix=_text(prefix),
@@ -74,6 +90,58 @@ def translate(
         **options,
     )
     _write(found, n_best, as_json, alignment)
+
+
+def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
+    """Runs, then texts. A run is a directory with a recipe.yaml; what is written like the place of another run beside
+    the last one is taken for a run too, so that a misspelt name is not translated."""
+    runs = [Path(words[0])]
+    for word in words[1:]:
+        if not (_is_run(word) or ("/" in word and Path(word).parent == runs[-1].parent)):
+            break
+        runs.append(Path(word))
+    texts = words[len(runs) :]
+    if late := next(filter(_is_run, texts), None):
+        raise UsageError(f"{late} is a run: name all runs first, then the texts.")
+    return runs, texts
+
+
+def _is_run(word: str) -> bool:
+    return bool(word) and os.path.isfile(os.path.join(word, "recipe.yaml"))  # false, too, for what cannot be a name
+
+
+def _load(runs: list[Path], device: str) -> "Translating":
+    from seqloom.api import Translator, ensemble, load
+
+    one: Translator
+    if len(runs) > 1:
+        return ensemble(runs, device)
+    one = load(runs[0], device, Translator)
+    return one
+
+
+def _check_rescoring(rescore: Path | None, share: float | None, options: dict[str, Any]) -> None:
+    if rescore is None:
+        if share is not None:
+            raise UsageError("--share is about the scores of an n-best list: name one with --rescore FILE.")
+        return
+    for name in (name for name, value in options.items() if value and name not in ("length_penalty", "n_best")):
+        raise UsageError(f"--{name.replace('_', '-')} has no place beside --rescore, which searches for nothing.")
+
+
+def _rescored(
+    model: "Translating",
+    lines: Iterable[str],
+    path: Path,
+    share: float | None,
+    length_penalty: float | None,
+    n_best: int | None,
+) -> Iterator["Translation"]:
+    from seqloom.data.nbest import lists_for
+
+    chosen = 1.0 if share is None else share
+    for one in model.rescore(lists_for(lines, path), share=chosen, length_penalty=length_penalty):
+        yield replace(one, candidates=one.candidates[:n_best])
 
 
 def _write(found: Iterable["Translation"], n_best: int | None, as_json: bool, alignment: bool) -> None:

@@ -39,10 +39,19 @@ class StepOutput:
     state: DecodeState
     attention: Tensor | None = None  # (B, S), or by layer and head, where the model has it
 
+    @property
+    def looked(self) -> Tensor | None:
+        """The attention (B, S), the mean over layers and heads."""
+        found = self.attention
+        return found if found is None or found.dim() == 2 else found.flatten(1, -2).mean(dim=1)
+
 
 @runtime_checkable
 class Steppable(Protocol):
-    """A model that can be asked for the next token. All decoding is written against this and nothing else."""
+    """A model that can be asked for the next token. All decoding is written against this and nothing else.
+
+    One that cannot say more than so many tokens, END included, may also have `longest_target`: a search stops there.
+    """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """The state before the first token, for as many rows as `source` has, or `rows` of them."""

@@ -16,7 +16,7 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Growing:
-    """A preallocated buffer (B, capacity, …) of which each row has filled the first `length` (B,) places."""
+    """A preallocated buffer (B, …, capacity, …) of which each row has filled the first `length` (B,) places."""
 
     buffer: Tensor
     length: Tensor

@@ -81,6 +81,7 @@ def beam_search(
     with torch.no_grad():
         state = model.start(source) if source is not None else model.start(rows=rows)
         beams = _begin(next(leaves(state.carry)), source, prompt, prompt_mask, options, end)
+        beams = _within(beams, getattr(model, "longest_target", None))
         return _Search(model, options, end, banned, attention).run(state, beams)
 
 
@@ -129,7 +130,7 @@ class _Search:
         found: list[dict[str, Tensor]] = []
         for length in itertools.count(1):  # of every hypothesis, after the step
             output = self.model.step(tokens.view(-1, 1), state)
-            coverage = self._look(output.attention, beams)
+            coverage = self._look(output.looked, beams)
             width = 1 if length <= forced else self.options.beam
             best = self._candidates(output.log_probs, beams, width, length)
             chosen = self._going_on(best, width)
@@ -153,8 +154,6 @@ class _Search:
             if self.options.coverage_penalty > 0:
                 raise UsageError("coverage_penalty needs a model with attention, which this one has not; set it to 0.")
             return None
-        if attention.dim() > 2:  # by layer and head: their mean
-            attention = attention.flatten(1, -2).mean(1)
         if self.attention:
             self.nodes.attend(beams.node.flatten(), attention)
         if self.options.coverage_penalty == 0:
@@ -317,6 +316,17 @@ def _begin(
             for key, (value, dtype) in empty.items()
         },
     )
+
+
+def _within(beams: _Beams, longest: int | None) -> _Beams:
+    """No hypothesis may grow longer than a model can read."""
+    if longest is None:
+        return beams
+    if beams.prefix.shape[1] >= longest:
+        raise UsageError(
+            f"A prompt must be below the {longest} tokens this model can say; got {beams.prefix.shape[1]}."
+        )
+    return replace(beams, limit=beams.limit.clamp(max=longest))
 
 
 def _checked_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int) -> tuple[Tensor, Tensor]:

@@ -1,27 +1,30 @@
-"""Several language models as one: p(x_t | x_<t) = Σ_i λ_i p_i(x_t | x_<t), with λ_i ≥ 0 and Σ_i λ_i = 1.
+"""Several models as one: p(x_t | x_<t) = Σ_i λ_i p_i(x_t | x_<t), with λ_i ≥ 0 and Σ_i λ_i = 1.
 
-The mixture is a `LanguageModel` made of `LanguageModel`s, of whatever kinds: it steps, scores and is searched like any
-other. Its parts must share one vocabulary.
+A mixture is a `Steppable` made of `Steppable`s, of whatever kinds: it steps and is searched like any other. Of language
+models it is a `LanguageModel`; of translators, all given one source, it is an `Ensemble`. Its parts must share one
+vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput
+from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree, leaves
 
 CLOSE = 1e-4  # how far from one the sum of given weights may lie; then they are made to sum to one
 
 
 class Mixture:
-    """Linear interpolation. The state is that of every part, side by side."""
+    """Linear interpolation of `Steppable`s. The state is that of every part, side by side, so a source is read once by
+    each of them, and a hypothesis that moves takes along what each knows of it."""
 
-    def __init__(self, models: Sequence[LanguageModel], weights: Sequence[float]) -> None:
+    def __init__(self, models: Sequence[Any], weights: Sequence[float]) -> None:
         self.models = list(models)
         self.weights = checked_weights(weights, len(models))
 
@@ -35,11 +38,52 @@ class Mixture:
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         outputs = [model.step(tokens, own, mask) for model, own in zip(self.models, _apart(state), strict=True)]
         log_probs = mix([output.log_probs for output in outputs], self.weights)
-        return StepOutput(log_probs, _together([output.state for output in outputs]))
+        looked = mean_attention(output.looked for output in outputs)
+        return StepOutput(log_probs, _together([output.state for output in outputs]), looked)
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
+        """Of language models only."""
         scored = [model.score(inputs, targets, own) for model, own in zip(self.models, _apart(state), strict=True)]
         return mix([scores for scores, _ in scored], self.weights), _together([own for _, own in scored])
+
+
+class Ensemble(nn.Module):
+    """Translators as one, each with the same say: p(y_t | y_<t, x) = 1/M Σ_i p_i(y_t | y_<t, x)."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.mixture = Mixture(list(models), [1 / len(models)] * len(models))
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target that all of them can say, END included; None for any number."""
+        return min((n for model in self.models if (n := getattr(model, "longest_target", None))), default=None)
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        return self.mixture.start(source, rows)
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        return self.mixture.step(tokens, state, mask)
+
+    def target_log_probs(self, batch: Tree) -> Tensor:
+        """log p of each target (B, T), 0 at padding."""
+        models: Any = self.models
+        return mix([model.target_log_probs(batch) for model in models], self.mixture.weights)
+
+    def attention(self, batch: Tree) -> Tensor | None:
+        """Where each target (B, T) looked, on average: weights (B, T, S); None if no part has attention."""
+        models: Any = self.models
+        return mean_attention(model.attention(batch) for model in models)
+
+
+def mean_attention(looked: Iterable[Tensor | None]) -> Tensor | None:
+    """The mean of the attention of those that have it."""
+    found = [weights for weights in looked if weights is not None]
+    if not found:
+        return None
+    precision = reduce(torch.promote_types, [weights.dtype for weights in found])
+    return torch.stack([weights.to(precision) for weights in found]).mean(dim=0)
 
 
 def _together(states: Sequence[DecodeState]) -> DecodeState:
@@ -51,10 +95,18 @@ def _apart(state: DecodeState) -> list[DecodeState]:
 
 
 def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """log Σ_i λ_i p_i of log-probabilities of one shape, in the highest precision among them."""
+    """log Σ_i λ_i p_i of log-probabilities of one shape, in the highest precision among them.
+
+    Computed as m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i), m being the largest log p_i. Both sums are made alike, so
+    models that agree are mixed without any rounding, however many: a model mixed with itself is that model.
+    """
     precision = reduce(torch.promote_types, [own.dtype for own in log_probs])
-    terms = torch.stack([own.to(precision) for own in log_probs], dim=-1)  # (…, M)
-    return (terms + terms.new_tensor(weights).log()).logsumexp(dim=-1)
+    heard = [(own.to(precision), share) for own, share in zip(log_probs, weights, strict=True) if share > 0]
+    parts, shares = [own for own, _ in heard], [own.new_full((), share) for own, share in heard]
+    most = reduce(torch.maximum, parts)
+    most = most.masked_fill(most.isneginf(), 0.0)  # impossible to all of them: log 0, not 0 / 0
+    mixed = reduce(torch.add, [(own - most).exp() * share for own, share in zip(parts, shares, strict=True)])
+    return most + (mixed / reduce(torch.add, shares)).log()
 
 
 def checked_weights(weights: Sequence[float], models: int) -> list[float]:

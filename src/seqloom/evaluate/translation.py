@@ -59,6 +59,10 @@ class Report:
     def hypotheses(self) -> list[str]:
         return [line.hypothesis for line in self.lines]
 
+    def kept(self) -> dict[str, Any]:
+        """What a run keeps of it."""
+        return {**self.metrics, "signatures": self.signatures, "decoding": self.decoding}
+
     def examples(self, most: int = 5) -> list[Line]:
         """A few lines from all over the split, those with a mistake first."""
         wrong = [line for line in self.lines if not _same(line.hypothesis, line.reference)]

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.evaluate.alignment import hard_links, merge, to_pharaoh, words_of
+from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.inspect.reading import evaluating
 from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT
@@ -63,9 +64,53 @@ def alignment_view(translator: Any, source: str, target: str | None = None, **op
     `translator` is what `seqloom.load` gives for a translation run; `options` are those of its search (beam,
     max_length …). Dropout is off.
     """
-    source, tokenizer = _line(source, "text"), translator.tokenizer
     if not hasattr(translator.model, "attention"):
         raise _blind(translator)
+    said = say(translator, source, target, **options)
+    weights, log_prob = _force(translator.model, said)
+    if weights is None:
+        raise _blind(translator)
+    tokens = Grid(said.target_tokens, said.source_tokens, weights)
+    rows, columns = said.target_words, said.source_words
+    words = Grid([word.text for word in rows], [word.text for word in columns], merge(weights, rows, columns))
+    return AlignmentView(said.source, said.text, said.given, said.finished, log_prob, tokens, words, said.notes)
+
+
+# --- a sentence and its translation, as a model has them --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the model reads and what it says, or is made to say; END ends both, unless the translation was cut."""
+
+    source: str
+    text: str
+    given: bool  # whether the translation was given, or else found
+    finished: bool
+    read: list[int]
+    said: list[int]
+    source_tokens: list[str]
+    target_tokens: list[str]
+    source_words: list[Word]  # and which tokens they are
+    target_words: list[Word]
+    notes: tuple[str, ...]
+
+    def batch(self, model: Any) -> dict[str, Tensor]:
+        """The pair as a model is taught it."""
+        device = next(model.parameters()).device
+        read, said = torch.tensor([self.read], device=device), torch.tensor([self.said], device=device)
+        return {
+            "source": read,
+            "source_mask": torch.ones_like(read, dtype=torch.bool),
+            "inputs": torch.cat([torch.full_like(said[:, :1], END), said[:, :-1]], dim=1),
+            "targets": said,
+            "target_mask": torch.ones_like(said, dtype=torch.bool),
+        }
+
+
+def say(translator: Any, source: str, target: str | None = None, **options: Any) -> Said:
+    """Let a translator find a translation, or take the given one."""
+    source, tokenizer = _line(source, "text"), translator.tokenizer
     if target is None:
         (found,) = translator.translate([source], **options)
         ids, finished = found.candidates[0].ids, found.candidates[0].finished
@@ -74,15 +119,19 @@ def alignment_view(translator: Any, source: str, target: str | None = None, **op
         text, finished = _line(target, "translation"), True
         ids, spans = tokenizer.encode(text), token_spans(tokenizer, text)
     read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
-    weights, log_prob = _force(translator.model, read, said)
-    if weights is None:
-        raise _blind(translator)
-    tokens = Grid([tokenizer.token(token) for token in said], [tokenizer.token(token) for token in read], weights)
-    rows = words_of(text, spans, END_TEXT if finished else None)
-    columns = words_of(source, token_spans(tokenizer, source), END_TEXT)
-    words = Grid([word.text for word in rows], [word.text for word in columns], merge(weights, rows, columns))
-    notes = _notes(tokenizer, source, target, finished)
-    return AlignmentView(source, text, target is not None, finished, log_prob, tokens, words, notes)
+    return Said(
+        source,
+        text,
+        target is not None,
+        finished,
+        read,
+        said,
+        [tokenizer.token(token) for token in read],
+        [tokenizer.token(token) for token in said],
+        words_of(source, token_spans(tokenizer, source), END_TEXT),
+        words_of(text, spans, END_TEXT if finished else None),
+        _notes(tokenizer, source, target, finished),
+    )
 
 
 def _notes(tokenizer: Tokenizer, source: str, target: str | None, finished: bool) -> tuple[str, ...]:
@@ -102,17 +151,9 @@ def _line(text: str, what: str) -> str:
     return text.strip()
 
 
-def _force(model: Any, source: list[int], target: list[int]) -> tuple[Array | None, float]:
+def _force(model: Any, said: Said) -> tuple[Array | None, float]:
     """Where the model looks (T, S) when it is made to say the target, and what it thinks of it: Σ log p."""
-    device = next(model.parameters()).device
-    read, said = torch.tensor([source], device=device), torch.tensor([target], device=device)
-    batch = {
-        "source": read,
-        "source_mask": torch.ones_like(read, dtype=torch.bool),
-        "inputs": torch.cat([torch.full_like(said[:, :1], END), said[:, :-1]], dim=1),
-        "targets": said,
-        "target_mask": torch.ones_like(said, dtype=torch.bool),
-    }
+    batch = said.batch(model)
     with evaluating(model), torch.no_grad():
         weights, log_probs = model.attention(batch), model.target_log_probs(batch)
     found = None if weights is None else weights[0].double().cpu().numpy()

@@ -28,12 +28,12 @@ def draw_alignment(
 
     `title` are lines, each cut to what fits. `font` is the family to try first.
     """
-    sides, heads = ([_cut(label(word), LONGEST) for word in words] for words in (grid.target, grid.source))
+    sides, heads = ([cut(label(word), LONGEST) for word in words] for words in (grid.target, grid.source))
     most = max(len(sides), len(heads))
     cell, numbered = min(CELL, max(SMALLEST, WIDEST / 2 / most), LARGEST / most), most * SMALLEST > LARGEST
     size = max(SMALL, SIZE * cell / CELL)
     letter = LETTER * size / SIZE
-    left, top = letter * max(map(_cells, sides)), letter * max(map(_cells, heads))
+    left, top = letter * max(map(cells_of, sides)), letter * max(map(cells_of, heads))
     flat = top < 0.9 * cell
     width = max(5.0, left + len(heads) * cell + 1.5)
     figure = new_figure(width, len(sides) * cell + (0.3 if flat else 0.75 * top + 0.2) + 0.25 * len(title) + 0.3)
@@ -52,7 +52,7 @@ def draw_alignment(
     bar.set_label("attention")
     bar.outline.set_visible(False)
     if title:
-        lines = [_cut(line, int(width / LETTER)) for line in title]
+        lines = [cut(line, int(width / LETTER)) for line in title]
         figure.suptitle("\n".join(lines), fontsize=SIZE, linespacing=1.5, **words)
     return figure
 
@@ -87,7 +87,7 @@ def _outline(source: int, target: int) -> Any:
     return Rectangle((source - 0.46, target - 0.46), 0.92, 0.92, fill=False, edgecolor=KNOWN, linewidth=2)
 
 
-def _cells(word: str) -> int:
+def cells_of(word: str) -> int:
     """The width of a word in letters: two for a wide one, none for a mark."""
     return sum(
         0 if unicodedata.category(letter)[0] == "M" else 1 + (unicodedata.east_asian_width(letter) in "WF")
@@ -95,8 +95,8 @@ def _cells(word: str) -> int:
     )
 
 
-def _cut(line: str, width: int) -> str:
-    if _cells(line) <= width:
+def cut(line: str, width: int) -> str:
+    if cells_of(line) <= width:
         return line
-    ends = accumulate(map(_cells, line))
+    ends = accumulate(map(cells_of, line))
     return line[: sum(1 for _ in takewhile(lambda end: end < width, ends))].rstrip() + "…"

@@ -30,8 +30,9 @@ def draw_spread(rows: Sequence[Spread], *, title: str, measure: str, better: str
     timed = any(math.isfinite(row.seconds) for row in rows)
     figure = new_figure(9.5 if timed else 7.5, 1.7 + 0.55 * len(rows))
     axes = figure.subplots(1, 2, sharey=True, width_ratios=(2.6, 1)) if timed else [figure.add_subplot()]
+    largest = max((abs(value) for row in rows for value in row.values if math.isfinite(value)), default=0.0)
     for place, row in enumerate(rows):
-        _row(axes[0], place, row)
+        _row(axes[0], place, row, largest)
     names = [literal(row.name) + (f"\n{literal(row.remark)}" if row.remark else "") for row in rows]
     axes[0].set_yticks(range(len(rows)), names)
     axes[0].set_ylim(len(rows) - 0.5, -0.5)
@@ -47,7 +48,7 @@ def draw_spread(rows: Sequence[Spread], *, title: str, measure: str, better: str
     return figure
 
 
-def _row(axes: Any, place: int, row: Spread) -> None:
+def _row(axes: Any, place: int, row: Spread, largest: float) -> None:
     values = [value for value in row.values if math.isfinite(value)]
     if not values:
         axes.text(0.5, place, "diverged", transform=axes.get_yaxis_transform(), ha="center", va="center", color="0.4")
@@ -58,12 +59,21 @@ def _row(axes: Any, place: int, row: Spread) -> None:
         axes.errorbar(mean, place, xerr=deviation, color=colour, linewidth=2.5, capsize=5, capthick=1.5, zorder=2)
     axes.scatter(values, [place + 0.2] * len(values), s=34, color=COLOURS[1], alpha=0.65, linewidths=0, zorder=3)
     axes.scatter([mean], [place], s=60, marker="D", color=colour, edgecolors="white", zorder=4)
-    axes.annotate(figure(mean), (mean, place), (0, 9), textcoords="offset points", ha="center", fontsize=8, zorder=5)
+    axes.annotate(
+        figure(mean, largest), (mean, place), (0, 9), textcoords="offset points", ha="center", fontsize=8, zorder=5
+    )
 
 
-def figure(value: float) -> str:
-    """Four digits, zeros at the end among them: 2.330 beside 2.335."""
-    return f"{value:#.4g}".removesuffix(".")
+def figure(value: float, largest: float = 0.0) -> str:
+    """Four digits, zeros at the end among them: 2.330 beside 2.335. Beside larger values no more after the point than
+    these have, or two: 0.01 beside 92.79."""
+    decimals = _decimals(value)
+    return f"{value:.{min(decimals, max(2, _decimals(largest))) if largest else decimals}f}"
+
+
+def _decimals(value: float) -> int:
+    """How many digits after the point make four in all."""
+    return max(0, 3 - math.floor(math.log10(abs(value)))) if value else 3
 
 
 def _seconds(axes: Any, rows: Sequence[Spread]) -> None:

@@ -52,6 +52,21 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Array, *, wid
     return text
 
 
+def link_list(rows: Sequence[str], columns: Sequence[str], weights: Array, least: float = LEAST) -> "Text":
+    """A line for each row: what it is linked to, the strongest first, what is less than `least` left out. Words that
+    stand in several columns have their place beside them, from 1."""
+    from rich.text import Text
+
+    sides, heads = [_cut(word) for word in rows], [_cut(word) for word in columns]
+    names = [_isolated(head) + f" [{n}]" * (heads.count(head) > 1) for n, head in enumerate(heads, start=1)]
+    side, text = max(map(_cells, sides), default=0), Text(no_wrap=True, overflow="ignore")
+    for word, row in zip(sides, weights, strict=True):
+        order = sorted((place for place in range(len(heads)) if row[place] >= least), key=lambda place: -row[place])
+        text.append(" " * (side - _cells(word)) + _isolated(word), style="bold").append(" → ", style="dim")
+        text.append("   ".join(f"{names[place]} {row[place]:.2f}" for place in order) + "\n")
+    return text
+
+
 def scale(colour: bool) -> "Text":
     """What the shades mean, in one line."""
     from rich.text import Text

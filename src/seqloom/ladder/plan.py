@@ -3,13 +3,15 @@
 import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 from seqloom import api
 from seqloom.core.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
+from seqloom.core.metrics import HIGHER_IS_BETTER
 from seqloom.core.words import nearest
 from seqloom.inspect.doctor import budget_of, parameters_of
 from seqloom.nn.cells import CELLS
@@ -30,12 +32,13 @@ class LadderConfig:
     overrides: tuple[str, ...] = ()  # for every rung
     rungs: str | dict[str, tuple[str, ...]]  # name -> its overrides; or `cells`: a rung for every cell there is
     equal: Literal["parameters", "nothing"] = "parameters"  # what is made alike by choosing `size`
-    size: str = "model.hidden"  # the key that is chosen
+    size: str | dict[str, str] = "model.hidden"  # the key that is chosen; or for each kind of model its key
     parameters: int | None = None  # how many; if left out, as many as the first rung has as it stands
     budget: Literal["equal", "free"] = "equal"  # whether all rungs must see as many tokens
     seeds: tuple[int, ...] = (1, 2, 3)
     metric: str | None = None  # on dev, to rank by and to draw; if left out, what the task chooses checkpoints by
-    best: Literal["lowest", "highest"] | None = None  # of that metric; if left out, as the task has it
+    best: Literal["lowest", "highest"] | None = None  # of that metric; if left out, what is better of it
+    also: tuple[str, ...] = ()  # other metrics of dev to stand in the table
 
     def problems(self) -> Iterator[str]:
         if isinstance(self.rungs, str) and self.rungs not in REGISTRIES:
@@ -49,6 +52,12 @@ class LadderConfig:
             yield f"seeds must be whole numbers that differ from each other, got {list(self.seeds)}"
         if self.parameters is not None and self.parameters < 1:
             yield f"parameters must be at least 1, got {self.parameters}"
+        if isinstance(self.size, dict) and not self.size:
+            yield "size must be a key, or name a key for each kind of model"
+
+    def size_of(self, recipe: Any) -> str | None:
+        """The key that is chosen in this recipe."""
+        return self.size if isinstance(self.size, str) else self.size.get(recipe.model.kind)
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,8 @@ class Rung:
     name: str
     mapping: dict[str, Any]  # the recipe as plain values, without a seed of its own
     recipe: Any
-    size: int | None = None  # the ladder's `size`, chosen or as it stands
+    size_key: str | None = None  # the key that is chosen …
+    size: int | None = None  # … and its value, chosen or as it stands
     parameters: int | None = None  # None until solved, and for what is counted
     tokens: int | None = None  # that training will see
 
@@ -77,11 +87,18 @@ class Ladder:
 
     @property
     def metric(self) -> str:
-        return self.config.metric or str(self.task.goal.metric)
+        chosen = getattr(self.rungs[0].recipe, "goal", None)  # some tasks leave it to the recipe
+        return self.config.metric or chosen or str(self.task.goal.metric)
 
     @property
     def higher_is_better(self) -> bool:
-        return self.config.best == "highest" if self.config.best else bool(self.task.goal.higher_is_better)
+        return self.config.best == "highest" if self.config.best else self.metric in HIGHER_IS_BETTER
+
+    @property
+    def sizes(self) -> str:
+        """What was chosen: its key; if there are several, just `size`."""
+        keys = {rung.size_key for rung in self.rungs if rung.size is not None}
+        return keys.pop() or "size" if len(keys) == 1 else "size"
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -104,8 +121,9 @@ def read_ladder(
     mapping = {**load_yaml(path), **{key: value for key, value in told.items() if value is not None}}
     chosen = build(LadderConfig, mapping, source=f"ladder {source}")
     base = api.recipe_mapping(_beside(path, chosen.base))[1] if isinstance(chosen.base, str) else chosen.base
-    everyone = [*parse_overrides(chosen.overrides), *parse_overrides(overrides)]
-    rungs = [_rung(name, base, everyone, own) for name, own in _rung_overrides(chosen).items()]
+    own = _rung_overrides(chosen)
+    _refuse_for_all(overrides, own)
+    rungs = [_rung(name, base, (chosen.overrides, words, overrides), chosen) for name, words in own.items()]
     _refuse_clashes(chosen, overrides, rungs)
     return Ladder(name, chosen, tuple(rungs))
 
@@ -136,36 +154,59 @@ def _rung_overrides(chosen: LadderConfig) -> dict[str, tuple[str, ...]]:
     return {name: (f"{key}={name}",) for name in members}
 
 
-def _rung(name: str, base: dict[str, Any], everyone: Sequence[Any], own: Sequence[str]) -> Rung:
+def _rung(name: str, base: dict[str, Any], layers: Sequence[Sequence[str]], chosen: LadderConfig) -> Rung:
+    """Layer by layer: a rung that chooses another kind of model begins that section afresh, whatever the ladder says of
+    it for the others."""
     try:
-        mapping = apply_overrides(base, [*everyone, *parse_overrides(own)])
-        return Rung(name, mapping, api.build_recipe(mapping, "its recipe"))
+        mapping = base
+        for words in layers:
+            mapping = apply_overrides(mapping, parse_overrides(words))
+        recipe = api.build_recipe(mapping, "its recipe")
+        return Rung(name, mapping, recipe, chosen.size_of(recipe))
     except SeqloomError as error:
         raise type(error)(f"rung {name}: {error}") from error
 
 
-def _refuse_clashes(chosen: LadderConfig, overrides: Sequence[str], rungs: Sequence[Rung]) -> None:
-    """What the rungs are about, and what is solved for, cannot be set for all of them."""
-    own = {
-        name: {".".join(path) for path, _ in parse_overrides(words)} for name, words in _rung_overrides(chosen).items()
-    }
-    told = {".".join(path) for path, _ in parse_overrides(overrides)}
-    varied = set().union(*own.values())
-    if told & varied:
-        raise UsageError(f"{min(told & varied)} is what the rungs differ in; it cannot be set for all of them.")
-    if chosen.size in told and chosen.equal == "parameters" and chosen.parameters is not None:
-        raise UsageError(f"{chosen.size} is chosen for every rung so that the parameters are equal; set --parameters.")
-    if "seed" in told | varied:
+def _refuse_for_all(overrides: Sequence[str], own: dict[str, tuple[str, ...]]) -> None:
+    """What the rungs are about cannot be set for all of them."""
+    told, varied = _keys(overrides), set().union(*(_keys(words, rung) for rung, words in own.items()))
+    if ("seed",) in told | varied:
         raise UsageError("seed cannot be set in a ladder: every rung is trained with each of --seeds.")
-    free = [rung.name for rung in rungs if chosen.equal == "parameters" and chosen.size in own[rung.name]]
+    if clashes := [path for path in told if any(_overlap(path, other) for other in varied)]:
+        raise UsageError(f"{'.'.join(min(clashes))} is what the rungs differ in; it cannot be set for all of them.")
+
+
+def _keys(words: Sequence[str], rung: str | None = None) -> set[tuple[str, ...]]:
+    try:
+        return {path for path, _ in parse_overrides(words)}
+    except UsageError as error:
+        raise error if rung is None else UsageError(f"rung {rung}: {error}") from error
+
+
+def _refuse_clashes(chosen: LadderConfig, overrides: Sequence[str], rungs: Sequence[Rung]) -> None:
+    """What is solved for cannot be set too, and figures of other data could not be compared."""
+    told, own = _keys(overrides), {name: _keys(words) for name, words in _rung_overrides(chosen).items()}
+    equal, keys = chosen.equal == "parameters", {rung.name: _path(rung.size_key) for rung in rungs}
+    if chosen.parameters is not None and equal and (solved := told & set(keys.values())):
+        key = ".".join(min(solved))
+        raise UsageError(f"{key} is chosen for every rung so that the parameters are equal; set --parameters.")
     first = rungs[0].name if chosen.parameters is None else None  # the measure of the others stays as it stands
-    if wrong := [name for name in free if name != first]:
+    if wrong := [name for name in own if equal and keys[name] in own[name] and name != first]:
         raise UsageError(
-            f"rung {wrong[0]}: {chosen.size} is chosen so that the parameters are equal. Leave it out, or set "
-            "`equal: nothing` in the ladder."
+            f"rung {wrong[0]}: {'.'.join(keys[wrong[0]])} is chosen so that the parameters are equal. Leave it out, or "
+            "set `equal: nothing` in the ladder."
         )
     if len({rung.recipe.task for rung in rungs}) > 1 or len({repr(rung.recipe.data) for rung in rungs}) > 1:
         raise UsageError("All rungs must have the same task and data, or their figures could not be compared.")
+
+
+def _path(key: str | None) -> tuple[str, ...]:
+    return tuple(key.split(".")) if key else ()
+
+
+def _overlap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Whether one of two keys is the other, or lies within it."""
+    return all(x == y for x, y in zip(a, b, strict=False))
 
 
 # --- equal sizes, equal budget --------------------------------------------------------------------------------------
@@ -174,12 +215,12 @@ def _refuse_clashes(chosen: LadderConfig, overrides: Sequence[str], rungs: Seque
 def solve(ladder: Ladder) -> Ladder:
     """Read the data, choose every rung's size, and make sure all see as much of the text. Nothing is written."""
     target, rungs = ladder.config.parameters, []
+    prepared: dict[str, Any] = {}
     for rung in ladder.rungs:
         try:
-            task = task_module(rung.recipe.task).Task.prepare(rung.recipe)
+            task = _task(rung.recipe, prepared)
             solved = _sized(rung, task, ladder.config, target)
-            gradient = isinstance(solved.recipe.train, FitConfig)
-            tokens = _tokens(_with_recipe(task, solved.recipe)) if gradient else None
+            tokens = _tokens(_with_recipe(task, solved.recipe))
         except SeqloomError as error:
             raise rung.named(error) from error
         target = target or solved.parameters
@@ -187,6 +228,18 @@ def solve(ladder: Ladder) -> Ladder:
     if ladder.config.budget == "equal":
         _refuse_unequal(rungs)
     return replace(ladder, rungs=tuple(rungs))
+
+
+def _task(recipe: Any, prepared: dict[str, Any]) -> Any:
+    """The task of a rung. Where only model and training differ, the data is read once for all of them."""
+    shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
+    if (name := repr(shared)) not in prepared:
+        prepared[name] = task_module(recipe.task).Task.prepare(recipe)
+        return prepared[name]
+    task = _with_recipe(prepared[name], recipe)
+    if hasattr(task, "refuse_too_long"):  # what `prepare` would have said of this model
+        task.refuse_too_long()
+    return task
 
 
 def _with_recipe(task: Any, recipe: Any) -> Any:
@@ -203,21 +256,24 @@ def _tokens(task: Any) -> int | None:
 def _sized(rung: Rung, task: Any, chosen: LadderConfig, target: int | None) -> Rung:
     if not isinstance(rung.recipe.train, FitConfig):
         raise UsageError("a ladder's rungs are trained by gradient; what is counted has no size to choose.")
-    path = tuple(chosen.size.split("."))
-    as_it_stands = getattr(getattr(rung.recipe, path[0], None), path[-1], None)
+    path = _path(rung.size_key)
+    as_it_stands = reduce(lambda part, name: getattr(part, name, None), path, rung.recipe) if path else None
     if chosen.equal == "nothing" or target is None:
         return replace(rung, size=as_it_stands, parameters=parameters_of(task))
+    if not path:
+        kind = rung.recipe.model.kind
+        raise UsageError(f"`size` names no key for a model of kind {kind}. Add it, or set `equal: nothing`.")
 
     def built(value: int) -> Any:
         return api.build_recipe(
-            apply_overrides(rung.mapping, [(path, value)]), f"its recipe with {chosen.size}={value}"
+            apply_overrides(rung.mapping, [(path, value)]), f"its recipe with {rung.size_key}={value}"
         )
 
     value, count = nearest_size(lambda n: parameters_of(_with_recipe(task, built(n))), target)
     if abs(count - target) > WITHIN * target:
         raise UsageError(
-            f"no {chosen.size} gives {target:,} parameters within {WITHIN:.0%}: the nearest, {value}, gives {count:,}. "
-            "Choose more --parameters: larger models come closer."
+            f"no {rung.size_key} gives {target:,} parameters within {WITHIN:.0%}: the nearest, {value}, gives "
+            f"{count:,}. Choose more --parameters: larger models come closer."
         )
     mapping = apply_overrides(rung.mapping, [(path, value)])
     return replace(rung, mapping=mapping, recipe=built(value), size=value, parameters=count)

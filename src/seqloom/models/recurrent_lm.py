@@ -21,9 +21,7 @@ from seqloom.nn.connections import Connections, input_widths
 from seqloom.nn.dropout import EmbeddingDropout, dropout_notes, make_dropout
 from seqloom.nn.masks import last_real
 from seqloom.nn.recurrent import Stack, StackState
-from seqloom.nn.softmax import FullSoftmaxConfig, SampledSoftmax, SoftmaxConfig
-
-SCORED_AT_ONCE = 2048  # positions whose logits over the whole vocabulary are held in memory together
+from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmaxConfig, SampledSoftmax, SoftmaxConfig
 
 
 @config
@@ -143,7 +141,12 @@ class RecurrentLM(nn.Module):
     ) -> tuple[Tensor, StackState]:
         """Tokens (B, T) to what the output layer sees (B, T, H or D), and the state after the last real one."""
         hidden, state = self.stack(self.embedded(tokens), state, mask)
-        return self.project(self.dropout(hidden)), state
+        return self._last(hidden), state
+
+    def _last(self, hidden: Tensor) -> Tensor:
+        """The stack's output (…, H) to what the output layer sees: dropped in the width in which it is met."""
+        seen: Tensor = self.dropout(self.project(hidden))
+        return seen
 
     def embedded(self, tokens: Tensor) -> Tensor:
         """Tokens (B, T) to what the stack reads (B, T, D)."""
@@ -189,14 +192,14 @@ class RecurrentLM(nn.Module):
         """
         _, state = self._advance(tokens, state, mask)
         last = state.carry[-1]["y" if self.around else "h"]  # (B, H)
-        return StepOutput(self.output.log_probs(self.project(self.dropout(last))), state)
+        return StepOutput(self.output.log_probs(self._last(last)), state)
 
     def score(
         self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
     ) -> tuple[Tensor, DecodeState]:
         """log p of each target (B, T), zero where masked. Logits are made for a few positions at a time."""
         hidden, state = self._advance(inputs, state, mask)
-        hidden = self.project(self.dropout(hidden))
+        hidden = self._last(hidden)
         pieces = zip(hidden.flatten(0, 1).split(SCORED_AT_ONCE), targets.flatten().split(SCORED_AT_ONCE), strict=True)
         scores = torch.cat([self.output.target_log_probs(*piece) for piece in pieces]).view_as(targets)  # (B, T)
         return scores if mask is None else scores.where(mask, 0), state

@@ -19,6 +19,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, Depth
 from seqloom.nn.cells import cell_problems, make_cell
+from seqloom.nn.dropout import make_dropout
 from seqloom.nn.recurrent import Stack, StackState
 
 
@@ -66,7 +67,7 @@ class RecurrentReader(nn.Module):
         super().__init__()
         self.config = config
         self.stack = config.stack(inputs)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = make_dropout(config.dropout)
         self.output = nn.Linear(self.stack.width, outputs)
 
     def forward(self, x: Tensor, state: Tree = None) -> Tensor:

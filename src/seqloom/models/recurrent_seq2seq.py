@@ -18,27 +18,22 @@ is the one that is fed.
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.config import config
-from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
-from seqloom.core.tree import Tree
-from seqloom.models.recurrent_lm import SCORED_AT_ONCE
+from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination
 from seqloom.nn.cells import cell_problems, make_cell
 from seqloom.nn.dropout import dropout_notes, make_dropout
-from seqloom.nn.masks import choose, last_real, reversal
+from seqloom.nn.masks import choose, hypotheses, last_real, reversal
 from seqloom.nn.recurrent import Stack, StackState
 from seqloom.nn.scores import LOCATIONS, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, precise
-
-Carry = dict[str, Tree]  # of each hypothesis: layers, the decoder's state; readout r (R, H); coverage (R, S) if wanted
 
 
 @config
@@ -112,6 +107,9 @@ class RecurrentSeq2SeqConfig:
         """How wide an annotation is, and so the summary."""
         return 2 * self.hidden if self.both_ways and self.combine == "concat" else self.hidden
 
+    longest_key: ClassVar[str] = "attention.max_length"  # which sets how long a source may be
+    longest_target: ClassVar[None] = None  # a target may have any length
+
     @property
     def longest_source(self) -> int | None:
         """The most source tokens it can read, END included; None for any number."""
@@ -167,15 +165,8 @@ class RecurrentSeq2SeqConfig:
         return RecurrentSeq2Seq(self, vocabulary)
 
 
-class RecurrentSeq2Seq(nn.Module):
-    """Reads a source whole, then predicts its target token by token.
-
-    A source ends with END, and its target begins after END; both sides share one vocabulary. Masks are True at real
-    tokens, and those stand first; only `step` and `forward` take a target's padding anywhere.
-
-    Decoding keeps the source as memory, one row each, and what the decoder knows as carry, any number k of rows for
-    each source, source-major. The memory is never copied k times.
-    """
+class RecurrentSeq2Seq(Seq2Seq):
+    """Reads a source whole, then predicts its target token by token."""
 
     def __init__(self, config: RecurrentSeq2SeqConfig, vocabulary: int) -> None:
         super().__init__()
@@ -197,6 +188,7 @@ class RecurrentSeq2Seq(nn.Module):
             config.width if tied else config.hidden, vocabulary, self.target_embed.weight if tied else None
         )
         self.dropout = make_dropout(config.dropout, config.variational)
+        self.whole_sentences = config.variational
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -242,17 +234,11 @@ class RecurrentSeq2Seq(nn.Module):
             annotations = annotations.take_along_dim(order.unsqueeze(-1), dim=1)
         return memory | self.attend.prepare(self.dropout(annotations), mask)
 
-    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """`source` is {"tokens": (B, S), "mask": (B, S)}; one hypothesis for each."""
-        if source is None:
-            raise UsageError('An encoder–decoder needs a source: {"tokens": (B, S), "mask": (B, S)}.')
-        if rows is not None and rows != len(source["tokens"]):
-            raise ValueError(f"rows must be those of the source, {len(source['tokens'])}; got {rows}")
-        memory = self.encode(source["tokens"], source.get("mask"))
-        return DecodeState(self.first(memory), memory)
-
     def first(self, memory: dict[str, Tensor]) -> Carry:
-        """s_0 = tanh(W c + b), and nothing said or looked at yet."""
+        """s_0 = tanh(W c + b), and nothing said or looked at yet.
+
+        Of each hypothesis: layers, the decoder's state; readout r (R, H); coverage (R, S) if it is wanted.
+        """
         summary = memory["summary"]
         parts = iter(torch.tanh(self.bridge(summary)).chunk(self.bridge.out_features // self.config.hidden, dim=-1))
         layers = tuple({name: next(parts) for name in cell.state_names} for cell in self.decoder.cells)
@@ -361,17 +347,14 @@ class RecurrentSeq2Seq(nn.Module):
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """A row without any real token keeps its carry, predicts what it predicted before, and attends to nothing."""
         _, weights, carry = self.decode(tokens, state.carry, state.memory, mask)
-        log_probs = self.output.log_probs(self._last(carry["readout"]))
+        log_probs = self.output.log_probs(self.before_output(carry["readout"]))
         if weights is not None:
             weights = last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
         return StepOutput(log_probs, DecodeState(carry, state.memory), weights)
 
-    def _last(self, r: Tensor) -> Tensor:
-        """r (…, H) to what the output layer sees."""
+    def before_output(self, r: Tensor) -> Tensor:
         seen: Tensor = self.project(self.dropout(r))
         return seen
-
-    # Learning from pairs. Padding stands last, so what the decoder makes of it changes nothing.
 
     def forward(
         self, source: Tensor, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
@@ -379,48 +362,9 @@ class RecurrentSeq2Seq(nn.Module):
         """Sources (B, S) and inputs (B, T), END first, to the logits (B, T, V) of the token after each input."""
         memory = self.encode(source, source_mask)
         r, _, _ = self.decode(inputs, self.first(memory), memory, target_mask)
-        return self.output(self._last(r))
+        return self.output(self.before_output(r))
 
-    def loss(self, batch: dict[str, Tensor], label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """The mean over all real targets of −log p, and how many they are; never waits for a GPU.
-
-        With label smoothing ε, (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v).
-        """
-        r, _ = self._teach(batch)
-        targets, mask = batch["targets"], batch["target_mask"]
-        count = mask.sum()
-        if mask.is_cuda:  # there, finding the real positions would wait for the device
-            seen, targets = self._last(r).flatten(0, 1), targets.masked_fill(~mask, -100).flatten()
-        else:  # variational dropout must see whole sentences
-            seen = self._last(r)[mask] if self.config.variational else self._last(r[mask])
-            targets = targets[mask]
-        logits = precise(self.output(seen))
-        total = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
-        return total / count.clamp(min=1), count
-
-    def target_log_probs(self, batch: dict[str, Tensor]) -> Tensor:
-        """log p of each target (B, T), 0 at padding. Logits are made for a few positions at a time."""
-        r, _ = self._teach(batch)
-        targets, mask = batch["targets"], batch["target_mask"]
-        pieces = zip(r[mask].split(SCORED_AT_ONCE), targets[mask].split(SCORED_AT_ONCE), strict=True)
-        found = torch.cat([self.output.target_log_probs(self._last(rows), wanted) for rows, wanted in pieces])
-        return found.new_zeros(mask.shape).masked_scatter(mask, found)
-
-    def attention(self, batch: dict[str, Tensor]) -> Tensor | None:
-        """Where each target (B, T) looked: weights (B, T, S), zero at padding; None without attention."""
-        _, weights = self._teach(batch)
-        return None if weights is None else weights.masked_fill(~batch["target_mask"].unsqueeze(-1), 0)
-
-    def _teach(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-        """r (B, T, H) and weights (B, T, S) with the right tokens before each."""
+    def taught(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         memory = self.encode(batch["source"], batch["source_mask"])
-        r, weights, _ = self.decode(batch["inputs"], self.first(memory), memory)
-        return r, weights
-
-
-def hypotheses(rows: Tensor, memory: Tensor) -> int:
-    """How many rows belong to each row of the memory."""
-    k = len(rows) // max(len(memory), 1)
-    if k * len(memory) != len(rows):
-        raise ValueError(f"every source must have as many hypotheses; got {len(rows)} for {len(memory)} sources")
-    return k
+        r, looked, _ = self.decode(batch["inputs"], self.first(memory), memory)
+        return r, looked

@@ -1,4 +1,5 @@
-"""Dropout that knows it is in a recurrent network. All of it is for training alone; in evaluation nothing is dropped.
+"""Dropout, plain and such that knows it is in a recurrent network. All of it is for training alone; in evaluation
+nothing is dropped.
 
 What is kept is divided by the share that is kept, so that sums stay the same on average. Masks are drawn anew in every
 forward pass and kept nowhere.
@@ -13,7 +14,11 @@ from torch.func import functional_call
 
 
 def make_dropout(share: float, variational: bool = False) -> nn.Module:
-    """Plain dropout, every number on its own, or one mask for all steps of a sequence."""
+    """Of recurrent models: every number on its own, or one mask for all steps of a sequence.
+
+    The former is torch's, slower than `Dropout`: golden losses, and the figures the docs give for a seed, are of its
+    draws.
+    """
     return VariationalDropout(share) if variational else nn.Dropout(share)
 
 
@@ -35,6 +40,29 @@ class _Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.share}"
+
+
+class Dropout(_Dropout):
+    """Every number on its own, as in `nn.Dropout`; on a CPU several times as fast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.idle else drop(x, self.share)
+
+
+def drop(x: Tensor, share: float) -> Tensor:
+    """x with a share of its numbers dropped, whether in training or not.
+
+    On a CPU torch draws one number after the other on a single core. Here each draw of 64 bits serves four. The share
+    is rounded to 1/65536, and what is kept is divided accordingly.
+    """
+    if x.device.type != "cpu":
+        return F.dropout(x, share)
+    levels = 1 << 16
+    dropped = min(round(share * levels), levels - 1)
+    drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    level = drawn[: x.numel()].view(x.shape)  # −levels/2 … levels/2 − 1
+    kept = torch.ge(level, dropped - levels // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    return x * kept.mul_(levels / (levels - dropped))
 
 
 class VariationalDropout(_Dropout):

@@ -1,4 +1,7 @@
-"""What masks decide: which rows go on, which token was the last real one, how a padded sequence is turned round."""
+"""What masks decide: where attention may look, which rows go on, which token was the last real one, how a padded
+sequence is turned round."""
+
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -7,8 +10,39 @@ from torch import Tensor
 from seqloom.core.tree import Tree
 
 
+class Allowed:
+    """Where queries may look, in every form attention wants it: made once, for all layers.
+
+    `mask` (…, T, S) is boolean; `each` says that every query may look somewhere, where that is known.
+    """
+
+    def __init__(self, mask: Tensor, each: bool = False) -> None:
+        self.mask, self.each = mask, each
+
+    @classmethod
+    def of(cls, mask: "Tensor | Allowed | None") -> "Allowed | None":
+        return cls(mask) if isinstance(mask, Tensor) else mask
+
+    @cached_property
+    def some(self) -> Tensor | None:
+        """Which queries may look anywhere at all (…, T, 1); None if all may."""
+        if self.each:
+            return None
+        some = self.mask.any(dim=-1, keepdim=True)
+        return None if some.device.type == "cpu" and bool(some.all()) else some
+
+    @cached_property
+    def added(self) -> Tensor:
+        """What is added to scores: 0 where a query may look, otherwise −∞. Who may look nowhere has zeros too, so that
+        a softmax is a number."""
+        barred = ~self.mask if self.some is None else ~self.mask & self.some
+        return torch.zeros(barred.shape, device=barred.device).masked_fill_(barred, -torch.inf)
+
+
 def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
     """Of outputs (B, T, H) the one at each row's last real step, or `before` (B, H) where there is none."""
+    if mask is None and outputs.shape[1]:
+        return outputs[:, -1]
     if mask is None:
         mask = outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
     real = F.pad(mask, (1, 0), value=True)  # (B, 1 + T): `before` stands in front
@@ -34,3 +68,11 @@ def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
     if isinstance(after, dict):
         return {key: choose(real, after[key], before[key]) for key in after}
     return tuple(choose(real, *pair) for pair in zip(after, before, strict=True))
+
+
+def hypotheses(rows: Tensor, memory: Tensor) -> int:
+    """How many rows belong to each row of the memory."""
+    k = len(rows) // max(len(memory), 1)
+    if k * len(memory) != len(rows):
+        raise ValueError(f"every source must have as many hypotheses; got {len(rows)} for {len(memory)} sources")
+    return k

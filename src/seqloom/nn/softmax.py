@@ -20,7 +20,9 @@ from torch import Tensor, nn
 
 from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import UsageError
+from seqloom.nn.cross_entropy import LOGITS_AT_ONCE, UNCOUNTED, linear_cross_entropy
 
+SCORED_AT_ONCE = 2048  # positions whose logits over the whole vocabulary are held in memory together
 Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
 
 
@@ -81,8 +83,32 @@ class FullSoftmax(nn.Linear):
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(precise(self(hidden)), targets)
 
+    def total_loss(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """The sum over hidden (N, H) and targets (N,) of −log p, smoothed; targets of −100 do not count."""
+        precise_enough = hidden.dtype == self.weight.dtype and hidden.dtype in (torch.float32, torch.float64)
+        plain = hidden.device.type != "cpu" or torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
+        if precise_enough and not plain:
+            return linear_cross_entropy(hidden, self.weight, self.bias, targets, label_smoothing)
+        logits = precise(self(hidden))
+        return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+
     def log_probs(self, hidden: Tensor) -> Tensor:
-        return precise(self(hidden)).log_softmax(dim=-1)
+        """On a CPU, in decoding, the logits of a few rows at a time: memory that is large is had anew every time."""
+        if torch.is_grad_enabled() or hidden.device.type != "cpu":
+            return precise(self(hidden)).log_softmax(dim=-1)
+        rows, at_once = hidden.reshape(-1, hidden.shape[-1]), max(1, LOGITS_AT_ONCE // self.out_features)
+        found = precise(rows[:0]).new_empty(len(rows), self.out_features)
+        for some, place in zip(rows.split(at_once), found.split(at_once), strict=True):
+            torch.log_softmax(precise(self(some)), dim=-1, out=place)
+        return found.view(*hidden.shape[:-1], self.out_features)
+
+    @staticmethod
+    def loss_of(log_probs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """What `total_loss` gives, of log-probabilities (N, V) that are there already."""
+        found = (1 - label_smoothing) * F.nll_loss(log_probs, targets, reduction="sum", ignore_index=UNCOUNTED)
+        if label_smoothing:
+            found = found - label_smoothing * log_probs.mean(dim=1).masked_fill(targets == UNCOUNTED, 0).sum()
+        return found
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return -F.cross_entropy(precise(self(hidden)), targets, reduction="none")

@@ -6,10 +6,12 @@ from seqloom.classical.ngram import NGramConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
 
 MODELS: dict[str, Any] = {
     "recurrent-lm": RecurrentLMConfig,
     "recurrent-reader": RecurrentReaderConfig,
     "recurrent-seq2seq": RecurrentSeq2SeqConfig,
+    "transformer": TransformerConfig,
     "ngram": NGramConfig,
 }

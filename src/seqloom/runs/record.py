@@ -82,27 +82,14 @@ def _draw(board: Any, event: Event) -> None:
 
 def card(run: Run, event: Finished) -> str:
     """The run for a reader: what it is, what it was trained on, how good it is, and how to get it again."""
-    recipe, data = run.recipe, run.data
-    metrics = "\n".join(f"| {name} | {_number(value)} |" for name, value in event.best.items())
-    units = [unit for unit in next(iter(data["counts"].values()), {}) if unit != "bytes"]
-    counts = "\n".join(
-        " | ".join([f"| {split}", *(f"{c[unit]:,}" for unit in units), f"{data['sha256'][split][:16]}… |"])
-        for split, c in data["counts"].items()
-    )
-    ends = "\nEach document's end counts as one word and one character.\n" if "words" in units else ""
+    recipe = run.recipe
+    metrics = "\n".join(f"| {name} | {number(value)} |" for name, value in event.best.items())
     return f"""# {run.path.name}
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
 with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again with `seqloom train recipe.yaml`.
 
-## Data
-
-{data["corpus"]}{_languages(data)}, version {data["version"]}. Licence: {data["licence"]}.
-
-{" | ".join(["| split", *(unit.replace("_", " ") for unit in units), "sha256 |"])}
-|---|{"---:|" * len(units)}---|
-{counts}
-{ends}
+{data_section(run.data)}
 ## Best evaluation on dev, at step {event.best_step}
 
 | metric | value |
@@ -113,8 +100,30 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 
 {event.reason} at step {event.step}, {event.seconds:.0f} s since the last start.
 {_speed(event)}{event.parameters:,} parameters.
-Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}.
+{machine()}
 """
+
+
+def data_section(data: Mapping[str, Any]) -> str:
+    """What a card says of the data."""
+    units = [unit for unit in next(iter(data["counts"].values()), {}) if unit != "bytes"]
+    counts = "\n".join(
+        " | ".join([f"| {split}", *(f"{c[unit]:,}" for unit in units), f"{data['sha256'][split][:16]}… |"])
+        for split, c in data["counts"].items()
+    )
+    ends = "\nEach document's end counts as one word and one character.\n" if "words" in units else ""
+    return f"""## Data
+
+{data["corpus"]}{_languages(data)}, version {data["version"]}. Licence: {data["licence"]}.
+
+{" | ".join(["| split", *(unit.replace("_", " ") for unit in units), "sha256 |"])}
+|---|{"---:|" * len(units)}---|
+{counts}
+{ends}"""
+
+
+def machine() -> str:
+    return f"Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}."
 
 
 def _languages(data: Mapping[str, Any]) -> str:
@@ -137,5 +146,5 @@ def _speed(event: Finished) -> str:
     return f"{event.tokens_per_second:,.0f} tokens/s, " if event.tokens_per_second else ""
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else str(value)

@@ -6,6 +6,7 @@ runs/<name>/
     tokenizer.json       of a model of text; another has sizes.json, what its data decided of its shape
     model.safetensors    the best weights so far
     checkpoints/         see seqloom.train.checkpoints
+    average.json         of a mean of others, instead of checkpoints: see seqloom.runs.average
     log.jsonl            every event of the training
     metrics/dev.json     the last evaluation of each split
     card.md              all of this for a reader
@@ -22,7 +23,15 @@ from typing import Any
 from seqloom.core.config import build, dump_yaml, load_yaml
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import disk_errors, new_directory, tensors_from_file, to_json, write_atomic, write_flushed
+from seqloom.core.files import (
+    disk_errors,
+    flush_directory,
+    new_directory,
+    tensors_from_file,
+    to_json,
+    write_atomic,
+    write_flushed,
+)
 from seqloom.core.version import VERSION
 from seqloom.runs.models import MODELS
 from seqloom.text import Tokenizer, tokenizer_from_json
@@ -39,13 +48,23 @@ class Run:
         self.recipe = recipe
 
     @classmethod
-    def create(cls, path: Path, recipe: Mapping[str, Any], documents: Mapping[str, Any]) -> "Run":
-        """Make a new run directory with its JSON documents; it appears complete or not at all."""
+    def create(
+        cls,
+        path: Path,
+        recipe: Mapping[str, Any],
+        documents: Mapping[str, Any],
+        files: Mapping[str, bytes] | None = None,
+    ) -> "Run":
+        """Make a new run directory with its JSON documents and other files; it appears complete or not at all."""
         refuse_existing(path)
         with new_directory(path) as folder:
             write_flushed(folder / "recipe.yaml", _recipe_text(recipe).encode())
-            for name, content in documents.items():
-                write_flushed(folder / name, to_json(content).encode())
+            plain = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
+            for name, content in plain.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                write_flushed(folder / name, content)
+            for place in {(folder / name).parent for name in plain} - {folder}:
+                flush_directory(place)
         return cls(path, dict(recipe))
 
     @classmethod
@@ -106,6 +125,16 @@ class Run:
             raise CheckpointError(f"{self.path / 'sizes.json'} is damaged: it does not say how wide the data is.")
         return found
 
+    @cached_property
+    def average(self) -> dict[str, Any] | None:
+        """What it is the mean of, where `seqloom average` made it: `runs`, and of one run the `steps`."""
+        if not (self.path / "average.json").exists():
+            return None
+        found = self._json("average.json")
+        if not isinstance(found, dict) or not isinstance(found.get("runs"), list):
+            raise CheckpointError(f"{self.path / 'average.json'} is damaged: it does not say what was averaged.")
+        return found
+
     def _json(self, name: str) -> Any:
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
@@ -122,13 +151,17 @@ class Run:
                 f"{self.path} has no model.safetensors yet: it was stopped before its first evaluation. "
                 f"Go on with `seqloom train --resume {self.path}`."
             )
-        config, sizes, tensors = self._config(), self.sizes, tensors_from_file(weights)
+        return self.model_of(tensors_from_file(weights), device, str(weights))
+
+    def model_of(self, weights: Mapping[str, Any], device: str = "auto", name: str = "This") -> Any:
+        """The model of this run with these weights, ready for use; `name` is what to call them."""
+        config, sizes = self._config(), self.sizes
         try:
             model = config.build(**sizes)
-            model.load_state_dict(tensors)
+            model.load_state_dict(weights)
         except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
             reason = " ".join(str(error).split())
-            raise CheckpointError(f"{weights} does not fit the model its recipe describes ({reason}).") from error
+            raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error
         return model.to(choose_device(device)).eval()
 
     def _config(self) -> Any:
@@ -187,6 +220,8 @@ def refuse_existing(path: Path) -> None:
         return
     number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())
     free = path.with_name(f"{path.name}-{number}")
+    if (path / "average.json").is_file():  # there is nothing to go on with
+        raise UsageError(f"{path} exists. Keep it and choose another place: --out {free}.")
     if (path / "recipe.yaml").is_file():
         raise UsageError(f"{path} exists. Go on with it: --resume {path}; or keep it and choose another: --out {free}.")
     raise UsageError(f"{path} exists and is not a run. Choose another place: --out {free}.")

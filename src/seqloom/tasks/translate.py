@@ -27,6 +27,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.evaluate.alignment import Example, score_alignments
 from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import BytePair, Tokenizer, TokenizerConfig, train_tokenizer
@@ -59,8 +60,11 @@ class BatchConfig:
 @config
 class LossConfig:
     label_smoothing: float = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the vocabulary
+    consistency: float = 0.0  # α: every pair is read twice, and what dropout makes of the two readings shall agree
 
     def problems(self) -> Iterator[str]:
+        if self.consistency < 0:
+            yield f"consistency must be at least 0, got {self.consistency}"
         if not 0 <= self.label_smoothing < 1:
             yield f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}"
 
@@ -72,7 +76,7 @@ class Recipe:
     data: ParallelConfig
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
-    model: Annotated[RecurrentSeq2SeqConfig, Discriminator("kind")] = RecurrentSeq2SeqConfig()
+    model: Annotated[RecurrentSeq2SeqConfig | TransformerConfig, Discriminator("kind")] = RecurrentSeq2SeqConfig()
     loss: LossConfig = LossConfig()
     decode: BeamConfig = BeamConfig()  # how it translates, unless a command says otherwise
     goal: Literal["loss", "bleu", "chrf"] = "loss"  # which figure of dev chooses the best checkpoint
@@ -133,17 +137,18 @@ class Task:
 
     def refuse_too_long(self) -> None:
         """What the model cannot read is said before the work, not in the midst of it."""
-        longest = self.recipe.model.longest_source
-        if longest is None:
-            return
-        for split in ("train", "dev"):
-            lengths = self.side(split, "source").lengths
-            most = int((lengths[self.batches.pairs] if split == "train" else lengths).max())
-            if most > longest:
-                raise DataError(
-                    f"A source of {split} has {most:,} tokens, its end included, and this model's score knows only "
-                    f"{longest:,} places. Set model.attention.max_length={most}."
-                )
+        model = self.recipe.model
+        for side, longest in (("source", model.longest_source), ("target", model.longest_target)):
+            if longest is None:
+                continue
+            for split in ("train", "dev"):
+                lengths = self.side(split, side).lengths
+                most = int((lengths[self.batches.pairs] if split == "train" else lengths).max())
+                if most > longest:
+                    raise DataError(
+                        f"A {side} of {split} has {most:,} tokens, its end included, and this model knows only "
+                        f"{longest:,} places. Set model.{model.longest_key}={most}."
+                    )
 
     def warnings(self) -> list[str]:
         """What a person should know before training begins."""
@@ -213,7 +218,8 @@ class Task:
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every sentence begins afresh, so nothing is carried. What is counted are the target tokens."""
-        value, _ = model.loss(batch, self.recipe.loss.label_smoothing)
+        wanted = self.recipe.loss
+        value, _ = model.loss(batch, wanted.label_smoothing, wanted.consistency)
         return Loss(value, None, batch["tokens"])
 
     # --- measuring --------------------------------------------------------------------------------------------------

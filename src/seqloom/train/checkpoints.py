@@ -3,15 +3,16 @@
 checkpoints/
     latest.json          which step is the newest, moved last
     step-400/
-        manifest.json    format, step, sha256 of every file
+        manifest.json    format, step, sha256 of every file; `passing` if it was saved only because training was stopped
         state.json       the shape of every part and all its plain values
         model.safetensors, optimizer.safetensors, carry.safetensors …   one per part that has tensors
 """
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,12 @@ class CheckpointStore:
         self.damaged: list[tuple[str, str]] = []  # what `load` had to pass over: (name, cause)
         self._unusable: set[int] = set()  # the steps among them, until they are written again
 
-    def save(self, step: int, parts: Mapping[str, Tree]) -> str:
-        """Write a checkpoint whole, then move the pointer, then let the oldest go."""
+    def save(self, step: int, parts: Mapping[str, Tree], passing: bool = False) -> str:
+        """Write a checkpoint whole, then move the pointer, then let the oldest go.
+
+        One that would not have been written had nobody stopped the training is `passing`: it goes with the next, so
+        that a training that was stopped keeps the same checkpoints in the end as one that was not.
+        """
         target = self.folder / f"step-{step}"
         with disk_errors(target):
             if not self.folder.is_dir():
@@ -61,7 +66,7 @@ class CheckpointStore:
                 flush_directory(self.run)
             self._tidy()
             with new_directory(target) as folder:
-                self._fill(folder, step, parts)
+                self._fill(folder, step, parts, passing)
                 if target.exists():  # saved before its evaluation was made, or damaged
                     target.rename(self._aside(step))
             write_atomic(self.folder / "latest.json", to_json({"step": step}))
@@ -69,7 +74,7 @@ class CheckpointStore:
             self._prune(step)
         return target.name
 
-    def _fill(self, folder: Path, step: int, parts: Mapping[str, Tree]) -> None:
+    def _fill(self, folder: Path, step: int, parts: Mapping[str, Tree], passing: bool) -> None:
         skeletons: dict[str, Any] = {}
         digests: dict[str, str] = {}
         for name, part in parts.items():
@@ -77,7 +82,7 @@ class CheckpointStore:
             if tensors:
                 self._write(folder, f"{name}.safetensors", tensors_to_bytes(tensors), digests)
         self._write(folder, "state.json", to_json(skeletons).encode(), digests)
-        manifest = {"format": FORMAT, "step": step, "files": digests}
+        manifest = {"format": FORMAT, "step": step, "files": digests, **({"passing": True} if passing else {})}
         write_flushed(folder / "manifest.json", to_json(manifest).encode())
 
     @staticmethod
@@ -106,6 +111,28 @@ class CheckpointStore:
             )
         return None
 
+    def newest_weights(self, most: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """The model's tensors in the newest `most` intact checkpoints, newest first, each with its step.
+
+        What had to be passed over is in `damaged`. Nothing else of a checkpoint is read, nor looked at.
+        """
+        self.damaged = []
+        if os.access(self.folder, os.W_OK):  # a run that may only be read can still be read
+            self._tidy()
+        candidates = self._steps()
+        newest = self._pointer(candidates)
+        found = 0
+        for step in [step for step in candidates if step <= newest]:
+            if found == most:
+                return
+            try:
+                weights = self._read(step, only="model").parts["model"]
+            except CheckpointError as error:
+                self.damaged.append((f"step-{step}", str(error)))
+                continue
+            found += 1
+            yield step, weights
+
     def _pointer(self, candidates: list[int]) -> int:
         """What `latest.json` says; where it is lost or leads nowhere, whatever is newest."""
         newest = candidates[0] if candidates else 0
@@ -121,7 +148,8 @@ class CheckpointStore:
         self.damaged.append((f"step-{step}", "latest.json leads to it, but it is missing"))
         return newest
 
-    def _read(self, step: int) -> Checkpoint:
+    def _read(self, step: int, only: str | None = None) -> Checkpoint:
+        """A checkpoint, or one part of it; what is read is checked."""
         folder = self.folder / f"step-{step}"
         try:
             manifest = json.loads((folder / "manifest.json").read_text())
@@ -134,9 +162,11 @@ class CheckpointStore:
             )
         if manifest.get("step") != step or "state.json" not in digests:
             raise CheckpointError("manifest.json is damaged: it does not describe this checkpoint")
-        self._verify(folder, digests)
+        wanted = digests if only is None else {"state.json", f"{only}.safetensors"} & digests.keys()
+        self._verify(folder, {name: digests[name] for name in wanted})
         skeletons = json.loads((folder / "state.json").read_text())
-        return Checkpoint(step, {name: self._part(folder, name, skeletons[name]) for name in skeletons})
+        names = skeletons if only is None else {only} & skeletons.keys()
+        return Checkpoint(step, {name: self._part(folder, name, skeletons[name]) for name in names})
 
     @staticmethod
     def _verify(folder: Path, digests: Mapping[str, str]) -> None:
@@ -182,9 +212,16 @@ class CheckpointStore:
     def _prune(self, newest: int) -> None:
         """Keep the newest intact ones. What lies after `newest` belongs to steps that are being made again."""
         self._tidy()
-        intact = [step for step in self._steps() if step <= newest and step not in self._unusable]
-        for step in set(self._steps()) - set(intact[: self.keep]):
+        steps = self._steps()
+        lasting = [s for s in steps if s <= newest and s not in self._unusable and not self._passing(s)]
+        for step in set(steps) - {newest, *lasting[: self.keep]}:
             self._remove(self.folder / f"step-{step}")
+
+    def _passing(self, step: int) -> bool:
+        try:
+            return bool(json.loads((self.folder / f"step-{step}" / "manifest.json").read_text()).get("passing"))
+        except (OSError, ValueError, AttributeError):
+            return False
 
     @staticmethod
     def _remove(folder: Path) -> None:

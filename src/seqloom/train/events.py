@@ -6,7 +6,7 @@ consumers of them; nothing calls back into training.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -74,11 +74,25 @@ class Finished(Event):
     parameters: int  # numbers the model keeps
     tokens_per_second: float
     seconds: float
+    memory: int | None = None  # most bytes in tensors during an update; None where it is not known
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Plain values for JSON, which has no word for infinity or for what is not a number: they become null."""
     return {"event": type(event).__name__.lower(), **_plain(asdict(event))}
+
+
+def event_from_json(content: Mapping[str, Any]) -> Event:
+    """The event that `event_to_json` wrote; a null among the figures is what is not a number."""
+    kinds = {kind.__name__.lower(): kind for kind in Event.__subclasses__()}
+    kind = kinds[content["event"]]
+    return kind(**{entry.name: _read(content[entry.name]) for entry in fields(kind) if entry.name in content})
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: math.nan if item is None else item for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:

@@ -19,9 +19,10 @@ from seqloom.core.device import choose_device, make_deterministic
 from seqloom.core.errors import CheckpointError, DivergedError, Interrupted, ResourceError
 from seqloom.core.protocols import Task
 from seqloom.core.seeding import derive, seed_step
-from seqloom.core.tree import Tree, detach, to_device
+from seqloom.core.tree import Tree, detach, leaves, to_device
 from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Damaged, Evaluated, Event, Finished, Progress, Saved, Skipped, Started, Stopped
+from seqloom.train.memory import watch
 from seqloom.train.optimizers import OptimizerName, build_optimizer
 from seqloom.train.schedule import Schedule, learning_rate
 from seqloom.train.stop import Stop
@@ -95,6 +96,7 @@ class Tally:
     skips: int = 0  # updates in a row that were not finite
     recent_loss: float = 0.0  # sum of the losses since the last report …
     recent_steps: int = 0  # … and over how many updates
+    memory: int = 0  # most bytes in tensors during an update that was watched
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,24 @@ class Trainer:
         self.tally = Tally()
         self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate)
         self.total = config.total_steps(task.steps_per_epoch())
+        self.watched = {min(1, self.total - 1)}  # the second update is the first that finds the optimizer's numbers
+        if hasattr(task, "largest_step"):  # where batches differ
+            self.watched.add(task.largest_step(seed) // config.accumulate)
 
     def update(self) -> Update:
-        """One optimizer step. If it is not finite, the weights and the optimizer stay exactly as they were."""
+        """One optimizer step. If it is not finite, the weights and the optimizer stay exactly as they were.
+
+        Two are watched for the memory they take: the second, and that with the largest batch of the first epoch.
+        """
+        if self.tally.step not in self.watched:
+            return self._update()
+        self.optimizer.zero_grad(set_to_none=True)  # the last update's gradients are no part of this one
+        with watch(self.device, leaves(self.state())) as peak:
+            done = self._update()
+        self.tally.memory = max(self.tally.memory, peak.bytes)
+        return done
+
+    def _update(self) -> Update:
         seed_step(self.seed, self.tally.step)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -302,9 +319,10 @@ def fit(
         except Interrupted:
             pass  # the evaluation is still due, and will be made after the resume
         ending = trainer.exhausted() if not stop.requested else None
-        if unsaved and (trainer.due(config.save_every or config.evaluate_every) or stop.requested or ending):
-            unsaved = False
-            yield Saved(tally.step, store.save(tally.step, trainer.state()))
+        due = trainer.due(config.save_every or config.evaluate_every)
+        if unsaved and (due or stop.requested or ending):
+            unsaved, passing = False, not (due or ending)  # a stop is no reason to keep other checkpoints in the end
+            yield Saved(tally.step, store.save(tally.step, trainer.state(), passing))
         if stop.requested:
             yield Stopped(tally.step)
             return
@@ -321,7 +339,8 @@ def fit(
         if tally.step % config.log_every == 0 or tally.step == trainer.total:
             yield meter.progress(tally.step, trainer.total, trainer.report(update), task)
     seconds = time.perf_counter() - began
-    yield Finished(tally.step, ending, tally.best_step, tally.best or {}, parameters, meter.speed(), seconds)
+    measured = parameters, meter.speed(), seconds, tally.memory or None
+    yield Finished(tally.step, ending, tally.best_step, tally.best or {}, *measured)
 
 
 def _diverged(tally: Tally, cause: str) -> str:

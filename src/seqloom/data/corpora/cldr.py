@@ -10,6 +10,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError, ResourceError
+from seqloom.core.words import did_you_mean
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Shared, missing
 from seqloom.data.cldr.language import Language
 from seqloom.data.cldr.phrases import links, slots_of, text_of
@@ -30,11 +31,18 @@ class Config:
     train: int = 30_000  # pairs
     dev: int = 1_000
     test: int = 2_000
+    kinds: tuple[str, ...] | None = None  # only these kinds of phrases, such as full date; null for all
     seed: int = 0  # decides the pairs, not how a model is trained on them
 
     def problems(self) -> Iterator[str]:
         if min(self.train, self.dev, self.test) < 1:
             yield "train, dev and test must each be at least 1"
+        names = [kind.name for kind in KINDS]
+        for name in self.kinds or ():
+            if name not in names:
+                yield f"kinds holds {name!r}, which is none; {did_you_mean(name, names)}"
+        if self.kinds is not None and not self.kinds:
+            yield "kinds must name at least one kind of phrases; null for all"
         try:
             require_babel()
         except ResourceError:
@@ -90,8 +98,12 @@ class _Drawing:
         self.shared = Shared(self.source, self.target)
         self.dice = Dice(random.Random(f"cldr/{DRAWING}/{config.seed}").random)
         self.seen: tuple[set[str], set[str]] = set(), set()
-        self.missing = {language.tag: missing(language) for language in (self.source, self.target)}
-        self.kinds = [kind for kind in KINDS if all(kind.name not in names for names in self.missing.values())]
+        wanted = [kind for kind in KINDS if config.kinds is None or kind.name in config.kinds]
+        self.missing = {
+            language.tag: [name for name in missing(language) if name in {kind.name for kind in wanted}]
+            for language in (self.source, self.target)
+        }
+        self.kinds = [kind for kind in wanted if all(kind.name not in names for names in self.missing.values())]
 
     def notes(self) -> tuple[str, ...]:
         return tuple(

@@ -1,0 +1,50 @@
+"""Our Transformer's parameters beside those of Marian, Bart and their kin in `transformers`: to copy them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+OFFSET = 2  # their learned positions begin at the third row of the table
+SIDES = {"source_embed": "encoder", "target_embed": "decoder"}
+EMBEDDING = {"embed": "embed_tokens", "positions": "embed_positions", "norm": "layernorm_embedding"}
+PARTS = {
+    "mixer.attention": "self_attn",
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "around_mixer.norm": "self_attn_layer_norm",
+    "around_self.norm": "self_attn_layer_norm",
+    "around_cross.norm": "encoder_attn_layer_norm",
+    "around_feed_forward.norm": "final_layer_norm",
+    "feed_forward.up": "fc1",
+    "feed_forward.down": "fc2",
+}
+
+
+def same_parameters(ours: Any, theirs: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each parameter of a Transformer, and the one in their model that means the same."""
+    known = theirs.state_dict()
+    for name, own in ours.state_dict().items():
+        other = known[their_name(name)]
+        if name.endswith("embed.positions.weight"):
+            other = other[OFFSET:]
+        yield own, other.view_as(own)
+
+
+def their_name(name: str) -> str:
+    if name == "output.bias":
+        return "final_logits_bias"
+    if name == "output.weight":
+        return "lm_head.weight"
+    first, rest = name.split(".", 1)
+    if first in SIDES:
+        part, kind = rest.split(".")
+        return f"model.{SIDES[first]}.{EMBEDDING[part]}.{kind}"
+    if first.endswith("_norm"):
+        return f"model.{first.removesuffix('_norm')}.layer_norm.{rest}"
+    number, rest = rest.split(".", 1)
+    part = next(part for part in PARTS if rest.startswith(f"{part}."))
+    tail = rest.removeprefix(f"{part}.")
+    if PARTS[part].endswith("attn"):  # q.weight is q_proj.weight
+        tail = tail.replace(".", "_proj.")
+    return f"model.{first}.layers.{number}.{PARTS[part]}.{tail}"

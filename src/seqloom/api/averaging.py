@@ -1,0 +1,134 @@
+"""Averaging: the mean of the newest checkpoints of a run, or of several runs, measured and kept as a run of its own."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqloom.api.loading import load
+from seqloom.api.recipes import recipe_of
+from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.files import check_writable
+from seqloom.runs import average as averages
+from seqloom.runs.average import Figures, Mean
+from seqloom.runs.run import Run, refuse_existing
+from seqloom.tasks import task_module
+from seqloom.train.fit import FitConfig
+
+LAST = 10  # checkpoints, where nothing is said
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A mean that was made: its run, what it is the mean of, and how good it is on dev beside its parts."""
+
+    run: Run
+    made: Mean
+    metrics: Mapping[str, float]
+    alone: list[Figures]  # the best checkpoint of the run, or each of several runs
+    goal: str  # the metric by which the best checkpoint was chosen
+
+    def notes(self) -> list[str]:
+        """What a person should know."""
+        found = [f"{name} was passed over: {cause}" for name, cause in self.made.damaged]
+        seeds = {run.recipe.get("seed") for run in self.made.runs}
+        if len(seeds) > 1:
+            found.append(
+                "these runs began from different weights (their seeds differ), and the mean of such weights is seldom "
+                "any good; models that should work together are an ensemble: seqloom translate RUN RUN"
+            )
+        return found
+
+
+def average(
+    runs: str | Path | Sequence[str | Path],
+    last: int | None = None,
+    out: str | Path | None = None,
+    device: str = "auto",
+) -> Any:
+    """The mean of the weights of the newest `last` (10) checkpoints of a run, as a trained model with a run of its own.
+
+    The run is written to `out`, or beside its source as NAME-averaged. Of several runs the best weights are averaged;
+    they must be of one model, and `out` must be named.
+    """
+    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    if not given:
+        raise UsageError("There is nothing to average: name a run, or several.")
+    made = make_average([Path(run) for run in given], last, None if out is None else Path(out), device)
+    return load(made.run.path, device)
+
+
+def make_average(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> Averaged:
+    """Average, measure on dev, and write the run: in this order, so that a run that is there is complete."""
+    runs = [Run.open(path) for path in paths]
+    if last is not None and (last < 1 or len(runs) > 1):
+        raise UsageError(
+            f"last must be at least 1, got {last}."
+            if last < 1
+            else "How many checkpoints to average is asked of one run; of several, the best weights are averaged."
+        )
+    place = _place(runs, out)
+    for run in runs:
+        _refuse_counted(run)
+    made = averages.mean_of_runs(runs) if len(runs) > 1 else averages.mean_of_checkpoints(runs[0], last or LAST)
+    tasks = [_task(run) for run in runs]  # each searches as its own recipe says
+    alone = [Figures(_name(run, runs), _measure_best(own, run, device)) for own, run in zip(tasks, runs, strict=True)]
+    task, model = tasks[0], runs[0].model_of(made.weights, device, f"The mean of {made.what}")
+    kept = _measure(task, model)
+    validate = getattr(task, "validate", None)
+    in_training = _figures(kept) if validate is None else validate(model)
+    made_run = averages.create(place, made, kept, alone, in_training)
+    return Averaged(made_run, made, _figures(kept), alone, task.goal.metric)
+
+
+def _task(run: Run) -> Any:
+    recipe = recipe_of(run)
+    return task_module(recipe.task).Task.reopen(recipe, run)
+
+
+def _place(runs: Sequence[Run], out: Path | None) -> Path:
+    """Where the run goes; refused before any work if it cannot."""
+    if out is None:
+        if len(runs) > 1:
+            raise UsageError("Say where the mean of several runs should go: --out runs/NAME.")
+        source = runs[0].path if runs[0].path.name not in ("", "..") else runs[0].path.resolve()
+        out = source.with_name(f"{source.name}-averaged")
+    if not out.name:
+        raise UsageError(f"--out must name a directory to make; got {str(out)!r}.")
+    refuse_existing(out)
+    check_writable(next(folder for folder in out.absolute().parents if folder.exists()) / out.name)
+    return out
+
+
+def _refuse_counted(run: Run) -> None:
+    if not isinstance(recipe_of(run).train, FitConfig):
+        raise UsageError(
+            f"{run.path} was not trained by gradient, but estimated by counting: it has no checkpoints to average. "
+            "Several such models are one with `seqloom evaluate RUN RUN --interpolate`."
+        )
+
+
+def _name(run: Run, runs: Sequence[Run]) -> str:
+    if len(runs) > 1:
+        return str(run.path)
+    steps = [entry["step"] for entry in run.log() if entry["event"] == "evaluated" and entry.get("best")]
+    return f"best checkpoint, step {steps[-1]:,}" if steps else "best checkpoint"
+
+
+def _measure_best(task: Any, run: Run, device: str) -> dict[str, float]:
+    """Of the best weights, kept in their run as `evaluate` does, so that `compare` finds both measured alike."""
+    kept = _measure(task, run.model(device))
+    with suppress(ResourceError):  # a run that cannot be written to can still be measured
+        run.save_metrics("dev", kept)
+    return _figures(kept)
+
+
+def _measure(task: Any, model: Any) -> dict[str, Any]:
+    """Every metric of dev, and of translations how they were measured."""
+    found: dict[str, Any] = task.report(model, "dev").kept() if hasattr(task, "report") else task.evaluate(model, "dev")
+    return found
+
+
+def _figures(kept: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in kept.items() if isinstance(value, float)}

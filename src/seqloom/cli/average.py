@@ -1,0 +1,72 @@
+"""Average the weights of checkpoints, or of runs."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.cli.compare import METRICS
+from seqloom.core.errors import UsageError
+from seqloom.core.metrics import OF_HUNDRED
+
+if TYPE_CHECKING:
+    from seqloom.api import Averaged
+
+
+def average(
+    runs: Annotated[list[Path], typer.Argument(help="A run directory; of several, the best weights are averaged.")],
+    last: Annotated[int | None, typer.Option(min=1, help="How many of its newest checkpoints. [default: 10]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the run. [default: RUN-averaged]")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """The mean of a run's newest checkpoints as a new run, measured on dev: `seqloom average runs/X --last 10`."""
+    if last is not None and len(runs) > 1:
+        raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
+    from seqloom.api import make_average
+    from seqloom.data.folder import use_data_folder
+
+    with use_data_folder(data_dir):
+        found = make_average(runs, last, out, device)
+    for note in found.notes():
+        typer.echo(f"note: {note}", err=True)
+    print_json(_object(found)) if as_json else _print(found)
+
+
+def _object(found: "Averaged") -> dict[str, Any]:
+    return {
+        "run": str(found.run.path),
+        "from": [str(run.path) for run in found.made.runs],
+        "steps": found.made.steps or None,
+        "metrics": found.metrics,
+        "alone": [{"name": one.name, "metrics": one.metrics} for one in found.alone],
+    }
+
+
+def _print(found: "Averaged") -> None:
+    shown = [name for name in METRICS if name in found.metrics]
+    first = "bleu" if "bleu" in shown else found.goal
+    alone = ", ".join(f"{one.name.partition(', ')[0]} {_figure(first, one.metrics)}" for one in found.alone)
+    print(f"averaged {found.made.what}: dev {METRICS.get(first, first)} {_figure(first, found.metrics)}, {alone}")
+    heads = ["averaged", *(one.name for one in found.alone)]
+    print(f"  {'':12}" + "".join(f"  {head:>10}" for head in heads))
+    for name in shown:
+        values = [(_figure(name, metrics), head) for metrics, head in zip(_all(found), heads, strict=True)]
+        print(f"  {METRICS[name]:12}" + "".join(f"  {value:>{max(10, len(head))}}" for value, head in values))
+    path = shlex.quote(str(found.run.path))
+    split = "test" if "test" in found.run.data["counts"] else "dev"
+    print(f"The run is in {path}. Try: seqloom evaluate {path} --split {split}")
+
+
+def _all(found: "Averaged") -> list[Any]:
+    return [found.metrics, *(one.metrics for one in found.alone)]
+
+
+def _figure(name: str, metrics: Any) -> str:
+    value = metrics[name]
+    if name in OF_HUNDRED:
+        return f"{value:.2f}"
+    return f"{value:{'.4f' if value < 1e6 else '.3e'}}"

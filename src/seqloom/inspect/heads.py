@@ -1,0 +1,255 @@
+"""Where every head of a Transformer looked, as plain arrays.
+
+    view = heads_view(seqloom.load("runs/translate-cldr-transformer"), "Sunday, November 15, 2026")
+    view.encoder.words.weights[1][2]      layer 2, head 3: (words, words), each row sums to 1
+
+Three parts have heads:
+
+    encoder   self-attention: a word of the source looks at the source
+    decoder   self-attention: to say a word, the model looks at what it has said before
+    cross     to say a word, the model looks at the source
+
+In all of them a row is who looks and a column at whom. A row of decoder or cross is the word that is being said; the
+columns of decoder are what has been read by then: END, which stands before every sentence, and the words said before.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+
+from seqloom.core.errors import UsageError
+from seqloom.core.words import did_you_mean
+from seqloom.evaluate.alignment import Word, merge
+from seqloom.inspect.alignment import Array, Grid, Said, say
+from seqloom.inspect.reading import evaluating
+from seqloom.text.base import END_TEXT
+
+PartName = Literal["encoder", "decoder", "cross"]
+PARTS: tuple[PartName, ...] = get_args(PartName)
+NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+
+
+class Maps(NamedTuple):
+    """The heat maps of all heads of a part: who looks down the side, at whom across."""
+
+    rows: list[str]
+    columns: list[str]
+    weights: Array  # (layers, heads, rows, columns)
+
+
+class Habit(NamedTuple):
+    """What a head does, in three numbers, each the mean over its rows."""
+
+    layer: int  # from 1
+    head: int  # from 1
+    entropy: float  # −Σ_j α_j log₂ α_j, in bits: n bits are as if 2^n places had equal shares
+    distance: float  # Σ_j α_j · places from where it stands to j; of cross, from the place as far through the source
+    end: float  # the share that lies on END
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """All heads of one part. Layers and heads are counted from 1 by the methods, from 0 in the arrays."""
+
+    name: PartName
+    tokens: Maps  # as the model reads and writes them
+    words: Maps  # the same by words
+    usual: int  # the layer that is shown where none is named
+    ends: tuple[bool, bool] = (True, True)  # whether END is among the rows, and among the columns
+
+    @property
+    def layers(self) -> int:
+        return len(self.tokens.weights)
+
+    @property
+    def heads(self) -> int:
+        return len(self.tokens.weights[0])
+
+    def maps(self, *, tokens: bool = False, end: bool = True) -> Maps:
+        """Without `end`, END is left out on both sides, unless a side is nothing else. Rows stay as they are: what they
+        lack of 1, END was given."""
+        rows, columns, weights = found = self.tokens if tokens else self.words
+        down = slice(0, len(rows) - self.ends[0])
+        across = slice(1, None) if self.name == "decoder" else slice(0, len(columns) - self.ends[1])
+        if end or not rows[down] or not columns[across]:
+            return found
+        return Maps(rows[down], columns[across], weights[:, :, down, across])
+
+    def grid(
+        self, layer: int | None = None, head: int | None = None, *, tokens: bool = False, end: bool = True
+    ) -> Grid:
+        """One heat map: of a head, or the mean over the layer's heads; of the usual layer where none is named."""
+        rows, columns, weights = self.maps(tokens=tokens, end=end)
+        of_layer = weights[self.layer(layer) - 1]  # (heads, rows, columns)
+        return Grid(rows, columns, of_layer.mean(axis=0) if head is None else of_layer[self.head(head) - 1])
+
+    def layer(self, number: int | None) -> int:
+        return self.usual if number is None else _counted(number, self.layers, "layer", NAMES[self.name])
+
+    def head(self, number: int) -> int:
+        return _counted(number, self.heads, "head", f"each layer of {NAMES[self.name]}")
+
+    def title(self, layer: int | None = None, head: int | None = None) -> str:
+        """`encoder self-attention, layer 2 of 4, head 3 of 8`"""
+        which = f"mean over its {self.heads} heads" if head is None else f"head {head} of {self.heads}"
+        return f"{NAMES[self.name]}, layer {self.layer(layer)} of {self.layers}, {which}"
+
+    def habits(self) -> list[Habit]:
+        """What each head does, measured on tokens."""
+        places, end = self._distances(), 0 if self.name == "decoder" else -1
+        return [
+            Habit(
+                layer,
+                head,
+                entropy=_mean(_surprise(weights).sum(axis=1), weights),
+                distance=_mean((weights * places).sum(axis=1), weights),
+                end=_mean(weights[:, end], weights),
+            )
+            for layer, of_layer in enumerate(self.tokens.weights, start=1)
+            for head, weights in enumerate(of_layer, start=1)
+        ]
+
+    def _distances(self) -> Array:
+        """How many places each column is from where each row stands."""
+        rows, columns = self.tokens.weights.shape[2:]
+        stands = np.arange(rows)
+        here = (stands + 0.5) * columns / rows - 0.5 if self.name == "cross" else stands
+        return np.abs(np.arange(columns) - here[:, None])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layers": self.layers,
+            "heads": self.heads,
+            "row_tokens": self.tokens.rows,
+            "column_tokens": self.tokens.columns,
+            "weights": self.tokens.weights.tolist(),
+            "row_words": self.words.rows,
+            "column_words": self.words.columns,
+            "word_weights": self.words.weights.tolist(),
+            "habits": [habit._asdict() for habit in self.habits()],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class HeadsView:
+    name: str  # of the model
+    source: str
+    text: str  # the translation
+    given: bool  # whether it was given, or else found
+    finished: bool  # whether it came to its end
+    log_prob: float  # of the translation, its end included
+    parts: dict[str, Part]  # those that have attention weights
+    notes: tuple[str, ...] = ()  # what a person should know
+
+    def part(self, name: str) -> Part:
+        if name not in PARTS:
+            raise UsageError(f"A Transformer has no part {name!r}: {did_you_mean(name, PARTS)}.")
+        if name not in self.parts:
+            others = " and ".join(self.parts)
+            raise UsageError(f"The {name} of {self.name} has no attention weights to look at; only {others} has them.")
+        return self.parts[name]
+
+    @property
+    def encoder(self) -> Part:
+        return self.part("encoder")
+
+    @property
+    def decoder(self) -> Part:
+        return self.part("decoder")
+
+    @property
+    def cross(self) -> Part:
+        return self.part("cross")
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in lists, numbers and words."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("parts", "notes")}
+        return {**plain, "notes": list(self.notes), **{name: part.to_json() for name, part in self.parts.items()}}
+
+
+def heads_view(translator: Any, source: str, target: str | None = None, **options: Any) -> HeadsView:
+    """Let a Transformer translate a line, or say the given translation of it, and keep where each head looked.
+
+    `translator` is what `seqloom.load` gives for a translation run; `options` are those of its search (beam,
+    max_length …). Dropout is off.
+    """
+    check_heads(translator)
+    model = translator.model
+    said = say(translator, source, target, **options)
+    batch = said.batch(model)
+    with evaluating(model), torch.no_grad():
+        attentions, log_probs = model.attentions(batch), model.target_log_probs(batch)
+    usual = getattr(model.config, "align_layer", None)
+    return HeadsView(
+        translator.name,
+        said.source,
+        said.text,
+        said.given,
+        said.finished,
+        log_probs.double().sum().item(),
+        dict(parts_of(attentions, said, usual)),
+        said.notes,
+    )
+
+
+def check_heads(translator: Any) -> None:
+    """Refuse a model without layers and heads."""
+    if not hasattr(translator.model, "attentions"):
+        raise UsageError(
+            f"{translator.name} is no Transformer: it has no layers and heads to look at. `seqloom inspect attention` "
+            "without --part, --layer and --head shows its alignment, if it has one."
+        )
+
+
+def parts_of(attentions: dict[str, Any], said: Said, align_layer: int | None = None) -> Iterator[tuple[PartName, Part]]:
+    """The first sentence's weights (B, N, rows, columns) of each layer, by part, by tokens and by words."""
+    source, target = said.source_words, said.target_words
+    before = read_words(said)
+    sides: dict[PartName, Any] = {
+        "encoder": (said.source_tokens, said.source_tokens, source, source),
+        "decoder": (said.target_tokens, [END_TEXT, *said.target_tokens[:-1]], target, before),
+        "cross": (said.target_tokens, said.source_tokens, target, source),
+    }
+    for name, (row_tokens, column_tokens, rows, columns) in sides.items():
+        layers = attentions.get(name)
+        if not layers:  # convolutions and recurrence have no weights
+            continue
+        weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
+        tokens = Maps(row_tokens, column_tokens, weights)
+        words = Maps([word.text for word in rows], [word.text for word in columns], merged(weights, rows, columns))
+        usual = align_layer if name == "cross" and align_layer is not None else len(weights)
+        yield name, Part(name, tokens, words, usual, (name == "encoder" or said.finished, True))
+
+
+def read_words(said: Said) -> list[Word]:
+    """The words the decoder has read before it says each: END, then its own, a place later than it says them."""
+    ends = len(said.target_words) - said.finished
+    later = [(word.text, tuple(token + 1 for token in word.tokens)) for word in said.target_words[:ends]]
+    inside = [Word(text, tuple(token for token in tokens if token < len(said.said))) for text, tokens in later]
+    return [Word(END_TEXT, (0,)), *(word for word in inside if word.tokens)]  # of a cut one, the last is never read
+
+
+def merged(weights: Array, rows: Sequence[Word], columns: Sequence[Word]) -> Array:
+    """All heads by words: the sum over a column word's tokens, the mean over a row word's."""
+    return np.stack([np.stack([merge(head, rows, columns) for head in layer]) for layer in weights])
+
+
+def _surprise(weights: Array) -> Array:
+    """−α log₂ α of each weight, with 0 log 0 = 0."""
+    return -weights * np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
+
+
+def _mean(values: Array, weights: Array) -> float:
+    """The mean of a value per row, over the rows that look anywhere."""
+    looking = weights.sum(axis=1) > 0
+    return float(values[looking].mean()) if looking.any() else 0.0
+
+
+def _counted(number: int, count: int, what: str, where: str) -> int:
+    if not 1 <= number <= count:
+        which = f"is 1 {what}" if count == 1 else f"are {count} {what}s, 1 to {count}"
+        raise UsageError(f"There {which}, in {where}; got {what} {number}.")
+    return number

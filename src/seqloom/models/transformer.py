@@ -1,0 +1,332 @@
+"""The Transformer (Vaswani et al. 2017): an encoder–decoder that reads by attention alone.
+
+    x_j = √D · E[token] + PE(j)                                         D, the width
+    encoder   x ← block(x), N times:   self-attention, feed-forward     each with a way around it and a norm
+    decoder   y ← block(y), N times:   self-attention to what was said, attention to the encoder's x, feed-forward
+    p(y_t) = softmax(W_o y_t + b_o)
+
+`seqloom.nn.blocks` has the blocks, `seqloom.nn.multihead` attention, `seqloom.nn.positions` PE. All steps of a known
+target run together; one that is being made is read token by token, and its keys and values are kept, as
+`seqloom.nn.cache` says.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.core.config import config
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tree import Growing, Tree
+from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
+from seqloom.nn.blocks import Activation, DecoderBlock, EncoderBlock, FeedForward, Frame, Norm, Past, make_norm
+from seqloom.nn.cache import Reading, empty_cache, nothing, with_room
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.masks import Allowed, hypotheses, last_real
+from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
+from seqloom.nn.multihead import MultiHeadAttention, head_problems
+from seqloom.nn.positions import PositionsConfig, refuse_beyond
+from seqloom.nn.softmax import FullSoftmax
+
+Weights = dict[str, list[Tensor]]  # by layer: encoder (B, N, S, S), decoder (B, N, T, T), cross (B, N, T, S)
+Wanted = Mapping[int, Collection[str]]  # which weights to return, by layer of the decoder
+
+
+@config
+class TransformerConfig:
+    kind: Literal["transformer"] = "transformer"
+    width: int = 128  # of every token's vector, from the embedding to the output
+    heads: int = 4  # of each attention; each is width / heads wide
+    kv_heads: int | None = None  # keys and values are shared by groups of heads; None is as many as heads
+    encoder_layers: int = 4  # blocks stacked on each other
+    decoder_layers: int = 4
+    feed_forward: int | None = None  # width inside the feed-forward layers; None is 4 × width
+    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, silu or swiglu
+    norm: Norm = "layer"  # layer, rms or none
+    norm_first: bool = False  # norms stand before each layer, and once more at the end; not after it, as in 2017
+    embed_norm: bool = False  # the embeddings are normed too
+    residual: bool = True  # there is a way around each layer
+    positions: PositionsConfig = PositionsConfig()
+    embed_scale: bool = True  # embeddings are multiplied by √width
+    scale: bool = True  # scores of attention are divided by the square root of a head's width
+    causal: bool = True  # the decoder does not look ahead; if it may, it learns to copy the answer
+    bias: bool = True  # of the layers in the blocks
+    dropout: float = 0.1  # on the embeddings, and on what each layer adds
+    attention_dropout: float = 0.0  # on the weights of attention
+    activation_dropout: float = 0.0  # inside the feed-forward layers
+    encoder_layer: MixerKind = "self-attention"  # of the encoder: or windowed, recurrent, convolution, dilated
+    window: int | None = None  # windowed: how many places it sees on either side; None is 16
+    kernel: int | None = None  # convolution, dilated: how many places it sees at once; None is 3
+    cell: str | None = None  # recurrent: `seqloom list cells` shows them all; None is lstm
+    tied: Literal["none", "decoder", "all"] = "none"  # target and output embeddings are one matrix; the source's too
+    align_layer: int | None = None  # the decoder layer, from 1, whose attention is shown as alignment; None is the last
+
+    def problems(self) -> Iterator[str]:
+        for name in ("width", "encoder_layers", "decoder_layers", "inner"):
+            if getattr(self, name) < 1:
+                yield f"{'feed_forward' if name == 'inner' else name} must be at least 1; got {getattr(self, name)}"
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                yield f"{name} must be at least 0 and below 1; got {getattr(self, name)}"
+        if self.align_layer is not None and not 1 <= self.align_layer <= self.decoder_layers:
+            yield f"align_layer must be one of the {self.decoder_layers} decoder layers; got {self.align_layer}"
+        if self.embed_norm and self.norm == "none":
+            yield "embed_norm needs a norm: set norm to layer or rms"
+        yield from head_problems(self.width, self.heads, self.kv_heads)
+        if self.heads >= 1:
+            yield from self.positions.width_problems(self.width, self.heads)
+        yield from mixer_problems(self.encoder_layer, self.width, self.window, self.kernel, self.cell)
+
+    @property
+    def inner(self) -> int:
+        return 4 * self.width if self.feed_forward is None else self.feed_forward
+
+    longest_key: ClassVar[str] = "positions.max_length"  # which sets how long a source and a target may be
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most source tokens it can read, END included; None for any number."""
+        return self.positions.longest
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most target tokens it can say, END included; None for any number."""
+        return self.positions.longest
+
+    def attention(self, *, own: bool) -> MultiHeadAttention:
+        """Of a target to itself, turned by its places where they are rotary, or to its source."""
+        return MultiHeadAttention(self.width, self.heads, **self._heads(own))
+
+    def _heads(self, own: bool) -> dict[str, Any]:
+        rotary = self.positions.rotary() if own else None
+        dropout = self.attention_dropout
+        return {"kv_heads": self.kv_heads, "bias": self.bias, "scale": self.scale, "dropout": dropout, "rotary": rotary}
+
+    def encoder_block(self, depth: int) -> EncoderBlock:
+        own = {"window": self.window, "kernel": self.kernel, "cell": self.cell, **self._heads(own=True)}
+        mixer = make_mixer(self.encoder_layer, self.width, self.heads, depth=depth, **own)
+        return EncoderBlock(mixer, self._fed_forward(), self._frame())
+
+    def decoder_block(self) -> DecoderBlock:
+        own, source = self.attention(own=True), self.attention(own=False)
+        return DecoderBlock(own, source, self._fed_forward(), self._frame())
+
+    def _fed_forward(self) -> FeedForward:
+        return FeedForward(self.width, self.inner, self.activation, bias=self.bias, dropout=self.activation_dropout)
+
+    def _frame(self) -> Frame:
+        return Frame(self.width, self.norm, self.norm_first, self.residual, self.dropout)
+
+    def build(self, vocabulary: int) -> "Transformer":
+        return Transformer(self, vocabulary)
+
+
+class Embedded(nn.Module):
+    """x = √D · E[token] + PE(place), normed where the model says so, with dropout."""
+
+    def __init__(self, config: TransformerConfig, embed: nn.Embedding, what: str) -> None:
+        super().__init__()
+        self.embed, self.what = embed, what  # what is embedded, for the errors
+        self.scale = math.sqrt(config.width) if config.embed_scale else 1.0
+        self.longest = config.positions.longest
+        self.positions = config.positions.added(config.width)
+        self.norm = make_norm(config.norm, config.width) if config.embed_norm else nn.Identity()
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor, places: Tensor, most: int, lengths: Tensor) -> Tensor:
+        """Tokens (B, T) at places (T,) or (B, T) to (B, T, D).
+
+        Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside of that.
+        """
+        x = self.embed(tokens) * self.scale
+        if self.positions is not None:
+            refuse_beyond(self.longest, most, lengths, self.what)
+            inside = places.clamp(0, None if self.longest is None else self.longest - 1)
+            x = x + self.positions(inside, like=x).to(x.dtype)
+        seen: Tensor = self.dropout(self.norm(x))
+        return seen
+
+
+class Transformer(Seq2Seq):
+    """Reads a source whole, then predicts its target token by token."""
+
+    encoder: Sequence[EncoderBlock]
+    decoder: Sequence[DecoderBlock]
+
+    def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        target = nn.Embedding(vocabulary, config.width)
+        source = target if config.tied == "all" else nn.Embedding(vocabulary, config.width)
+        self.source_embed, self.target_embed = Embedded(config, source, "source"), Embedded(config, target, "target")
+        self.encoder = nn.ModuleList(  # type: ignore[assignment]
+            config.encoder_block(depth) for depth in range(config.encoder_layers)
+        )
+        self.decoder = nn.ModuleList(  # type: ignore[assignment]
+            config.decoder_block() for _ in range(config.decoder_layers)
+        )
+        final = config.norm if config.norm_first else "none"
+        self.encoder_norm, self.decoder_norm = make_norm(final, config.width), make_norm(final, config.width)
+        self.output = FullSoftmax(config.width, vocabulary, target.weight if config.tied != "none" else None)
+        self.aligned = (config.align_layer or config.decoder_layers) - 1
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Embeddings of length 1 or so, √D with their scale; an unbiased output; the blocks have seen to themselves."""
+        for embed in (self.source_embed.embed, self.target_embed.embed):
+            nn.init.normal_(embed.weight, std=self.config.width**-0.5)
+        if not self.output.tied:
+            nn.init.xavier_uniform_(self.output.weight)
+        self.output.initialise()
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target, END included; None for any number."""
+        return self.config.longest_target
+
+    def notes(self) -> list[str]:
+        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        config = self.config
+        notes = list(dict.fromkeys(note for block in self.encoder for note in block.mixer.notes()))
+        attends = mixer_class(config.encoder_layer).attends
+        if not config.causal:
+            notes.append("causal is off: the decoder sees the tokens it is to predict, so its loss says nothing")
+        if config.positions.kind == "none" and attends:
+            notes.append("without positions the encoder takes its source for a set of tokens")
+        if config.positions.kind == "rotary" and not attends:
+            notes.append(
+                f"rotary positions turn queries and keys, and the encoder's {config.encoder_layer} layers have none"
+            )
+        return notes
+
+    # Reading the source.
+
+    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
+        """A source (B, S) to its mask (B, S), and the keys and values (B, Nkv, S, d) it has for each decoder layer."""
+        x, mask, _ = self._read(tokens, mask)
+        return self._memory(x, mask)
+
+    def _read(self, tokens: Tensor, mask: Tensor | None, weights: bool = False) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The encoder's x (B, S, D), its mask (B, S), and if wanted the weights of each layer that has them."""
+        mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        S, looked = tokens.shape[1], []
+        x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
+        for block in self.encoder:
+            x, own = block(x, mask, weights)
+            looked += [] if own is None else [own]
+        return self.encoder_norm(x), mask, looked
+
+    def _memory(self, x: Tensor, mask: Tensor) -> dict[str, Any]:
+        layers = tuple(block.cross_attention.keys_values(x) for block in self.decoder)
+        return {"mask": mask, "layers": tuple((k.contiguous(), v.contiguous()) for k, v in layers)}
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        """The memory also has the caches, one for each layer: what the hypotheses of a source have read is its own."""
+        state = super().start(source, rows)
+        caches = tuple(empty_cache(block.self_attention, len(state.memory["mask"])) for block in self.decoder)
+        return DecodeState(state.carry, {**state.memory, "caches": caches})
+
+    def first(self, memory: dict[str, Any]) -> Carry:
+        """Nothing said yet. Of each hypothesis: readout (R, D), the last y, and what is known of its tokens."""
+        readout = self.output.weight.new_zeros(len(memory["mask"]), self.config.width)
+        return {"readout": readout, "known": nothing()}
+
+    # Making the target.
+
+    def decode(
+        self, tokens: Tensor, carry: Carry, memory: dict[str, Any], mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Carry, dict[str, Any]]:
+        """Tokens (R, T) to y (R, T, D), weights (R, T, S) of the aligned layer, and the carry and memory after them.
+
+        The k hypotheses of a source are read side by side, as k·T tokens of one row.
+        """
+        (R, T), B = tokens.shape, len(memory["mask"])
+        k = hypotheses(tokens, memory["mask"])
+        caches, known = with_room(memory["caches"], carry["known"], tokens, B)
+        reading = Reading.of(tokens, mask, known, B)
+        past = Past(reading.allowed, reading.allowed is None, reading.places, reading)
+        y = self.target_embed(tokens.view(B, k * T), reading.places, carry["known"]["read"] + T, reading.lengths)
+        y, after, looked = self._climb(y, memory, past, caches, {self.aligned: ("cross",)})
+        y, weights = y.view(R, T, -1), looked["cross"][0].mean(dim=1).view(R, T, -1)
+        carry = {"readout": last_real(carry["readout"], y, mask), "known": reading.known}
+        return y, weights, carry, {**memory, "caches": after}
+
+    def _climb(
+        self,
+        y: Tensor,
+        memory: dict[str, Any],
+        past: Past,
+        caches: tuple[Growing | None, ...] | None = None,
+        wanted: Wanted | None = None,
+    ) -> tuple[Tensor, tuple[Growing | None, ...], Weights]:
+        """Through all blocks; `wanted` names the weights to return, by layer."""
+        after: list[Growing | None] = []
+        looked: Weights = {"decoder": [], "cross": []}
+        source_mask = Allowed(memory["mask"][:, None, None, :])
+        for depth, block in enumerate(self.decoder):
+            cache = None if caches is None else caches[depth]
+            names = (wanted or {}).get(depth, ())
+            y, cache, own = block(y, memory["layers"][depth], source_mask, past, cache, names)
+            after.append(cache)
+            for name, found in own.items():
+                looked[name].append(found)
+        return self.decoder_norm(y), tuple(after), looked
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        """A row without any real token keeps its carry, predicts what it predicted before, and attends to nothing."""
+        _, weights, carry, memory = self.decode(tokens, state.carry, state.memory, mask)
+        looked = last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
+        return StepOutput(self.output.log_probs(carry["readout"]), DecodeState(carry, memory), looked)
+
+    # All steps of a known target at once.
+
+    def forward(
+        self, source: Tensor, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
+    ) -> Tensor:
+        """Sources (B, S) and inputs (B, T), END first, to the logits (B, T, V) of the token after each input."""
+        y, _ = self._at_once(inputs, self.encode(source, source_mask), target_mask, padding_last=target_mask is None)
+        return self.output(y)
+
+    def _at_once(
+        self,
+        inputs: Tensor,
+        memory: dict[str, Any],
+        mask: Tensor | None,
+        wanted: Wanted | None = None,
+        padding_last: bool = False,
+    ) -> tuple[Tensor, Weights]:
+        """Inputs (B, T) to y (B, T, D) and the weights wanted. Padding that stands last is heard by nobody who does not
+        look ahead: then attention needs no mask, and is faster."""
+        T = inputs.shape[1]
+        mask = torch.ones_like(inputs, dtype=torch.bool) if mask is None else mask
+        if padding_last and self.config.causal:
+            keys, places = None, torch.arange(T, device=inputs.device)
+        else:
+            keys, places = mask[:, None, None, :], mask.cumsum(dim=1) - 1
+        lengths = mask.sum(dim=1)
+        past = Past(keys, self.config.causal, places)
+        y, _, looked = self._climb(self.target_embed(inputs, places, T, lengths), memory, past, wanted=wanted)
+        return y, looked
+
+    def taught(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        memory = self.encode(batch["source"], batch["source_mask"])
+        wanted: Wanted | None = {self.aligned: ("cross",)} if weights else None
+        y, looked = self._at_once(batch["inputs"], memory, batch["target_mask"], wanted, padding_last=True)
+        return y, looked["cross"][0].mean(dim=1) if weights else None
+
+    def attentions(self, batch: Batch) -> Weights:
+        """Where every head of every layer looked: encoder (B, N, S, S), decoder (B, N, T, T), cross (B, N, T, S).
+
+        Zero at padding. An encoder whose layers do not attend has none.
+        """
+        x, mask, encoder = self._read(batch["source"], batch["source_mask"], weights=True)
+        wanted: Wanted = dict.fromkeys(range(len(self.decoder)), ("decoder", "cross"))
+        _, looked = self._at_once(batch["inputs"], self._memory(x, mask), batch["target_mask"], wanted)
+        found = {"encoder": encoder, **looked}
+        real = {"encoder": mask, "decoder": batch["target_mask"], "cross": batch["target_mask"]}
+        return {
+            name: [layer.masked_fill(~real[name][:, None, :, None], 0) for layer in layers]
+            for name, layers in found.items()
+        }

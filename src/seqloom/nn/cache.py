@@ -1,0 +1,149 @@
+"""What self-attention has read so far: kept once for each source, and shared by its hypotheses.
+
+The tokens that a step reads get the next free places of their source's cache, k of them where there are k hypotheses,
+and their keys and values are written there. Of these places a hypothesis *owns* those of its own tokens, and looks at
+no others. So hypotheses that begin alike share what they have in common, and when a beam is reordered, no key or value
+moves: a hypothesis takes along what it owns, a row of a mask. Places that nobody owns any more are given up when the
+cache has to grow.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqloom.core.tree import Growing
+from seqloom.nn.masks import Allowed
+from seqloom.nn.multihead import MultiHeadAttention
+
+ROOM = 8  # steps for which a cache grows at a time
+
+Known = dict[str, Any]  # of R = B·k hypotheses, see `nothing`
+
+
+def nothing() -> Known:
+    """What is known of hypotheses that have read nothing.
+
+    own (R, P): which of its source's places are its own; None while all are. length (R,): how many tokens it has read;
+    None while all have read equally many. read: how many that is, at most, a number that no device need be asked for.
+    """
+    return {"own": None, "length": None, "read": 0}
+
+
+def empty_cache(attention: MultiHeadAttention, sources: int) -> Growing:
+    """Keys and values of one layer: a buffer (B, Nkv, 2, capacity, d)."""
+    like = attention.k.weight
+    buffer = like.new_empty(sources, attention.kv_heads, 2, 0, attention.head_width)
+    return Growing(buffer, torch.zeros(sources, dtype=torch.long, device=like.device))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """T tokens that each of R = B·k hypotheses reads now: one value for all layers, which see them as (B, k·T)."""
+
+    filled: int  # places of each source before
+    after: int  # and after: k·T more
+    places: Tensor  # (k·T,) or (B, k·T): how many tokens stand before each; of padding, those before the last real one
+    allowed: Allowed | None  # what each token may look at (B, 1, k·T, after), itself included
+    known: Known  # of the hypotheses, after it
+
+    @classmethod
+    def of(cls, tokens: Tensor, real: Tensor | None, known: Known, sources: int) -> "Reading":
+        """Tokens (R, T), of which those that are not `real` (R, T) are padding."""
+        T, k = tokens.shape[1], len(tokens) // max(sources, 1)
+        if real is not None and real.device.type == "cpu" and bool(real.all()):
+            real = None
+        own, filled = known["own"], _filled(known)
+        allowed = None
+        if own is not None or real is not None or k > 1:
+            own, seen = _owned(tokens, real, own, filled, k)
+            allowed = Allowed(seen.reshape(sources, 1, k * T, -1), each=real is None)
+        places, length = _places(tokens, real, known, sources)
+        return cls(filled, filled + k * T, places, allowed, {"own": own, "length": length, "read": known["read"] + T})
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens that each row, or all of them, have read after it."""
+        length: Tensor | None = self.known["length"]
+        return self.places[-1:] + 1 if length is None else length
+
+    def write(self, cache: Growing, keys_values: tuple[Tensor, Tensor]) -> Growing:
+        """The cache with the new keys and values (B, Nkv, k·T, d) in it: written in place."""
+        buffer = cache.buffer.clone() if torch.is_grad_enabled() else cache.buffer  # gradients need what was there
+        for part, new in enumerate(keys_values):
+            buffer[:, :, part, self.filled : self.after] = new
+        return Growing(buffer, cache.length + (self.after - self.filled))
+
+    def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
+        """All keys and values (B, Nkv, after, d) there are."""
+        k, v = cache.buffer[:, :, :, : self.after].unbind(dim=2)
+        return k, v
+
+
+def _filled(known: Known) -> int:
+    return known["read"] if known["own"] is None else known["own"].shape[1]
+
+
+def _owned(tokens: Tensor, real: Tensor | None, own: Tensor | None, filled: int, k: int) -> tuple[Tensor, Tensor]:
+    """Of the places afterwards, those a hypothesis owns (R, after) and those a token may look at (R, T, after)."""
+    (R, T), device = tokens.shape, tokens.device
+    before = torch.ones(R, filled, dtype=torch.bool, device=device) if own is None else own
+    new = torch.eye(k, dtype=torch.bool, device=device).repeat(R // k, 1)  # (R, k): a hypothesis reads its own tokens
+    if T == 1 and real is None:
+        own = torch.cat([before, new], dim=1)
+        return own, own
+    real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+    mine = new.unsqueeze(2) & real.unsqueeze(1)  # (R, k, T)
+    past = torch.ones(T, T, dtype=torch.bool, device=device).tril()  # (T, T): none looks ahead
+    seen = [before.unsqueeze(1).expand(-1, T, -1), (mine.unsqueeze(1) & past.unsqueeze(1)).flatten(2)]
+    return torch.cat([before, mine.flatten(1)], dim=1), torch.cat(seen, dim=2)
+
+
+def _places(tokens: Tensor, real: Tensor | None, known: Known, sources: int) -> tuple[Tensor, Tensor | None]:
+    """The tokens' places (k·T,) or (B, k·T), and the rows' lengths after them, None while they are all the same."""
+    (R, T), read, length = tokens.shape, known["read"], known["length"]
+    if length is None and real is None:
+        return torch.arange(read, read + T, device=tokens.device).repeat(R // max(sources, 1)), None
+    length = torch.full((R,), read, device=tokens.device) if length is None else length
+    real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+    places = length.unsqueeze(1) + real.cumsum(dim=1) - 1  # (R, T)
+    return places.reshape(sources, -1), length + real.sum(dim=1)
+
+
+def with_room(
+    caches: tuple[Growing, ...], known: Known, tokens: Tensor, sources: int
+) -> tuple[tuple[Growing, ...], Known]:
+    """The caches of all layers with room for these tokens (R, T) and a few more, and what is known, to go with them."""
+    filled, k, T = _filled(known), len(tokens) // max(sources, 1), tokens.shape[1]
+    if filled + k * T <= caches[0].buffer.shape[3]:
+        return caches, known
+    kept = None
+    if known["own"] is not None:
+        kept, known = _living(known, sources)
+        filled = kept.shape[1]
+    return tuple(_larger(cache, kept, filled, filled + k * (T + ROOM - 1)) for cache in caches), known
+
+
+def _living(known: Known, sources: int) -> tuple[Tensor, Known]:
+    """The places (B, P') of each source that are somebody's own, in their order, and which of them are whose.
+
+    P' is the most that any source has; the device must be asked for it, once in `ROOM` steps.
+    """
+    own = known["own"]
+    living = own.view(sources, -1, own.shape[1]).any(dim=1)  # (B, P)
+    most = int(living.sum(dim=1).max())
+    kept = (~living).to(torch.int8).argsort(dim=1, stable=True)[:, :most]
+    rows = kept.repeat_interleave(len(own) // sources, dim=0)
+    return kept, {**known, "own": own.gather(1, rows)}
+
+
+def _larger(cache: Growing, kept: Tensor | None, filled: int, capacity: int) -> Growing:
+    """A cache with the `kept` places (B, filled), or the first ones, and room beyond."""
+    B, N, _, _, d = cache.buffer.shape
+    buffer = cache.buffer.new_empty(B, N, 2, capacity, d)
+    if kept is None:
+        buffer[:, :, :, :filled] = cache.buffer[:, :, :, :filled]
+    else:
+        buffer[:, :, :, :filled] = cache.buffer.gather(3, kept.view(B, 1, 1, -1, 1).expand(B, N, 2, -1, d))
+    return Growing(buffer, torch.full_like(cache.length, filled))

@@ -1,0 +1,179 @@
+"""Scaled dot-product attention with several heads.
+
+    Attention(Q, K, V) = softmax(QKᵀ / √d_k) V
+    head_n = Attention(x W_n^Q, m W_n^K, m W_n^V)
+    MultiHead(x, m) = [head_1; …; head_N] W^O
+
+x asks, the memory m answers; in self-attention they are the same. With fewer key–value heads than heads, each serves a
+group of neighbouring heads.
+
+There are two ways to the same result. One is torch's fused kernel, which never writes the weights down; the other makes
+them in the open, and returns them. On a CPU the open one is the faster of the two where few ask, as in decoding.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.nn.dropout import drop
+from seqloom.nn.masks import Allowed
+from seqloom.nn.positions import Rotary
+
+FEW = 16  # queries of a sequence up to which the open way is the faster one on a CPU
+REGISTER = 16  # numbers that a CPU takes at once
+
+
+def head_problems(width: int, heads: int, kv_heads: int | None) -> Iterator[str]:
+    """What is wrong with a choice of heads."""
+    if heads < 1:
+        yield f"heads must be at least 1; got {heads}"
+    elif width % heads:
+        yield f"width must be divisible by heads, so that all are equally wide; got {width} and {heads}"
+    if kv_heads is not None and kv_heads < 1:
+        yield f"kv_heads must be at least 1; got {kv_heads}"
+    elif kv_heads is not None and heads >= 1 and heads % kv_heads:
+        yield f"heads must be divisible by kv_heads, so that all serve equally many; got {heads} and {kv_heads}"
+
+
+class MultiHeadAttention(nn.Module):
+    """Masks are boolean, True where a query may look, and broadcast to (B, N, T, S); who may look nowhere gets zeros.
+
+    `rotary` turns queries and keys by their places; without it places mean nothing here.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        bias: bool = True,
+        scale: bool = True,
+        dropout: float = 0.0,
+        rotary: Rotary | None = None,
+    ) -> None:
+        super().__init__()
+        if problems := list(head_problems(width, heads, kv_heads)):
+            raise ValueError("; ".join(problems))
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads or heads, width // heads
+        self.q = nn.Linear(width, width, bias=bias)
+        self.k = nn.Linear(width, self.kv_heads * self.head_width, bias=bias)
+        self.v = nn.Linear(width, self.kv_heads * self.head_width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+        self.scale = 1 / math.sqrt(self.head_width) if scale else 1.0
+        self.dropout, self.rotary = dropout, rotary
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier; for queries, keys and values a little smaller, as if the three were one matrix."""
+        for linear in (self.q, self.k, self.v):
+            nn.init.xavier_uniform_(linear.weight, gain=1 / math.sqrt(2))
+        nn.init.xavier_uniform_(self.out.weight)
+        for linear in (self.q, self.k, self.v, self.out):
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, kv_heads={self.kv_heads}, scale={self.scale:g}, dropout={self.dropout}"
+
+    def forward(
+        self,
+        query: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | Allowed | None = None,
+        causal: bool = False,
+        weights: bool = False,
+        places: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Queries (B, T, D) against a memory (B, S, D), None for themselves: (B, T, D), and weights (B, N, T, S).
+
+        `places` (T,) or (B, T) are for rotary positions of self-attention; None counts from 0.
+        """
+        keys_values = self.keys_values(query if memory is None else memory, places)
+        return self.attend(self.queries(query, places), keys_values, mask, causal, weights)
+
+    def queries(self, x: Tensor, places: Tensor | None = None) -> Tensor:
+        """x (B, T, D) to (B, N, T, d)."""
+        return self._turned(self._parted(self.q(x)), places).transpose(1, 2)
+
+    def keys_values(self, memory: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The keys and values (B, Nkv, S, d) of a memory (B, S, D): once for each, however often it is asked."""
+        k, v = self._parted(self.k(memory)), self._parted(self.v(memory))
+        return self._turned(k, places).transpose(1, 2), v.transpose(1, 2)
+
+    def _parted(self, x: Tensor) -> Tensor:
+        """(B, T, heads · d) to (B, T, heads, d)."""
+        return x.view(*x.shape[:2], x.shape[2] // self.head_width, self.head_width)
+
+    def _turned(self, x: Tensor, places: Tensor | None) -> Tensor:
+        if self.rotary is None:
+            return x
+        turned: Tensor = self.rotary(x, torch.arange(x.shape[1], device=x.device) if places is None else places)
+        return turned
+
+    def attend(
+        self,
+        q: Tensor,
+        keys_values: tuple[Tensor, Tensor],
+        mask: Tensor | Allowed | None = None,
+        causal: bool = False,
+        weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Queries (B, N, T, d) to keys and values (B, Nkv, S, d): MultiHead (B, T, D), and the weights if wanted.
+
+        `causal`: the last query stands at the last key, the one before it at the key before that, and none looks ahead.
+        """
+        k, v = keys_values
+        if weights or (q.shape[2] <= FEW and q.device.type == "cpu"):
+            heads, looked = self._openly(q, k, v, Allowed.of(_with_causal(mask, q, k) if causal else mask))
+        else:
+            heads, looked = self._fast(q, k, v, mask, causal), None
+        return self.out(heads.transpose(1, 2).flatten(2)), looked if weights else None
+
+    def _openly(self, q: Tensor, k: Tensor, v: Tensor, allowed: Allowed | None) -> tuple[Tensor, Tensor]:
+        """softmax(QKᵀ / √d_k) V and its softmax."""
+        (B, N, T, d), S = q.shape, k.shape[2]
+        groups = B, self.kv_heads, N // self.kv_heads * T  # heads that share keys ask side by side
+        scores = (q * self.scale).reshape(*groups, d) @ k.transpose(-1, -2)
+        scores = scores.view(B, N, T, S).to(torch.promote_types(scores.dtype, torch.float32))
+        looked = _softmax(scores if allowed is None else scores + allowed.added.to(scores.dtype))
+        if allowed is not None and allowed.some is not None:
+            looked = looked * allowed.some
+        kept = drop(looked, self.dropout) if self.training and self.dropout else looked
+        return (kept.to(v.dtype).view(*groups, S) @ v).view(q.shape), looked
+
+    def _fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Allowed | None, causal: bool) -> Tensor:
+        """The same by the fused kernel."""
+        square = q.shape[2] == k.shape[2]  # the kernel's own causal mask counts from the first key
+        if causal and not (square and mask is None):
+            mask, causal = _with_causal(mask, q, k), False
+        mask = mask.mask if isinstance(mask, Allowed) else mask
+        dropout, grouped = self.dropout if self.training else 0.0, self.kv_heads < self.heads
+        kernel = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=self.scale, enable_gqa=grouped)
+        if mask is None or mask.device.type == "cpu":  # where a row without any place gives zeros by itself
+            return kernel(q, k, v, attn_mask=mask, is_causal=causal)
+        some = mask.any(dim=-1, keepdim=True)  # not every kernel of a GPU does
+        return kernel(q, k, v, attn_mask=mask | ~some).masked_fill(~some, 0)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """Over the last dimension. Where that does not fill a register, torch's takes the numbers one by one."""
+    if scores.shape[-1] >= REGISTER or scores.device.type != "cpu":
+        return scores.softmax(dim=-1)
+    powers = (scores - scores.detach().amax(dim=-1, keepdim=True)).exp()
+    return powers / powers.sum(dim=-1, keepdim=True)
+
+
+def _with_causal(mask: Tensor | Allowed | None, q: Tensor, k: Tensor) -> Tensor | Allowed | None:
+    """A mask (…, T, S) that also keeps each of T queries from looking ahead; the last one has nothing ahead."""
+    T, S = q.shape[2], k.shape[2]
+    if T == 1:
+        return mask
+    past = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+    if mask is None:
+        return past
+    return (mask.mask if isinstance(mask, Allowed) else mask) & past

@@ -1,0 +1,163 @@
+"""Where a token stands, told to a model that would otherwise see its tokens as a set.
+
+    sinusoidal   PE(pos, 2i) = sin(pos / base^(2i/d)),  PE(pos, 2i+1) = cos(pos / base^(2i/d)),  base = 10000
+    learned      PE(pos) = a row of a table, max_length of them
+    rotary       q and k are turned by angles that grow with their places: what is left in q·k is how far apart they are
+    none         no word about places
+
+Sinusoidal and learned vectors are added to the embeddings. A sine and its cosine stand side by side (interleaved, as in
+the paper), or all sines stand before all cosines (halves, as Marian lays them); the same for the pairs that rotary
+turns. The sinusoids and the angles are made on the spot, for any place, and so know no longest sequence.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import config
+from seqloom.core.errors import UsageError
+
+Layout = Literal["interleaved", "halves"]
+LEARNED = 512  # places, where nothing is said
+BASE = 10000.0
+
+
+@config
+class PositionsConfig:
+    kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    layout: Layout | None = None  # sinusoidal, rotary: how sines and cosines are laid; None is interleaved
+    max_length: int | None = None  # learned: the longest source or target, in tokens, END included; None is 512
+    base: float | None = None  # sinusoidal, rotary: the slowest wave takes 2π·base places; None is 10000
+
+    def problems(self) -> Iterator[str]:
+        waves = self.kind in ("sinusoidal", "rotary")
+        for name, fits in (("layout", waves), ("base", waves), ("max_length", self.kind == "learned")):
+            if getattr(self, name) is not None and not fits:
+                kinds = "learned" if name == "max_length" else "sinusoidal and rotary"
+                yield f"{name} belongs to {kinds} positions only; leave it out for {self.kind!r}"
+        if self.max_length is not None and self.max_length < 1:
+            yield f"max_length must be at least 1; got {self.max_length}"
+        if self.base is not None and self.base <= 1:
+            yield f"base must be above 1; got {self.base:g}"
+
+    def width_problems(self, width: int, heads: int) -> Iterator[str]:
+        """What does not fit a model of this width; a width that its heads cannot share is another's to say."""
+        if self.kind == "sinusoidal" and width % 2:
+            yield f"sinusoidal positions are pairs of sine and cosine, so width must be even; got {width}"
+        if self.kind == "rotary" and width % heads == 0 and (width // heads) % 2:
+            yield f"rotary positions turn pairs, so width / heads must be even; got {width} / {heads}"
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a sequence; None for any number."""
+        return (self.max_length or LEARNED) if self.kind == "learned" else None
+
+    def added(self, width: int) -> "Sinusoidal | Learned | None":
+        """What makes the vectors that are added to embeddings."""
+        if self.kind == "sinusoidal":
+            return Sinusoidal(width, self.layout or "interleaved", self.base or BASE)
+        return Learned(width, self.max_length or LEARNED) if self.kind == "learned" else None
+
+    def rotary(self) -> "Rotary | None":
+        """What turns queries and keys."""
+        return Rotary(self.layout or "interleaved", self.base or BASE) if self.kind == "rotary" else None
+
+
+def angles(places: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
+    """pos / base^(2i/d) for i = 0 … d/2 − 1: places (…) to (…, d/2).
+
+    In float32 at least, for a place must stay what it is; in float64 where `like`, what they are for, is.
+    """
+    precision = torch.float32 if like is None else torch.promote_types(like.dtype, torch.float32)
+    even = torch.arange(0, width, 2, device=places.device, dtype=precision)
+    return places.to(precision).unsqueeze(-1) * base ** (-even / width)
+
+
+def join_pairs(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
+    """Two (…, d/2) to one (…, d): side by side, or one after the other."""
+    if layout == "interleaved":
+        return torch.stack([first, second], dim=-1).flatten(-2)
+    return torch.cat([first, second], dim=-1)
+
+
+def part_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """What `join_pairs` put together."""
+    if layout == "interleaved":
+        return x[..., 0::2], x[..., 1::2]
+    first, second = x.chunk(2, dim=-1)
+    return first, second
+
+
+def sinusoid_table(length: int, width: int, layout: Layout = "interleaved", base: float = BASE) -> Tensor:
+    """PE of the places 0 … length − 1: (length, D), exact to the last bit of the default precision."""
+    places = torch.arange(length, dtype=torch.float64)
+    table: Tensor = Sinusoidal(width, layout, base)(places, like=places)
+    return table.to(torch.get_default_dtype())
+
+
+class Sinusoidal(nn.Module):
+    def __init__(self, width: int, layout: Layout = "interleaved", base: float = BASE) -> None:
+        super().__init__()
+        self.width, self.layout, self.base = width, layout, base
+
+    def forward(self, places: Tensor, like: Tensor | None = None) -> Tensor:
+        """Places (…) to (…, D), in the precision of `like` or float32."""
+        turned = angles(places, self.width, self.base, like)
+        return join_pairs(turned.sin(), turned.cos(), self.layout)
+
+    def extra_repr(self) -> str:
+        return f"{self.width}, {self.layout}, base={self.base:g}"
+
+
+class Learned(nn.Module):
+    """A row for each place below `max_length`; `refuse_beyond` says what is wrong with the others."""
+
+    def __init__(self, width: int, max_length: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_length, width))
+        nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, places: Tensor, like: Tensor | None = None) -> Tensor:
+        """Places (…) to (…, D)."""
+        return F.embedding(places, self.weight)
+
+    def extra_repr(self) -> str:
+        return "{1}, max_length={0}".format(*self.weight.shape)
+
+
+def refuse_beyond(longest: int | None, most: int, lengths: Tensor, what: str) -> None:
+    """Learned positions end somewhere. Only where `most` tokens are beyond that, the lengths (…) are looked at."""
+    if longest is None or most <= longest:
+        return
+    found = int(lengths.max())
+    if found > longest:
+        raise UsageError(
+            f"The model knows {longest:,} positions, and a {what} has {found:,} tokens, its end included. "
+            "Shorten it, or train with a larger model.positions.max_length."
+        )
+
+
+class Rotary(nn.Module):
+    """Each pair (a, b) of a query or key at place p turns by the angle φ = p / base^(2i/d), i the pair's number:
+
+        a' = a cos φ − b sin φ        b' = a sin φ + b cos φ
+
+    Turning by p and by p' leaves in q·k only the difference p − p'.
+    """
+
+    def __init__(self, layout: Layout = "interleaved", base: float = BASE) -> None:
+        super().__init__()
+        self.layout, self.base = layout, base
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        """x (B, T, N, d) at places (T,) or (B, T)."""
+        turn = angles(places, x.shape[-1], self.base, like=x)
+        cos, sin = (part.to(x.dtype).unsqueeze(-2) for part in (turn.cos(), turn.sin()))  # (…, T, 1, d/2)
+        a, b = part_pairs(x, self.layout)
+        return join_pairs(a * cos - b * sin, a * sin + b * cos, self.layout)
+
+    def extra_repr(self) -> str:
+        return f"{self.layout}, base={self.base:g}"

@@ -1,0 +1,274 @@
+"""`seqloom average`, and the same from Python."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seqloom as package
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.core.errors import UsageError
+from seqloom.core.files import tensors_from_file
+from seqloom.runs.run import Run
+from seqloom.train.checkpoints import CheckpointStore
+
+FIGURES = ("loss", "perplexity", "bleu", "chrf", "exact_match")
+
+
+@pytest.fixture
+def mine(translators: Path, tmp_path: Path) -> Path:
+    """Translators of one's own, to average."""
+    return Path(shutil.copytree(translators, tmp_path / "runs"))
+
+
+@pytest.fixture(scope="module")
+def averaged(translators: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mean of all four checkpoints of `one`."""
+    path = tmp_path_factory.mktemp("averaged") / "mean"
+    assert main(["average", str(translators / "one"), "--last", "4", "--out", str(path)]) == 0
+    return path
+
+
+def damage(run: Path, step: int) -> None:
+    path = run / f"checkpoints/step-{step}/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+# --- what it makes ----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_the_mean_of_the_newest_and_is_measured_beside_the_best(seqloom: Any, mine: Path) -> None:
+    found = seqloom("average", mine / "one", "--last", "3", "--json").json
+    parts = list(CheckpointStore(mine / "one").newest_weights(3))
+    for name, weights in tensors_from_file(mine / "one-averaged/model.safetensors").items():
+        wanted = torch.stack([part[name].double() for _, part in parts]).mean(0).float()
+        assert torch.equal(weights, wanted), name
+    assert (found["run"], found["from"], found["steps"]) == (
+        str(mine / "one-averaged"),
+        [str(mine / "one")],
+        [6, 8, 10],
+    )
+    for run, metrics in (("one-averaged", found["metrics"]), ("one", found["alone"][0]["metrics"])):
+        measured = seqloom("evaluate", mine / run, "--json").json
+        assert {name: metrics[name] for name in FIGURES} == {name: measured[name] for name in FIGURES}
+    assert found["metrics"]["loss"] != found["alone"][0]["metrics"]["loss"]
+
+
+def test_for_people(seqloom: Any, mine: Path) -> None:
+    shown = seqloom("average", mine / "one", "--last", "4")
+    assert shown.code == 0 and shown.err == ""
+    first, heads, *rows, last = shown.out.splitlines()
+    mean, best = (json.loads((mine / run / "metrics/dev.json").read_text()) for run in ("one-averaged", "one"))
+    assert first == (
+        f"averaged 4 checkpoints of {mine / 'one'}, steps 4, 6, 8, 10: "
+        f"dev BLEU {mean['bleu']:.2f}, best checkpoint {best['bleu']:.2f}"
+    )
+    assert re.fullmatch(r" +averaged  best checkpoint, step (4|6|8|10)", heads)
+    assert [row.split()[0] for row in rows] == ["loss", "ppl/token", "BLEU", "chrF", "exact"]
+    assert rows[0].split()[1:] == [f"{mean['loss']:.4f}", f"{best['loss']:.4f}"]
+    averaged = mine / "one-averaged"
+    assert last == f"The run is in {averaged}. Try: seqloom evaluate {averaged} --split test"
+
+
+@pytest.mark.parametrize("name", ["transformer", "blind"])
+def test_other_translators(seqloom: Any, mine: Path, name: str) -> None:
+    assert seqloom("average", mine / name, "--last", "2", "--json").json["steps"] == [8, 10]
+    assert seqloom("translate", mine / f"{name}-averaged", "the cat sat 3 .").code == 0
+
+
+def test_language_models_too(seqloom: Any, copy: Any) -> None:
+    run = copy("chars")
+    shown = seqloom("average", run, "--last", "2")
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith(f"averaged 2 checkpoints of {run}, steps 16, 24: dev loss ")
+    assert re.search(r"^  bits/char +\d+\.\d{4} +\d+\.\d{4}$", shown.out, re.MULTILINE)
+    mean = Path(f"{run}-averaged")
+    measured = seqloom("evaluate", mean, "--json").json
+    assert measured["loss"] == pytest.approx((Run.open(mean).metrics("dev") or {})["loss"], rel=1e-9)
+    assert seqloom("generate", mean, "--prompt", "the", "--tokens", "5").out.startswith("the")
+    assert seqloom("score", mean, "the cat sat here .").code == 0
+    assert seqloom("compare", run, mean, "--json").json["ranked_by"] == "loss"
+
+
+def test_models_of_vectors_too(seqloom: Any, tmp_path: Path) -> None:
+    sizes = ["data.length=5", "data.dev=20", "data.test=20", "batch.rows=4", "model.hidden=4"]
+    steps = ["train.steps=6", "train.evaluate_every=2", "train.keep=3"]
+    assert seqloom("train", "toys-adding", *sizes, *steps, "--out", tmp_path / "run").code == 0
+    shown = seqloom("average", tmp_path / "run", "--last", "3")
+    assert shown.code == 0 and ", steps 2, 4, 6: dev loss " in shown.out
+    assert seqloom("evaluate", tmp_path / "run-averaged").code == 0
+
+
+def test_several_runs(seqloom: Any, mine: Path, weights: Any) -> None:
+    shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "both")
+    assert shown.code == 0
+    assert shown.out.startswith(f"averaged {mine / 'one'} and {mine / 'two'}: dev BLEU ")
+    assert "note: these runs began from different weights" in shown.err and shown.err.count("\n") == 1
+    a, b = (tensors_from_file(mine / name / "model.safetensors") for name in ("one", "two"))
+    for name, found in tensors_from_file(mine / "both/model.safetensors").items():
+        assert torch.equal(found, ((a[name].double() + b[name].double()) / 2).float())
+    itself = seqloom("average", mine / "one", mine / "one", "--out", mine / "same")
+    assert itself.code == 0 and itself.err == ""
+    assert weights(mine / "same") == weights(mine / "one")
+    means = seqloom("average", mine / "same", mine / "one", "--out", mine / "again", "--json").json
+    assert means["steps"] is None and len(means["alone"]) == 2
+
+
+# --- what can be done with it -----------------------------------------------------------------------------------------
+
+
+def test_every_command_takes_it(seqloom: Any, averaged: Path, translators: Path, tmp_path: Path) -> None:
+    assert seqloom("translate", averaged, "the cat sat 3 .", "--alignment").code == 0
+    assert seqloom("evaluate", averaged, "--split", "test", "--json").json["pairs"] == 12
+    assert seqloom("inspect", "attention", averaged, "the cat sat 3 .").code == 0
+    assert seqloom("translate", averaged, translators / "one", "the cat sat 3 .").code == 0
+    assert "dev: loss" in repr(api.load(averaged))
+
+
+def test_compare_says_what_it_is(seqloom: Any, mine: Path) -> None:
+    assert seqloom("average", mine / "one", "--last", "3").code == 0
+    shown = seqloom("compare", mine / "one", mine / "one-averaged")
+    assert f"{mine / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
+    found = seqloom("compare", mine / "one", mine / "one-averaged", "--json").json
+    assert found["ranked_by"] == "bleu"  # both were measured alike, on all of dev
+    assert {row["mean_of"] for row in found["runs"]} == {None, "3 checkpoints"}
+    assert len({row["parameters"] for row in found["runs"]}) == 1
+
+
+def test_its_curve_can_be_drawn(seqloom: Any, mine: Path, averaged: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert seqloom("compare", mine / "one", averaged, "--plot", tmp_path / "curves.png").code == 0
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+def test_it_cannot_be_trained_further(seqloom: Any, averaged: Path, translators: Path) -> None:
+    one = translators / "one"
+    shown = seqloom("train", "--resume", averaged)
+    shown.refuses(2, lines=1)
+    assert shown.err == (
+        f"seqloom: {averaged} cannot go on: it is the mean of {one}, and a mean has no optimizer and no place in the "
+        f"data. Go on with what it was made from, --resume {one}, and average again.\n"
+    )
+
+
+def test_from_python(mine: Path) -> None:
+    mean = package.average(mine / "one", last=2)
+    assert isinstance(mean, api.Translator)
+    assert mean.run.path == mine / "one-averaged"
+    assert mean.run.average is not None and mean.run.average["steps"] == [8, 10]
+    (found,) = mean.translate("the cat sat 3 .")
+    assert found.text == next(iter(api.load(mine / "one-averaged").translate("the cat sat 3 ."))).text
+    both = package.average([mine / "one", mine / "two"], out=mine / "both")
+    assert both.run.average["runs"] == [str(mine / "one"), str(mine / "two")]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_too_few(seqloom: Any, mine: Path) -> None:
+    one = mine / "one"
+    for words in ([], ["--last", "10"]):
+        shown = seqloom("average", one, *words)
+        shown.refuses(2, lines=1)
+        assert shown.err == (
+            f"seqloom: {one} has 4 checkpoints, and 10 were to be averaged. Average what there is, --last 4, or train "
+            "with train.keep=10, so that enough of them stay.\n"
+        )
+    for step in (4, 6, 8):
+        shutil.rmtree(one / f"checkpoints/step-{step}")
+    seqloom("average", one).refuses(2, "has 1 checkpoint, and 10 were to be averaged.", lines=1)
+    shutil.rmtree(one / "checkpoints")
+    seqloom("average", one).refuses(2, f"{one} has no checkpoints to average", lines=1)
+    assert not (mine / "one-averaged").exists()
+
+
+def test_damaged_ones_are_passed_over_with_a_word(seqloom: Any, mine: Path) -> None:
+    damage(mine / "one", 8)
+    shown = seqloom("average", mine / "one", "--last", "3")
+    assert shown.code == 0 and ", steps 4, 6, 10: " in shown.out
+    cause = "model.safetensors is damaged: it does not match its checksum"
+    assert shown.err == f"note: step-8 was passed over: {cause}\n"
+    shown = seqloom("average", mine / "one", "--last", "4", "--out", mine / "more")
+    shown.refuses(4, lines=1)
+    assert shown.err.startswith(
+        f"seqloom: {mine / 'one'} has 3 checkpoints that can be read (step-8: {cause}), and 4 were to be averaged. "
+    )
+    for step in (4, 6, 10):
+        damage(mine / "one", step)
+    seqloom("average", mine / "one", "--last", "1", "--out", mine / "more").refuses(
+        4, "has 0 checkpoints that can", lines=1
+    )
+
+
+def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Path) -> None:
+    def refused(a: Path, b: Path, reason: str) -> None:
+        shown = seqloom("average", a, b, "--out", mine / "x")
+        shown.refuses(2, lines=1)
+        assert shown.err == f"seqloom: {a} and {b} cannot be averaged: {reason}.\n"
+
+    one = mine / "one"
+    refused(one, mine / "transformer", "their models differ, model.kind is 'recurrent-seq2seq' and 'transformer'")
+    refused(one, mine / "bytes", "their tokens differ, 26 words of pairs and 270 byte-pair of pairs")
+    refused(one, runs / "chars", "their tasks differ, translate and language-model")
+    refused(one, mine / "back", "they were not trained on the same data, dev, test, train differ")
+    shown = seqloom("average", one, mine / "blind", "--out", mine / "x")
+    shown.refuses(2, "their models differ, model.attention is {order: 'luong', score: 'additive'", "and null", lines=1)
+    recipe = mine / "two/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("hidden: 12", "hidden: 13"))
+    refused(one, mine / "two", "their models differ, model.hidden is 12 and 13")
+    assert not (mine / "x").exists()
+
+
+def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, mine: Path) -> None:
+    shutil.copy(mine / "transformer/model.safetensors", mine / "two/model.safetensors")
+    shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "x")
+    shown.refuses(4, "Only weights of the same names and shapes have a mean", lines=1)
+
+
+def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
+    one, two = mine / "one", mine / "two"
+    seqloom("average", one, two).refuses(2, "Say where the mean of several runs should go: --out runs/NAME.", lines=1)
+    seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last is about the checkpoints of one run")
+    seqloom("average", runs / "grams").refuses(2, "was not trained by gradient, but estimated by counting", lines=1)
+    seqloom("average", averaged).refuses(2, f"{averaged} is a mean itself and has no checkpoints.", lines=1)
+    seqloom("average", mine / "none").refuses(4, "is not a run: it does not exist", lines=1)
+    seqloom("average", one, "--out", two).refuses(2, f"{two} exists.", lines=1)
+    seqloom("average", one, "--out", averaged).refuses(2, "exists. Keep it and choose another place: --out", lines=1)
+    seqloom("average", one, "--out", "/proc/x").refuses(5, "Could not write /proc/x", lines=1)
+    seqloom("average", one, "--last", "0").refuses(2, "--last")
+    assert not any(here.iterdir())
+
+
+def test_a_run_that_was_stopped_before_its_first_evaluation(seqloom: Any, mine: Path) -> None:
+    (mine / "one/model.safetensors").unlink()
+    seqloom("average", mine / "one", "--last", "2").refuses(4, "has no model.safetensors yet", lines=1)
+    seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(
+        4, "model.safetensors is missing", lines=1
+    )
+
+
+def test_nothing_has_no_mean() -> None:
+    with pytest.raises(UsageError, match="nothing to average"):
+        package.average([])
+
+
+@pytest.mark.parametrize("word", [".", "..", "../one"])
+def test_a_run_named_from_within(mine: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(mine / "one" / "checkpoints" if word == ".." else mine / "one")
+    made = package.average(word, last=2)
+    assert made.run.path.resolve() == (mine / "one-averaged").resolve()
+
+
+def test_each_of_several_is_measured_as_its_own_recipe_says(seqloom: Any, mine: Path) -> None:
+    recipe = mine / "two/recipe.yaml"
+    wide = api.recipe_of(Run.open(mine / "two")).decode.beam
+    recipe.write_text(recipe.read_text().replace(f"beam: {wide}", f"beam: {wide + 2}"))
+    assert seqloom("average", mine / "one", mine / "two", "--out", mine / "both").code == 0
+    told = {name: (Run.open(mine / name).metrics("dev") or {})["decoding"] for name in ("one", "two", "both")}
+    assert f"{wide + 2} hypotheses" in told["two"]
+    assert told["both"] == told["one"] != told["two"]

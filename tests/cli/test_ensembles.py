@@ -1,0 +1,270 @@
+"""Several translators as one: `seqloom translate A B`, `seqloom evaluate A B`, and the same from Python."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seqloom as package
+from seqloom import api
+from seqloom.cli.translate import split_words
+from seqloom.core.errors import UsageError
+from seqloom.decoding.beam import BeamConfig
+from seqloom.evaluate.alignment import from_pharaoh
+
+LINES = ["the cat sat 3 .", "", "a dog ran", "the owl slept 5 ."]
+
+
+@pytest.fixture
+def mine(translators: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(translators, tmp_path / "runs"))
+
+
+# --- translate --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("one", "transformer"), ("blind", "transformer", "two")])
+def test_runs_then_texts(seqloom: Any, translators: Path, type_in: Any, names: tuple[str, ...]) -> None:
+    paths = [translators / name for name in names]
+    expected = [one.text for one in package.ensemble(paths, "cpu").translate(LINES)]
+    shown = seqloom("translate", *paths, *LINES)
+    assert (shown.code, shown.out) == (0, "".join(f"{text}\n" for text in expected))
+    type_in("\n".join(LINES).encode())
+    assert seqloom("translate", *paths).out == shown.out
+    assert expected[1] == "" and all(text for text in expected if text != expected[1])
+
+
+@pytest.mark.parametrize("name", ["one", "transformer", "blind"])
+def test_a_model_with_itself_says_what_it_says_alone(seqloom: Any, translators: Path, name: str) -> None:
+    run, words = translators / name, [*LINES, "--n-best", "3", "--json"]
+    alone, twice = seqloom("translate", run, *words), seqloom("translate", run, run, *words)
+    assert alone.code == 0 and twice.out == alone.out
+    assert seqloom("translate", run, run, run, *words).out == alone.out
+
+
+def test_it_is_none_of_its_parts(seqloom: Any, translators: Path) -> None:
+    one, other = translators / "one", translators / "transformer"
+    outputs = {seqloom("translate", *runs, *LINES, "--json").out for runs in ([one], [other], [one, other])}
+    assert len(outputs) == 3
+
+
+def test_the_probability_is_the_mean_of_theirs(translators: Path) -> None:
+    parts = [api.load(translators / name, "cpu", api.Translator) for name in ("one", "transformer", "blind")]
+    together = package.ensemble(parts)
+    (found,) = together.translate("the cat sat 3 .", beam=1)
+    tokenizer, ids = together.tokenizer, found.candidates[0].ids
+    source = torch.tensor([[*tokenizer.encode("the cat sat 3 ."), 0]])
+    said = [*ids, 0] if found.candidates[0].finished else ids
+    with torch.no_grad():
+        logits = [part.model(source, None, torch.tensor([[0, *said[:-1]]])) for part in parts]
+    chances = [one[0].double().softmax(-1)[torch.arange(len(said)), said] for one in logits]
+    by_hand = sum(math.log(float(sum(at) / 3)) for at in zip(*chances, strict=True))
+    assert found.log_prob == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> None:
+    runs = [translators / "one", translators / "transformer"]
+    assert seqloom("translate", *runs, "the cat", "--prefix", "3 Katze").out.startswith("3 Katze")
+    lines = seqloom("translate", *runs, "the cat", "the dog", "--n-best", "2", "--beam", "4").out.splitlines()
+    assert [line.split(" ||| ")[0] for line in lines] == ["0", "0", "1", "1"]
+    long = seqloom("translate", *runs, "the cat", "--min-length", "9", "--max-length", "9", "--json").json
+    assert len(long["translation"].split()) == 8 or not long["candidates"][0]["finished"]
+    sums = seqloom("translate", *runs, "the cat", "--length-penalty", "0", "--stopping", "exact", "--json").json
+    assert sums["score"] == pytest.approx(sums["log_prob"])
+    assert seqloom("translate", *runs, "the cat", "--coverage-penalty", "0.2").code == 0
+    seqloom("translate", *runs, "x", "--beam", "2", "--n-best", "3").refuses(2, "n_best must be at most beam", lines=1)
+
+
+def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translators: Path) -> None:
+    one, two, blind = (translators / name for name in ("one", "two", "blind"))
+    found = seqloom("translate", one, two, blind, "the cat sat 3 .", "--alignment", "--json").json
+    assert found["source_words"] == ["the", "cat", "sat", "3", "."]
+    assert all(a < 5 and b < len(found["words"]) for a, b in from_pharaoh(found["alignment"]))
+    parts = [api.load(path, "cpu", api.Translator) for path in (one, two, blind)]
+    together, target = package.ensemble(parts), found["translation"]
+    view = together.attention("the cat sat 3 .", target)
+    mean = (parts[0].attention("the cat sat 3 .", target).tokens.weights) / 2
+    mean = mean + parts[1].attention("the cat sat 3 .", target).tokens.weights / 2
+    torch.testing.assert_close(torch.tensor(view.tokens.weights), torch.tensor(mean), atol=1e-6, rtol=0)
+    assert together.attention("the cat sat 3 .").links == found["alignment"]
+    shown = seqloom("translate", blind, blind, "the cat", "--alignment")
+    shown.refuses(2, f"{blind} + {blind} has no attention to align words by", lines=1)
+
+
+def test_runs_of_different_vocabularies(seqloom: Any, translators: Path, runs: Path) -> None:
+    one, other = translators / "one", translators / "bytes"
+    said = (
+        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of pairs; 270 byte-pair of "
+        "pairs). Train them on the same data with the same tokenizer section.\n"
+    )
+    for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
+        shown = seqloom(*command)
+        shown.refuses(2, lines=1)
+        assert shown.err == said
+
+
+def test_runs_of_different_languages(seqloom: Any, translators: Path) -> None:
+    one, back = translators / "one", translators / "back"
+    shown = seqloom("translate", one, back, "the cat")
+    shown.refuses(2, lines=1)
+    assert shown.err == (f"seqloom: {one} and {back} cannot be mixed: one translates en to de, the other de to en.\n")
+
+
+def test_what_is_no_run_is_not_translated_by_mistake(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
+    type_in(b"the cat\n")
+    one = translators / "one"
+    seqloom("translate", one, translators / "tow").refuses(4, "tow is not a run: it does not exist", lines=1)
+    seqloom("translate", one, "the cat", translators / "two").refuses(2, "name all runs first, then the texts", lines=1)
+    seqloom("translate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
+    seqloom("translate", runs / "chars", one).refuses(2, "is a language model", "needs a translator")
+
+
+def test_which_words_are_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("runs/a", "runs/b", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "recipe.yaml").touch()
+    (tmp_path / "recipe.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    a, b, c = Path("runs/a"), Path("runs/b"), Path("c")
+    assert split_words(["runs/a"]) == ([a], [])
+    assert split_words(["runs/a", "runs/b/", "c", "hello", ""]) == ([a, b, c], ["hello", ""])
+    assert split_words(["runs/a", "", "and/or", "km/h"]) == ([a], ["", "and/or", "km/h"])
+    assert split_words(["runs/a", "x" * 5000, "\0"]) == ([a], ["x" * 5000, "\0"])
+    assert split_words(["c", "d"]) == ([c], ["d"])
+    assert split_words(["runs/a", "runs/typo"]) == ([a, Path("runs/typo")], [])
+    assert split_words(["nothing", "hello"]) == ([Path("nothing")], ["hello"])
+
+
+def test_the_shortest_reader_decides(translators: Path, tmp_path: Path, pairs: Path) -> None:
+    words = [f"data.{split}=[{pairs / split}.en,{pairs / split}.de]" for split in ("train", "dev", "test")]
+    words += [
+        "tokenizer.kind=words",
+        "model.hidden=4",
+        "model.attention.score=location",
+        "model.attention.max_length=6",
+    ]
+    short = package.train_recipe("translate-files", *words, "train.steps=1", "train.warmup=0", out=tmp_path / "short")
+    together = package.ensemble([translators / "one", short])
+    assert together.longest_source == 6 and package.ensemble([translators / "one"] * 2).longest_source is None
+    found = together.translate(["the cat", "the cat sat a dog ran ."])
+    assert next(found).text
+    with pytest.raises(Exception, match="Line 2 has 8 tokens"):
+        next(found)
+
+
+# --- evaluate ---------------------------------------------------------------------------------------------------------
+
+FIGURES = ("bleu", "bleu_lowercase", "chrf", "exact_match", "loss", "perplexity")
+
+
+def test_the_figures_of_all_together_then_of_each_alone(
+    seqloom: Any, mine: Path, pairs: Path, tmp_path: Path, type_in: Any
+) -> None:
+    names, out = ["one", "transformer"], tmp_path / "out.txt"
+    paths = [mine / name for name in names]
+    found = seqloom("evaluate", *paths, "--split", "test", "--out", out, "--json").json
+    assert (found["runs"], found["data"], found["pairs"]) == ([str(path) for path in paths], "pairs, test", 12)
+    type_in((pairs / "test.en").read_bytes())
+    assert seqloom("translate", *paths).out == out.read_text("utf-8")
+    scored = seqloom("bleu", "--reference", pairs / "test.de", "--hypothesis", out, "--json").json
+    assert scored["bleu"] == found["bleu"]
+    for path, alone in zip(paths, found["alone"], strict=True):
+        own = seqloom("evaluate", path, "--split", "test", "--json").json
+        assert alone["run"] == str(path)
+        assert {name: alone[name] for name in FIGURES} == {name: own[name] for name in FIGURES}
+        kept = json.loads((path / "metrics/test.json").read_text())  # each alone is kept, all together are not
+        assert kept["loss"] == alone["loss"] != found["loss"]
+
+
+def test_the_loss_is_that_of_the_mean(translators: Path) -> None:
+    parts = [api.load(translators / name, "cpu", api.Translator) for name in ("one", "two", "blind")]
+    task = parts[0].task()
+    total = count = 0.0
+    with torch.no_grad():
+        for _, batch in task._every("dev"):
+            chances = sum(part.model.target_log_probs(batch).double().exp() for part in parts) / 3
+            total -= chances.log().sum().item()
+            count += batch["target_mask"].sum().item()
+    assert package.ensemble(parts).evaluate("dev")["loss"] == pytest.approx(total / count, rel=1e-6)
+
+
+def test_for_people(seqloom: Any, mine: Path) -> None:
+    paths = [mine / "one", mine / "two"]
+    shown = seqloom("evaluate", *paths)
+    found = seqloom("evaluate", *paths, "--json").json
+    assert shown.code == 0, shown.err
+    first, *_ = shown.out.splitlines()
+    assert first.startswith(f"{paths[0]} + {paths[1]} on pairs, dev: 12 pairs, en to de; beam search, 3 hypotheses")
+    head, one, two, together = shown.out.splitlines()[-4:]
+    assert head.split() == ["Each", "alone,", "and", "together:", "BLEU", "chrF", "exact", "loss"]
+    assert one.split()[0] == str(paths[0]) and two.split()[0] == str(paths[1]) and together.split()[0] == "together"
+    assert together.split()[1] == f"{found['bleu']:.2f}" and one.split()[-1] == f"{found['alone'][0]['loss']:.4f}"
+
+
+def test_another_search_and_other_sentences(seqloom: Any, mine: Path, pairs: Path) -> None:
+    paths = [mine / "one", mine / "two"]
+    before = [(path / "metrics/dev.json").read_text() for path in paths]
+    found = seqloom("evaluate", *paths, "--beam", "1", "--json").json
+    assert {found["decoding"], *(one["decoding"] for one in found["alone"])} == {"greedy search"}
+    files = ["--source", pairs / "dev.en", "--reference", pairs / "dev.de"]
+    other = seqloom("evaluate", *paths, *files, "--json").json
+    assert [(path / "metrics/dev.json").read_text() for path in paths] == before
+    split = seqloom("evaluate", *paths, "--json").json
+    assert other.pop("data") == f"{pairs / 'dev.en'} and {pairs / 'dev.de'}"
+    split.pop("data")
+    assert other == split
+
+
+def test_other_data_has_no_split_in_common(seqloom: Any, mine: Path, pairs: Path) -> None:
+    about = mine / "two/data.json"
+    about.write_text(about.read_text().replace(json.loads(about.read_text())["sha256"]["dev"], "0" * 64))
+    paths = [mine / "one", mine / "two"]
+    shown = seqloom("evaluate", *paths)
+    shown.refuses(2, "were not trained on the same data: dev differ", "--source FILE --reference FILE", lines=1)
+    files = ["--source", pairs / "dev.en", "--reference", pairs / "dev.de"]
+    assert seqloom("evaluate", *paths, *files, "--json").code == 0
+    assert seqloom("translate", *paths, "the cat").code == 0
+
+
+def test_language_models_are_still_interpolated_and_nothing_else(seqloom: Any, translators: Path, runs: Path) -> None:
+    one, two = translators / "one", translators / "two"
+    seqloom("evaluate", one, two, "--interpolate").refuses(2, "is a translator", "needs a language model")
+    seqloom("evaluate", one, two, "--weights", "0.5,0.5").refuses(
+        2, "--weights are for several language models", lines=1
+    )
+    seqloom("evaluate", runs / "chars", runs / "gru").refuses(2, "Evaluate one run at a time", "--interpolate", lines=1)
+    seqloom("evaluate", runs / "chars", one).refuses(2, "Evaluate one run at a time", lines=1)
+    seqloom("evaluate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
+    seqloom("evaluate", one, two, "--text", "x.txt").refuses(2, "translates: give --source FILE", lines=1)
+
+
+# --- from Python ------------------------------------------------------------------------------------------------------
+
+
+def test_from_python(translators: Path) -> None:
+    one = api.load(translators / "one", "cpu", api.Translator)
+    together = package.ensemble([one, translators / "transformer"], "cpu")
+    assert repr(together) == f"<{translators / 'one'} + {translators / 'transformer'}>"
+    assert together.decode == one.decode == BeamConfig(beam=3)
+    assert [len(found.candidates) for found in together.translate(LINES, n_best=2, batch_size=2)] == [2, 1, 2, 2]
+    assert together.report("dev").metrics == together.evaluate("dev")
+    sources, references = LINES[:1], ["3 Katze sass ."]
+    assert together.report_pairs(sources, references).lines[0].reference == references[0]
+    view = together.attention("the cat sat 3 .", "3 Katze sass .")
+    assert view.words.weights.shape == (5, 6)
+    thought = together.model.target_log_probs(_batch(together, "the cat sat 3 .", "3 Katze sass ."))
+    assert view.log_prob == pytest.approx(thought.sum().item(), abs=1e-5)
+    for few in ([], [one]):
+        with pytest.raises(UsageError, match="two or more"):
+            package.ensemble(few)
+
+
+def _batch(translator: Any, source: str, target: str) -> dict[str, torch.Tensor]:
+    read, said = (torch.tensor([[*translator.tokenizer.encode(text), 0]]) for text in (source, target))
+    inputs = torch.cat([torch.zeros_like(said[:, :1]), said[:, :-1]], dim=1)
+    masks = {"source_mask": torch.ones_like(read).bool(), "target_mask": torch.ones_like(said).bool()}
+    return {"source": read, "inputs": inputs, "targets": said, **masks}

@@ -1,0 +1,277 @@
+"""`inspect attention` of Transformers, by layer and head, and `inspect positions`."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom import api
+from seqloom.cli.app import main
+
+SOURCE, TARGET = "the cat sat, here", "القط جلس هنا"
+PAIRS = [
+    ("the cat sat, here", "القط جلس هنا"),
+    ("a dog sat", "كلب جلس"),
+    ("the dog is here", "الكلب هنا"),
+    ("a cat", "猫"),
+]
+TRANSFORMER = "kind: transformer, width: 16, heads: 4, encoder_layers: 2, decoder_layers: 3"
+
+
+@pytest.fixture(scope="module")
+def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`heads`, a Transformer; `learned`, with learned positions; `reader`, with none, and with a recurrent encoder;
+    `recurrent`, which is no Transformer."""
+    folder = tmp_path_factory.mktemp("transformers")
+    for side, ending in enumerate(("en", "xx")):
+        for name, pairs in (("train", PAIRS), ("dev", [("the cat is here", "القط هنا")])):
+            (folder / f"{name}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
+    models = {
+        "heads": TRANSFORMER,
+        "learned": f"{TRANSFORMER}, positions: {{kind: learned, max_length: 16}}",
+        "reader": f"{TRANSFORMER}, encoder_layer: recurrent, positions: {{kind: none}}",
+        "recurrent": "kind: recurrent-seq2seq, hidden: 12",
+    }
+    files = ", ".join(f"{name}: [{folder / name}.en, {folder / name}.xx]" for name in ("train", "dev"))
+    for name, model in models.items():
+        recipe = folder / f"{name}.yaml"
+        recipe.write_text(
+            f"task: translate\ndata: {{corpus: pairs, {files}}}\ntokenizer: {{kind: byte-pair, size: 290}}\n"
+            f"batch: {{tokens: 100, dev_pairs: 0}}\nmodel: {{{model}}}\ndecode: {{beam: 2, max_length: 8}}\n"
+            "train: {steps: 4, lr: 0.01, schedule: constant}\n",
+            "utf-8",
+        )
+        assert main(["train", str(recipe), "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+def size(path: Path) -> tuple[int, int]:
+    width, height = struct.unpack(">II", path.read_bytes()[16:24])
+    return width, height
+
+
+# --- attention ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
+def test_every_head_as_json(seqloom: Any, translators: Path, part: str) -> None:
+    found = seqloom(
+        "inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", part, "--json"
+    ).json
+    view = api.load(translators / "heads", "cpu", api.Translator).heads(SOURCE, TARGET)
+    own = view.part(part)
+    assert (found["part"], found["layers"], found["heads"]) == (part, own.layers, 4)
+    assert (found["source"], found["translation"], found["given"]) == (SOURCE, TARGET, True)
+    assert found["log_prob"] == pytest.approx(view.log_prob)
+    assert found["row_words"] == own.words.rows and found["column_tokens"] == own.tokens.columns
+    assert [(one["layer"], one["head"]) for one in found["maps"]] == [
+        (layer, head) for layer in range(1, own.layers + 1) for head in range(1, 5)
+    ]
+    np.testing.assert_allclose(found["maps"][5]["weights"], own.tokens.weights[1, 1])
+    np.testing.assert_allclose(found["maps"][5]["word_weights"], own.words.weights[1, 1])
+    assert found["habits"] == [habit._asdict() for habit in own.habits()]
+
+
+@pytest.mark.parametrize(
+    ("words", "maps"),
+    [
+        (["--layer", "2", "--head", "3"], [(2, 3)]),
+        (["--layer", "2"], [(2, 1), (2, 2), (2, 3), (2, 4)]),
+        (["--head", "3"], [(1, 3), (2, 3), (3, 3)]),
+        (["--view", "heat"], [(3, None)]),
+        (["--view", "links", "--head", "3"], [(3, 3)]),
+        (["--view", "links", "--layer", "1"], [(1, None)]),
+        (["--view", "grid", "--layer", "2", "--head", "3"], [(2, 3)]),
+    ],
+)
+def test_which_heads_are_shown(seqloom: Any, translators: Path, words: list[str], maps: list[Any]) -> None:
+    command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "decoder", "--json"]
+    found = seqloom(*command, *words).json["maps"]
+    assert [(one["layer"], one["head"]) for one in found] == maps
+    own = api.load(translators / "heads", "cpu", api.Translator).heads(SOURCE, TARGET).decoder
+    layer, head = maps[0]
+    np.testing.assert_allclose(found[0]["weights"], own.grid(layer, head, tokens=True).weights)
+
+
+def test_without_options_it_is_the_alignment(seqloom: Any, translators: Path) -> None:
+    command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET]
+    shown = seqloom(*command)
+    assert shown.code == 0 and shown.err == ""
+    *_, scale, blank, more = shown.out.splitlines()
+    assert (scale, blank) == ("0 ·░▒▓█ 1  of the attention of each row", "")
+    assert "--part cross, or encoder, or decoder" in more
+    alignment = seqloom(*command, "--json").json
+    heads = seqloom(*command, "--view", "heat", "--part", "cross", "--json").json
+    np.testing.assert_allclose(alignment["word_weights"], heads["maps"][0]["word_weights"], atol=1e-6)
+    assert "--part" not in seqloom("inspect", "attention", translators / "recurrent", SOURCE).out
+
+
+def test_one_head_in_the_terminal(seqloom: Any, translators: Path) -> None:
+    command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET]
+    shown = seqloom(*command, "--part", "decoder", "--layer", 2, "--head", 3)
+    assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
+    lines = shown.out.splitlines()
+    assert lines[4] == "decoder self-attention, layer 2 of 3, head 3 of 4"
+    assert lines[6].replace("\u2068", "").replace("\u2069", "").split() == ["</s>", "القط", "جلس", "هنا"]
+    assert [line.split()[0].strip("\u2068\u2069") for line in lines[7:11]] == ["القط", "جلس", "هنا", "</s>"]
+    bare = seqloom(*command, "--part", "encoder", "--layer", 1, "--head", 1, "--no-end")
+    assert "</s>" not in bare.out
+    pieces = seqloom(*command, "--part", "encoder", "--layer", 1, "--head", 1, "--tokens")
+    assert len(pieces.out) > len(bare.out)
+
+
+def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
+    run = translators / "heads"
+    shown = seqloom("inspect", "attention", run, SOURCE, "--target", TARGET, "--part", "encoder")
+    rows = [line.split() for line in shown.out.splitlines() if line.strip()[:1].isdigit()]
+    habits = api.load(run, "cpu", api.Translator).heads(SOURCE, TARGET).encoder.habits()
+    expected = [[f"{h.layer}", f"{h.head}", f"{h.entropy:.2f}", f"{h.distance:.2f}", f"{h.end:.0%}"] for h in habits]
+    assert rows == expected and len(rows) == 8
+    assert "encoder self-attention" in shown.out and "entropy" in shown.out
+
+
+@pytest.mark.parametrize("run", ["heads", "recurrent"])
+def test_links_in_the_terminal(seqloom: Any, translators: Path, run: str) -> None:
+    command = ["inspect", "attention", translators / run, SOURCE, "--target", TARGET, "--view", "links"]
+    found = seqloom(*command, "--json").json
+    weights, columns = np.array(found["word_weights"]), found["source_words"]
+    lines = [line for line in seqloom(*command).out.splitlines() if " → " in line]
+    assert len(lines) == 4 and [line.split(" → ")[0].strip(" \u2068\u2069") for line in lines] == [
+        *TARGET.split(),
+        "</s>",
+    ]
+    for line, row in zip(lines, weights, strict=True):
+        strongest = columns[int(row.argmax())]
+        assert line.split(" → ")[1].startswith(f"{strongest} {row.max():.2f}")
+        assert len(line.split(" → ")[1].split("   ")) == int((row >= 0.05).sum())
+
+
+@pytest.mark.parametrize("view", ["heat", "grid", "links"])
+def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, view: str) -> None:
+    pytest.importorskip("matplotlib")
+    command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "encoder"]
+    png, svg = tmp_path / "x.png", tmp_path / "x.svg"
+    shown = seqloom(*command, "--view", view, "--out", png)
+    assert shown.code == 0 and shown.err == f"drawn: {png}\n" and shown.out
+    assert min(size(png)) > 250
+    assert seqloom(*command, "--view", view, "--json", "--out", svg).json
+    text = svg.read_text("utf-8")
+    assert "encoder self-attention" in text and SOURCE in text and ">cat<" in text
+
+
+def test_letters_no_font_has_are_named(
+    seqloom: Any, translators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import font_manager
+
+    brought = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", brought)
+    for view in ("grid", "links"):
+        command = ["inspect", "attention", translators / "heads", SOURCE, "--target", "猫", "--part", "cross"]
+        shown = seqloom(*command, "--view", view, "--out", tmp_path / "x.png")
+        assert shown.err.splitlines()[0].startswith("note: no installed font has 猫")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["heads", "a", "--layer", "0"], 2, "There are 3 layers, 1 to 3, in cross-attention; got layer 0."),
+        (
+            ["heads", "a", "--part", "encoder", "--layer", "3"],
+            2,
+            "There are 2 layers, 1 to 2, in encoder self-attention",
+        ),
+        (["heads", "a", "--head", "5"], 2, "There are 4 heads, 1 to 4, in each layer of cross-attention; got head 5."),
+        (["heads", "a", "--view", "links", "--layer", "9"], 2, "There are 3 layers"),
+        (["heads", "a", "--part", "encode"], 2, "encode"),
+        (["heads", "a", "--view", "map"], 2, "map"),
+        (["heads", " ", "--part", "cross"], 2, "The text is empty"),
+        (["heads", "a", "--part", "cross", "--beam", "2", "--target", "b"], 2, "--beam is about how"),
+        (["reader", "a", "--part", "encoder"], 2, "The encoder of"),
+        (["recurrent", "a", "--part", "cross"], 2, "recurrent is no Transformer: it has no layers and heads"),
+        (["recurrent", "a", "--layer", "1"], 2, "recurrent is no Transformer"),
+        (["recurrent", "a", "--view", "grid"], 2, "recurrent is no Transformer"),
+        (["learned", "a cat and a dog and a cat and a dog", "--part", "cross"], 3, "16"),
+        (["learned", "a cat", "--target", "a cat and a dog and a cat and a dog", "--part", "cross"], 2, "16 positions"),
+    ],
+)
+def test_what_cannot_be_looked_at(
+    seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
+) -> None:
+    name, *rest = words
+    seqloom("inspect", "attention", translators / name, *rest, "--out", here / "x.png").refuses(code, message)
+    assert not any(here.iterdir())
+
+
+def test_the_rest_of_a_model_whose_encoder_does_not_attend(seqloom: Any, translators: Path) -> None:
+    command = ["inspect", "attention", translators / "reader", SOURCE, "--target", TARGET]
+    assert seqloom(*command, "--part", "decoder", "--json").json["layers"] == 3
+    assert seqloom(*command).code == 0
+
+
+# --- positions ------------------------------------------------------------------------------------------------------
+
+
+def test_sinusoids(seqloom: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "positions.png"
+    shown = seqloom("inspect", "positions", "--width", 64, "--length", 50, "--layout", "halves", "--out", out)
+    assert shown.code == 0 and shown.err == f"drawn: {out}\n" and min(size(out)) > 600
+    first = shown.out.splitlines()[0]
+    assert first == "sinusoidal positions, 50 places × 64 dimensions, halves, base 10000"
+    assert "0 (sine), 32 (cosine)" in shown.out and "6.3 places" in shown.out
+    found = seqloom(
+        "inspect", "positions", "--width", 4, "--length", 3, "--kind", "rotary", "--base", 10, "--json"
+    ).json
+    assert (found["run"], found["kind"], found["base"], found["layout"]) == (None, "rotary", 10, "interleaved")
+    np.testing.assert_allclose(found["table"][1], [np.sin(1), np.cos(1), np.sin(10**-0.5), np.cos(10**-0.5)], atol=1e-6)
+    assert "0 (sine), 1 (cosine)" in seqloom("inspect", "positions").out
+
+
+def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
+    for side in ("source", "target"):
+        found = seqloom("inspect", "positions", translators / "learned", "--side", side, "--json").json
+        model = api.load(translators / "learned", "cpu").model
+        own = getattr(model, f"{side}_embed").positions.weight.detach().numpy()
+        assert (found["kind"], found["length"], found["wavelengths"]) == ("learned", 16, [])
+        np.testing.assert_allclose(found["table"], own)
+    assert (
+        "learned, source: learned positions, 16 places" in seqloom("inspect", "positions", translators / "learned").out
+    )
+    assert seqloom("inspect", "positions", translators / "heads", "--length", 5, "--json").json["length"] == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--width", "7"], 2, "must be even, 2 at least; got 7"),
+        (["--length", "0"], 2, "got --length 0"),
+        (["--length", "100000"], 2, "2,000 positions can be shown at once"),
+        (["--base", "1"], 2, "base must be above 1"),
+        (["--layout", "thirds"], 2, "thirds"),
+        (["--kind", "learned"], 2, "learned"),
+        (["--side", "source"], 2, "--side is about the tables of a run"),
+        (["heads", "--width", "8"], 2, "--width is for sinusoids without a run"),
+        (["learned", "--length", "17"], 2, "The run knows 16 positions"),
+        (["reader"], 2, "knows no positions: its recipe says model.positions.kind=none"),
+        (["recurrent"], 2, "has no positions to look at"),
+        (["nowhere"], 4, "is not a run"),
+    ],
+)
+def test_positions_that_cannot_be_shown(
+    seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
+) -> None:
+    run = [] if words[0].startswith("--") else [translators / words[0]]
+    rest = words[len(run) :]
+    seqloom("inspect", "positions", *run, *rest, "--out", here / "x.png").refuses(code, message)
+    assert not any(here.iterdir())
+
+
+def test_a_language_model_has_no_positions(seqloom: Any, runs: Path) -> None:
+    seqloom("inspect", "positions", runs / "chars").refuses(
+        2, "has no positions to look at: it is of kind recurrent-lm"
+    )
+    seqloom("inspect", "positions", runs / "grams").refuses(2, "has no positions to look at")

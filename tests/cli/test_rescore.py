@@ -1,0 +1,172 @@
+"""`seqloom translate RUN --rescore`: n-best lists made elsewhere, ranked anew."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seqloom as package
+from seqloom import api
+from seqloom.core.errors import DataError
+from seqloom.data.nbest import lists_for, read_nbest
+
+LINES = ["the cat sat 3 .", "", "the owl slept 5 .", "the dog ran 1 ."]
+SAID = {0: ["3 Katze sass .", "3 Hund sah .", "Katze"], 2: ["5 Eule schlief .", "Eule . . . . ."], 3: ["1 Hund lief ."]}
+
+
+@pytest.fixture
+def nbest(tmp_path: Path) -> Path:
+    path = tmp_path / "nbest.txt"
+    rows = [f"{n} ||| {text} ||| F0= -1 2 ||| {-k - n / 10}" for n, said in SAID.items() for k, text in enumerate(said)]
+    path.write_text("".join(f"{row}\n" for row in rows), "utf-8")
+    return path
+
+
+def entries(out: str) -> list[tuple[int, str, float]]:
+    found = [line.split(" ||| ") for line in out.splitlines()]
+    return [(int(number), text, float(score)) for number, text, score in found]
+
+
+def log_p(model: Any, source: str, target: str) -> float:
+    """By hand: the logits of each token given those before it."""
+    read, said = ([*model.tokenizer.encode(text), 0] for text in (source, target))
+    with torch.no_grad():
+        logits = model.model(torch.tensor([read]), None, torch.tensor([[0, *said[:-1]]]))[0]
+    return logits.double().log_softmax(-1)[torch.arange(len(said)), said].sum().item()
+
+
+# --- ranking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["one", "transformer"])
+@pytest.mark.parametrize("penalty", [None, 0.0, 0.6])
+def test_the_score_is_the_models_own(
+    seqloom: Any, translators: Path, nbest: Path, type_in: Any, name: str, penalty: float | None
+) -> None:
+    type_in("\n".join(LINES).encode())
+    words = [] if penalty is None else ["--length-penalty", penalty]
+    shown = seqloom("translate", translators / name, "--rescore", nbest, "--n-best", "9", *words)
+    assert shown.code == 0, shown.err
+    model, found = api.load(translators / name, "cpu", api.Translator), entries(shown.out)
+    for number, said in SAID.items():
+        own = [(text, score) for place, text, score in found if place == number]
+        lengths = {
+            text: (len(model.tokenizer.encode(text)) + 1) ** (1 if penalty is None else penalty) for text in said
+        }
+        wanted = {text: log_p(model, LINES[number], text) / lengths[text] for text in said}
+        assert [text for text, _ in own] == sorted(said, key=lambda text: -wanted[text])
+        assert [score for _, score in own] == pytest.approx(sorted(wanted.values(), reverse=True), abs=2e-4)
+    assert (1, "", 0.0) in found  # a blank line stays blank
+
+
+def test_what_a_search_found_keeps_its_scores(seqloom: Any, translators: Path, tmp_path: Path) -> None:
+    """Beam search and rescoring must agree on what a translation is worth."""
+    for runs in (["one"], ["transformer"], ["two", "transformer", "blind"]):
+        paths = [translators / name for name in runs]
+        words = [*LINES, "--n-best", "3", "--min-length", "2"]
+        found = seqloom("translate", *paths, *words).out
+        (tmp_path / "found.txt").write_text(found)
+        again = seqloom("translate", *paths, *LINES, "--n-best", "3", "--rescore", tmp_path / "found.txt").out
+        kept = {(n, text): score for n, text, score in entries(found)}
+        for number, text, score in entries(again):
+            finished = len(text.split()) < 20  # what was cut has no end, which a whole translation has
+            assert not finished or score == pytest.approx(kept[number, text], abs=2e-4)
+
+
+def test_only_the_best_or_all_of_it(seqloom: Any, translators: Path, nbest: Path) -> None:
+    run = translators / "one"
+    ranked = entries(seqloom("translate", run, *LINES, "--rescore", nbest, "--n-best", "5").out)
+    best = [next(text for number, text, _ in ranked if number == n) for n in range(4)]
+    assert seqloom("translate", run, *LINES, "--rescore", nbest).out.split("\n") == [*best, ""]
+    assert len(entries(seqloom("translate", run, *LINES, "--rescore", nbest, "--n-best", "2").out)) == 6
+    objects = seqloom("translate", run, *LINES, "--rescore", nbest, "--json").objects
+    assert [one["translation"] for one in objects] == best
+    assert len(objects[0]["candidates"]) == 3 and objects[0]["log_prob"] < 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
+def test_a_share_is_left_to_the_list(seqloom: Any, translators: Path, nbest: Path, share: float) -> None:
+    words = [translators / "one", *LINES, "--rescore", nbest, "--n-best", "9"]
+    alone = {(n, text): score for n, text, score in entries(seqloom("translate", *words).out)}
+    theirs = {(n, text): -k - n / 10 for n, said in SAID.items() for k, text in enumerate(said)}
+    for n, text, score in entries(seqloom("translate", *words, "--share", share).out):
+        wanted = 0.0 if n == 1 else share * alone[n, text] + (1 - share) * theirs[n, text]
+        assert score == pytest.approx(wanted, abs=2e-4)
+
+
+def test_from_python(translators: Path) -> None:
+    both = package.ensemble([translators / "one", translators / "two"], "cpu")
+    (found,) = both.rescore([("the cat sat 3 .", ["3 Katze sass .", "Katze", "Katze"])], length_penalty=0.0)
+    parts = [[log_p(part, "the cat sat 3 .", text) for part in both.parts] for text in ("3 Katze sass .", "Katze")]
+    assert {one.text for one in found.candidates} == {"3 Katze sass .", "Katze"} and len(found.candidates) == 3
+    for text, own in zip(("3 Katze sass .", "Katze"), parts, strict=True):
+        log_prob = next(one.log_prob for one in found.candidates if one.text == text)
+        assert min(own) < log_prob <= max(own) + math.log(2)
+    (blank,) = both.rescore([("  ", ["x"])])
+    assert blank.text == ""
+    with pytest.raises(DataError, match="no score that a share could be left to: 'Katze'"):
+        list(both.rescore([("the cat", [("Katze", None)])], share=0.5))
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+def test_lists_as_others_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "n"
+    path.write_text("0 ||| a b ||| LM0= -1 TM= 2 ||| -3.5 ||| 0-0 1-1\n0|||c\n7 |||  ||| 1e-3\n")
+    assert list(read_nbest(path)) == [(0, [("a b", -3.5), ("c", None)]), (7, [("", 0.001)])]
+    path.write_text("0 ||| a ||| nan ||| inf\n")
+    assert list(read_nbest(path)) == [(0, [("a", None)])]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 ||| a\nb\n", "Line 2 of NAME must be `number ||| text ||| score`, as Moses writes it; got 'b'."),
+        ("x ||| a\n", "Line 1 of NAME must be"),
+        ("-1 ||| a\n", "Line 1 of NAME must be"),
+        ("0 ||| a\n1 ||| b\n0 ||| c\n", "NAME must be in the order of its source lines, but 0 comes after 1."),
+        ("", "is empty"),
+    ],
+)
+def test_what_is_no_list(seqloom: Any, translators: Path, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "list"
+    path.write_text(text)
+    shown = seqloom("translate", translators / "one", "the cat", "the dog", "--rescore", path)
+    assert shown.code == 3 and words.replace("NAME", str(path)) in shown.err and shown.err.count("\n") == 1
+
+
+def test_a_list_of_other_lines(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
+    run = translators / "one"
+    shown = seqloom("translate", run, *LINES[:2], "--rescore", nbest)
+    assert shown.code == 3 and shown.err == (
+        f"seqloom: {nbest} has candidates numbered 2, from 0, but the input has only 2 lines. "
+        "Give the lines that the list was made from.\n"
+    )
+    shown = seqloom("translate", run, *LINES, "a dog", "--rescore", nbest)
+    assert shown.code == 3 and len(shown.out.splitlines()) == 4
+    assert shown.err == f"seqloom: Line 5 of the input has no candidates in {nbest}: none is numbered 4.\n"
+    seqloom("translate", run, "x", "--rescore", tmp_path / "nothing").refuses(3, "nothing does not exist", lines=1)
+    assert list(lists_for(["", " "], nbest_of(tmp_path, "1 ||| a\n"))) == [("", []), (" ", [("a", None)])]
+
+
+def nbest_of(folder: Path, text: str) -> Path:
+    (folder / "other").write_text(text)
+    return folder / "other"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rescore", "x", "--beam", "3"], "--beam has no place beside --rescore"),
+        (["--rescore", "x", "--coverage-penalty", "0.2"], "--coverage-penalty has no place beside --rescore"),
+        (["--rescore", "x", "--prefix", "a"], "--prefix has no place beside --rescore"),
+        (["--rescore", "x", "--alignment"], "--alignment has no place beside --rescore"),
+        (["--rescore", "x", "--share", "1.5"], "The share of the model in a score must be from 0 to 1, got 1.5."),
+        (["--share", "0.5"], "--share is about the scores of an n-best list: name one with --rescore FILE."),
+    ],
+)
+def test_wrong_words(seqloom: Any, translators: Path, words: list[str], said: str) -> None:
+    seqloom("translate", translators / "one", "the cat", *words).refuses(2, said, lines=1)

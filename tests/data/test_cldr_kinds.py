@@ -1,0 +1,39 @@
+"""Some kinds of CLDR's phrases only."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("babel", reason="the extra `corpora` is not installed")
+pytest.importorskip("num2words", reason="the extra `corpora` is not installed")
+
+from seqloom.core.errors import DataError
+from seqloom.data import corpora
+from seqloom.data.corpora import cldr
+
+SMALL: dict[str, Any] = {"train": 200, "dev": 10, "test": 10}
+
+
+def test_only_the_kinds_that_are_asked_for() -> None:
+    some = corpora.load_parallel(cldr.Config(kinds=("full date", "time"), **SMALL))
+    assert {pair.kind for pairs in some.splits.values() for pair in pairs} == {"full date", "time"}
+    every = corpora.load_parallel(cldr.Config(**SMALL))
+    assert len({pair.kind for pair in every.split("train")}) > 12
+    assert some.fingerprint() != every.fingerprint()
+
+
+def test_only_what_was_asked_for_can_be_missed() -> None:
+    assert corpora.load_parallel(cldr.Config(target="hi", kinds=("time",), **SMALL)).notes == ()
+    asked = cldr.Config(target="hi", kinds=("time", "number"), **SMALL)
+    assert corpora.load_parallel(asked).notes == ("left out for want of words in hi: number",)
+    with pytest.raises(DataError, match=r"data.train must be no more than the 0 pairs"):
+        corpora.load_parallel(cldr.Config(target="hi", kinds=("number",), **SMALL))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [(("fulldate",), r"kinds holds 'fulldate', which is none; did you mean full date\?"), ((), "at least one kind")],
+)
+def test_kinds_that_are_none(kinds: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        cldr.Config(kinds=kinds, **SMALL)

@@ -1,0 +1,287 @@
+"""Translators as one: the mean of their probabilities, searched like any other model, whatever they carry along."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.core.protocols import DecodeState, StepOutput, Steppable, select
+from seqloom.core.tree import Tree, clone, select_rows
+from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
+from seqloom.decoding.mixture import Ensemble, Mixture, mean_attention, mix
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+
+END, V = 0, 7
+
+
+def prepared(config: Any, seed: int, vocabulary: int = V, scale: float = 3.0) -> Any:
+    """In double precision, with weights large enough that it has opinions."""
+    torch.manual_seed(seed)
+    model = config.build(vocabulary).double().eval()
+    for parameter in model.parameters():
+        parameter.data.copy_(scale * torch.rand_like(parameter) - scale / 2)
+    return model
+
+
+def small_transformer(**options: Any) -> TransformerConfig:
+    sizes: dict[str, Any] = {"width": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "feed_forward": 12}
+    return TransformerConfig(**sizes, **options)
+
+
+KINDS: dict[str, Any] = {
+    "luong": RecurrentSeq2SeqConfig(hidden=6),
+    "fed": RecurrentSeq2SeqConfig(hidden=5, cell="lstm", attention=AttentionConfig(input_feeding=True, coverage=True)),
+    "bahdanau": RecurrentSeq2SeqConfig(
+        hidden=6, decoder_layers=2, attention=AttentionConfig(order="bahdanau", score="additive")
+    ),
+    "blind": RecurrentSeq2SeqConfig(hidden=6, attention=None, context="every", reverse=True),
+    "transformer": small_transformer(),
+}
+TEAMS = [("luong", "bahdanau"), ("luong", "transformer"), ("blind", "transformer", "fed"), ("transformer", "blind")]
+
+
+def team(*names: str, vocabulary: int = V) -> list[Any]:
+    return [prepared(KINDS[name], seed, vocabulary) for seed, name in enumerate(names)]
+
+
+def some_source(lengths: tuple[int, ...] = (4, 2, 3), vocabulary: int = V, seed: int = 5) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    tokens = torch.randint(1, vocabulary, mask.shape, generator=draw)
+    tokens[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = END
+    return {"tokens": tokens, "mask": mask}
+
+
+def exactly(actual: Any, wanted: Any) -> None:
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def facts(found: list[list[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
+    return [[(one.tokens, one.finished, round(one.log_prob, 9), round(one.score, 9)) for one in n] for n in found]
+
+
+# --- the sums ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", TEAMS, ids="+".join)
+@torch.no_grad()
+def test_every_step_is_the_mean_of_the_probabilities(names: tuple[str, ...]) -> None:
+    models, source = team(*names), some_source()
+    together = Ensemble(models)
+    assert isinstance(together, Steppable)
+    states, state = [model.start(source) for model in models], together.start(source)
+    for tokens in torch.randint(1, V, (4, 3, 1), generator=torch.Generator().manual_seed(2)):
+        outputs = [model.step(tokens, own) for model, own in zip(models, states, strict=True)]
+        found = together.step(tokens, state)
+        by_hand = sum(output.log_probs.exp() for output in outputs) / len(models)
+        exactly(found.log_probs.exp(), by_hand)
+        exactly(found.log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
+        looked = [output.attention for output in outputs if output.attention is not None]
+        exactly(found.attention, sum(looked) / len(looked))
+        states, state = [output.state for output in outputs], found.state
+
+
+@pytest.mark.parametrize("names", TEAMS, ids="+".join)
+@torch.no_grad()
+def test_what_it_thinks_of_a_translation_is_what_its_steps_say(names: tuple[str, ...]) -> None:
+    models, source = team(*names), some_source()
+    together = Ensemble(models)
+    targets = torch.randint(1, V, (3, 5), generator=torch.Generator().manual_seed(4))
+    mask = torch.arange(5) < torch.tensor([[5], [1], [3]])
+    inputs = torch.cat([torch.zeros(3, 1, dtype=torch.long), targets[:, :-1]], dim=1)
+    batch = {
+        "source": source["tokens"],
+        "source_mask": source["mask"],
+        "inputs": inputs,
+        "targets": targets,
+        "target_mask": mask,
+    }
+    found, looked, state = together.target_log_probs(batch), together.attention(batch), together.start(source)
+    assert torch.equal(found[~mask], torch.zeros_like(found[~mask]))
+    assert looked is not None
+    for t in range(5):
+        output = together.step(inputs[:, t : t + 1], state)
+        state = output.state
+        own = output.log_probs.gather(1, targets[:, t : t + 1]).squeeze(1)
+        exactly(found[:, t], torch.where(mask[:, t], own, torch.zeros_like(own)))
+        assert output.attention is not None
+        exactly(looked[mask[:, t], t], output.attention[mask[:, t]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("times", [2, 3, 4, 5, 6, 7, 10, 11, 13, 49])
+def test_models_that_agree_are_mixed_without_rounding(dtype: torch.dtype, times: int) -> None:
+    logits = 20 * torch.randn(9, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    log_probs = logits.to(dtype).log_softmax(1)
+    log_probs[0, :7] = -torch.inf
+    assert torch.equal(mix([log_probs] * times, [1 / times] * times), log_probs)
+
+
+@pytest.mark.parametrize("times", [2, 10, 11])
+def test_an_ensemble_of_any_size_gives_padding_nothing(times: int) -> None:
+    class Padded(torch.nn.Module):
+        def target_log_probs(self, batch: Any) -> Tensor:
+            return torch.tensor([[-1.5, -0.3], [-2.0, 0.0]])
+
+    assert Ensemble([Padded() for _ in range(times)]).target_log_probs({})[1, 1] == 0
+
+
+def test_a_model_without_a_say_is_not_heard_however_sure_it_is() -> None:
+    sure, other = torch.tensor([0.0, -torch.inf]), torch.tensor([-120.0, 0.0])
+    assert torch.equal(mix([sure, other], [0.0, 1.0]), other)
+    exactly(mix([sure, other], [0.5, 0.5]).exp(), torch.tensor([0.5, 0.5]))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("times", [2, 3])
+def test_an_ensemble_of_a_model_with_itself_is_that_model(name: str, times: int) -> None:
+    model, source = prepared(KINDS[name], 1).float(), some_source()
+    options = BeamConfig(beam=3, n_best=3, max_length=8)
+    alone = beam_search(model, source=source, options=options, end=END, attention=True)
+    found = beam_search(Ensemble([model] * times), source=source, options=options, end=END, attention=True)
+    for own, other in zip(itertools.chain(*alone), itertools.chain(*found), strict=True):
+        assert (own.tokens, own.log_prob, own.score) == (other.tokens, other.log_prob, other.score)
+        assert own.token_log_probs == other.token_log_probs
+        if name == "blind":
+            assert own.attention is None and other.attention is None
+        else:
+            assert own.attention is not None and other.attention is not None
+            torch.testing.assert_close(own.attention, other.attention, atol=1e-6, rtol=0)
+
+
+def test_attention_by_layer_and_head_counts_as_its_mean() -> None:
+    class Looking:
+        def __init__(self, attention: Tensor | None) -> None:
+            self.attention = attention
+
+        def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+            return StepOutput(torch.zeros(len(tokens), 2).log_softmax(1), state, self.attention)
+
+    plain, by_head = torch.rand(2, 4), torch.rand(2, 3, 5, 4, dtype=torch.float64)
+    state = DecodeState((None, None, None), (None, None, None))
+    parts = [Looking(plain), Looking(None), Looking(by_head)]
+    found = Mixture(parts, [0.2, 0.5, 0.3]).step(torch.zeros(2, 1), state)
+    exactly(found.attention, (plain.double() + by_head.mean((1, 2))) / 2)
+    assert mean_attention([None, None]) is None
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def every_translation(models: list[Any], source: dict[str, Tensor], longest: int) -> list[tuple[float, list[int]]]:
+    """All that can be said of the first source in so many tokens, END included, by Σ log 1/M Σ p, best first."""
+    vocabulary = models[0].output.weight.shape[0]
+    first = {key: value[:1] for key, value in source.items()}
+    found = []
+    for length in range(longest):
+        for said in itertools.product(range(1, vocabulary), repeat=length):
+            inputs, targets = torch.tensor([[END, *said]]), torch.tensor([[*said, END]])
+            chances = sum(model(first["tokens"], first["mask"], inputs).softmax(-1) for model in models) / len(models)
+            found.append((chances.gather(2, targets.unsqueeze(2)).log().sum().item(), list(said)))
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("names", [("luong", "bahdanau"), ("transformer", "fed"), ("blind", "luong", "transformer")])
+def test_a_wide_beam_is_brute_force(names: tuple[str, ...]) -> None:
+    models, longest = team(*names, vocabulary=4), 4
+    source = some_source((3, 2), vocabulary=4)
+    options = BeamConfig(beam=4**longest, n_best=5, length_penalty=0.0, max_length=longest, stopping="exact")
+    found = beam_search(Ensemble(models), source=source, options=options, end=END)[0]
+    wanted = every_translation(models, source, longest)[:5]
+    assert [one.tokens for one in found] == [said for _, said in wanted]
+    assert [one.log_prob for one in found] == pytest.approx([log_prob for log_prob, _ in wanted], abs=1e-10)
+    alone = [
+        beam_search(model, source=source, options=options, end=END)[0][0].log_prob for model in models
+    ]  # and it is none of them
+    assert all(abs(found[0].log_prob - own) > 1e-6 for own in alone)
+
+
+class Forgetful:
+    """The ensemble by hand, without any state but the tokens: every step reads everything again."""
+
+    def __init__(self, models: list[Any]) -> None:
+        self.models = models
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        return DecodeState(torch.empty(len(source["tokens"]), 0, dtype=torch.long), source)
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        said, source = torch.cat([state.carry, tokens], dim=1), state.memory
+        owner = torch.arange(len(said)) // (len(said) // len(source["tokens"]))
+        mine = select_rows(source, owner)
+        chances = sum(model(mine["tokens"], mine["mask"], said)[:, -1].softmax(-1) for model in self.models)
+        return StepOutput((chances / len(self.models)).log(), DecodeState(said, source))
+
+
+SEARCHES = [BeamConfig(beam=4, n_best=4, max_length=7), BeamConfig(beam=3, length_penalty=0.3, stopping="exact")]
+
+
+@pytest.mark.parametrize("names", TEAMS, ids="+".join)
+@pytest.mark.parametrize("options", SEARCHES, ids=["usual", "exact"])
+def test_hypotheses_take_along_what_each_model_knows_of_them(names: tuple[str, ...], options: BeamConfig) -> None:
+    models, source = team(*names), some_source((4, 2, 3, 1))
+    found = facts(beam_search(Ensemble(models), source=source, options=options, end=END))
+    assert found == facts(beam_search(Forgetful(models), source=source, options=options, end=END))
+
+
+def test_if_one_part_did_not_move_it_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: the second model's rows stay where they are."""
+    models, source = team("luong", "transformer"), some_source((4, 2, 3, 1))
+    whole = facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END))
+    plain = Mixture.step
+
+    def stuck(self: Any, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        output = plain(self, tokens, state, mask)
+        rows = torch.arange(len(tokens)).flip(0)
+        moved = select_rows(output.state.carry[1], rows)
+        return StepOutput(output.log_probs, DecodeState((output.state.carry[0], moved), output.state.memory))
+
+    monkeypatch.setattr(Mixture, "step", stuck)
+    assert facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END)) != whole
+
+
+@torch.no_grad()
+def test_rows_in_another_order_give_the_same() -> None:
+    models, source = team("fed", "transformer", "blind"), some_source((4, 2, 3))
+    together = Ensemble(models)
+    state = together.step(torch.tensor([[1], [2], [3]]), together.start(source)).state
+    rows = torch.tensor([2, 0])
+    moved = together.step(torch.tensor([[4], [5]]), select(clone(state), rows, rows))
+    plain = together.step(torch.tensor([[5], [1], [4]]), state)
+    exactly(moved.log_probs, plain.log_probs[rows])
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_every_model_reads_a_source_once(beam: int) -> None:
+    models, source = team("luong", "transformer"), some_source()
+    calls = {id(model): 0 for model in models}
+    for model in models:
+        plain = model.encode
+
+        def counted(*given: Any, plain: Any = plain, who: int = id(model)) -> Any:
+            calls[who] += 1
+            assert len(given[0]) == 3  # each source once, not once for every hypothesis
+            return plain(*given)
+
+        model.encode = counted
+    beam_search(Ensemble(models), source=source, options=BeamConfig(beam=beam, max_length=6), end=END)
+    assert list(calls.values()) == [1, 1]
+
+
+def test_it_says_no_more_than_all_of_them_can() -> None:
+    short, long = (
+        prepared(small_transformer(positions=PositionsConfig(kind="learned", max_length=n)), 1) for n in (5, 9)
+    )
+    free = prepared(KINDS["luong"], 1)
+    assert Ensemble([long, short, free]).longest_target == 5
+    assert Ensemble([free, free]).longest_target is None
+    with torch.no_grad():
+        for model in (long, short, free):
+            model.output.bias[END] -= 100  # it would go on for ever
+    found = beam_search(Ensemble([long, free, short]), source=some_source(), options=BeamConfig(beam=2), end=END)
+    assert [len(one.tokens) for n in found for one in n] == [5, 5, 5]

@@ -1,0 +1,296 @@
+"""Where every head of a Transformer looked: the model's own weights, by tokens and by words."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.core.errors import UsageError
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.inspect.alignment import Said, alignment_view
+from seqloom.inspect.heads import PARTS, Habit, HeadsView, Maps, Part, heads_view, parts_of, read_words
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
+
+TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]
+
+
+@dataclass
+class Translator:
+    """What the view asks of a translator, on a model with random weights."""
+
+    model: Any
+    tokenizer: Tokenizer
+    name: str = "runs/x"
+
+    def translate(self, lines: list[str], **options: Any) -> Any:
+        tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])
+        source = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
+        with torch.no_grad():
+            config = BeamConfig(**{"beam": 2, "max_length": 9, **options})
+            (found,) = beam_search(self.model.eval(), source=source, options=config, end=0, attention=True)
+        self.last: Any = found[0]
+        best = type("Candidate", (), {"ids": found[0].tokens, "finished": found[0].finished})
+        yield type("Translation", (), {"candidates": [best]})
+
+
+def make(tokenizer: Any = None, **options: Any) -> Translator:
+    found = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
+    torch.manual_seed(3)
+    settings: dict[str, Any] = {"width": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 3, **options}
+    model = TransformerConfig(**settings).build(len(found)).double()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.5)  # so that heads look somewhere, each elsewhere
+    return Translator(model, found)
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return make()
+
+
+@pytest.fixture(scope="module")
+def view(translator: Translator) -> HeadsView:
+    return heads_view(translator, "  the cat\n", "il gatto")
+
+
+def batch_of(tokenizer: Tokenizer, source: str, target: str) -> dict[str, torch.Tensor]:
+    read, said = ([*tokenizer.encode(text), 0] for text in (source, target))
+    rows = {"source": read, "inputs": [0, *said[:-1]], "targets": said}
+    masks = {"source_mask": [True] * len(read), "target_mask": [True] * len(said)}
+    return {name: torch.tensor([row]) for name, row in {**rows, **masks}.items()}
+
+
+# --- by tokens ------------------------------------------------------------------------------------------------------
+
+
+def test_the_weights_are_the_models_own(translator: Translator, view: HeadsView) -> None:
+    own = translator.model.eval().attentions(batch_of(translator.tokenizer, "the cat", "il gatto"))
+    assert list(view.parts) == list(PARTS)
+    for name, layers, shape in (("encoder", 2, (8, 8)), ("decoder", 3, (9, 9)), ("cross", 3, (9, 8))):
+        part = view.part(name)
+        assert (part.layers, part.heads) == (layers, 4) and part.tokens.weights.shape == (layers, 4, *shape)
+        for layer in range(layers):
+            np.testing.assert_array_equal(part.tokens.weights[layer], own[name][layer][0].detach().numpy())
+        assert part.tokens.weights.std() > 0.05  # and they do look somewhere
+    assert (view.source, view.text, view.given, view.finished) == ("the cat", "il gatto", True, True)
+    with torch.no_grad():
+        log_probs = translator.model.target_log_probs(batch_of(translator.tokenizer, "the cat", "il gatto"))
+    assert view.log_prob == pytest.approx(float(log_probs.sum()))
+
+
+def test_who_looks_at_whom(view: HeadsView) -> None:
+    assert view.encoder.tokens.rows == view.encoder.tokens.columns == [*"the cat", "</s>"]
+    assert view.cross.tokens.rows == [*"il gatto", "</s>"] and view.cross.tokens.columns == [*"the cat", "</s>"]
+    assert view.decoder.tokens.rows == [*"il gatto", "</s>"]  # said
+    assert view.decoder.tokens.columns == ["</s>", *"il gatto"]  # read before
+    assert view.decoder.words.rows == ["il", "gatto", "</s>"] and view.decoder.words.columns == ["</s>", "il", "gatto"]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_rows_sum_to_one(view: HeadsView, name: str) -> None:
+    for maps in (view.part(name).tokens, view.part(name).words):
+        np.testing.assert_allclose(maps.weights.sum(axis=-1), 1)
+
+
+def test_nothing_is_seen_before_it_was_said(view: HeadsView) -> None:
+    """Above the diagonal stands what the decoder has not read yet."""
+    weights = view.decoder.tokens.weights
+    ahead = np.triu(np.ones(weights.shape[-2:], dtype=bool), k=1)
+    assert (weights[:, :, ahead] == 0).all() and (weights[:, :, ~ahead] > 0).all()
+    words = view.decoder.words  # a word may look at its own beginning
+    assert (words.weights[:, :, np.triu(np.ones((3, 3), dtype=bool), k=2)] == 0).all()
+    assert words.weights[0, 0, 1, 2] > 0
+    assert view.encoder.tokens.weights.min() > 0  # the encoder looks both ways
+
+
+def test_a_decoder_that_looks_ahead_is_seen_to() -> None:
+    weights = heads_view(make(causal=False), "the cat", "il gatto").decoder.tokens.weights
+    assert weights[:, :, 0, 1:].sum() > 0
+
+
+def test_what_the_search_saw(translator: Translator) -> None:
+    """The alignment is the mean over the last layer's heads, in decoding too."""
+    view = heads_view(translator, "the cat sat")
+    aligned = alignment_view(translator, "the cat sat")
+    np.testing.assert_allclose(view.cross.grid(tokens=True).weights, aligned.tokens.weights)
+    np.testing.assert_allclose(view.cross.grid().weights, aligned.words.weights)
+    np.testing.assert_allclose(view.cross.grid(tokens=True).weights, translator.last.attention.numpy(), atol=1e-6)
+    assert view.text == aligned.text and view.log_prob == pytest.approx(aligned.log_prob) and not view.given
+
+
+def test_the_layer_that_aligns_is_the_usual_one() -> None:
+    translator = make(align_layer=2)
+    view = heads_view(translator, "the cat", "il gatto")
+    assert (view.cross.usual, view.decoder.usual, view.encoder.usual) == (2, 3, 2)
+    aligned = alignment_view(translator, "the cat", "il gatto").words.weights
+    np.testing.assert_allclose(view.cross.grid().weights, aligned)
+
+
+def test_dropout_is_off() -> None:
+    translator = make(dropout=0.5, attention_dropout=0.5)
+    translator.model.train()
+    first, second = (heads_view(translator, "the cat", "il gatto") for _ in range(2))
+    np.testing.assert_array_equal(first.encoder.tokens.weights, second.encoder.tokens.weights)
+    assert translator.model.training
+
+
+# --- by words -------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_sums_over_columns_and_means_over_rows(view: HeadsView) -> None:
+    tokens, words = view.cross.tokens.weights[1, 2], view.cross.words.weights[1, 2]
+    assert words[0, 0] == pytest.approx(tokens[:2, :3].sum() / 2)  # i and l at t, h and e
+    assert words[1, 1] == pytest.approx(tokens[2:8, 3:7].sum() / 6)  # white space belongs to what follows
+    tokens, words = view.decoder.tokens.weights[0, 0], view.decoder.words.weights[0, 0]
+    assert words[1, 1] == pytest.approx(tokens[2:8, 1:3].sum() / 6)  # gatto at il, which was read a place later
+    tokens, words = view.encoder.tokens.weights[0, 3], view.encoder.words.weights[0, 3]
+    assert words[1, 0] == pytest.approx(tokens[3:7, :3].sum() / 4)
+
+
+@pytest.mark.parametrize("tokenizer", [CharactersConfig(), WordsConfig(), BytePairConfig(size=280)])
+@pytest.mark.parametrize("source", TEXTS)
+def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
+    view = heads_view(make(tokenizer, decoder_layers=1), source, "猫はここ è")
+    for part in view.parts.values():
+        for maps in (part.tokens, part.words):
+            assert maps.weights.shape[2:] == (len(maps.rows), len(maps.columns))
+            np.testing.assert_allclose(maps.weights.sum(axis=-1), 1)
+    assert "".join(view.encoder.words.rows[:-1]) == source.replace(" ", "")
+
+
+def test_a_translation_that_was_cut(translator: Translator) -> None:
+    view = heads_view(translator, "the cat", beam=1, max_length=3, min_length=3)
+    assert not view.finished and "did not end it" in view.notes[0]
+    decoder = view.decoder
+    assert decoder.tokens.columns == ["</s>", *decoder.tokens.rows[:-1]]  # what it said last it never read
+    assert decoder.maps(tokens=True, end=False).rows == decoder.tokens.rows
+    assert decoder.maps(tokens=True, end=False).columns == decoder.tokens.columns[1:]
+    np.testing.assert_allclose(decoder.words.weights.sum(axis=-1), 1)
+
+
+def test_words_that_were_read() -> None:
+    from seqloom.evaluate.alignment import Word
+
+    words = [Word("ab", (0, 1)), Word("c", (2,))]
+    cut = Said("", "", False, False, [], [5, 6, 7], [], [], [], words, ())
+    assert read_words(cut) == [("</s>", (0,)), ("ab", (1, 2))]
+    whole = Said("", "", False, True, [], [5, 6, 7, 0], [], [], [], [*words, Word("</s>", (3,))], ())
+    assert read_words(whole) == [("</s>", (0,)), ("ab", (1, 2)), ("c", (3,))]
+
+
+def test_the_end_may_be_left_out(view: HeadsView) -> None:
+    sides = {
+        "encoder": (["the", "cat"],) * 2,
+        "decoder": (["il", "gatto"],) * 2,
+        "cross": (["il", "gatto"], ["the", "cat"]),
+    }
+    kept = {"encoder": np.s_[:, :, :-1, :-1], "decoder": np.s_[:, :, :-1, 1:], "cross": np.s_[:, :, :-1, :-1]}
+    for name, (rows, columns) in sides.items():
+        part = view.part(name)
+        bare = part.maps(end=False)
+        assert (bare.rows, bare.columns) == (rows, columns)
+        np.testing.assert_array_equal(bare.weights, part.words.weights[kept[name]])
+        np.testing.assert_array_equal(part.grid(1, 2, end=False).weights, bare.weights[0, 1])
+    nothing = Maps(["</s>"], ["</s>"], np.ones((1, 1, 1, 1)))
+    assert Part("decoder", nothing, nothing, 1).maps(end=False) is nothing
+
+
+# --- one head, and what it does -------------------------------------------------------------------------------------
+
+
+def test_a_head_and_the_mean_over_heads(view: HeadsView) -> None:
+    part = view.decoder
+    np.testing.assert_array_equal(part.grid(2, 3).weights, part.words.weights[1, 2])
+    np.testing.assert_allclose(part.grid(2, tokens=True).weights, part.tokens.weights[1].mean(axis=0))
+    np.testing.assert_array_equal(part.grid(head=1).weights, part.words.weights[2, 0])  # of the last layer
+    assert part.title(2, 3) == "decoder self-attention, layer 2 of 3, head 3 of 4"
+    assert part.title() == "decoder self-attention, layer 3 of 3, mean over its 4 heads"
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 1), (4, 1), (-1, 1), (1, 0), (1, 5)])
+def test_what_is_not_there(view: HeadsView, layer: int, head: int) -> None:
+    there = (
+        "There are 3 layers, 1 to 3, in cross-attention" if head == 1 else "There are 4 heads, 1 to 4, in each layer"
+    )
+    with pytest.raises(UsageError, match=there):
+        view.cross.grid(layer, head)
+
+
+def by_hand(name: Any, weights: list[list[float]]) -> Part:
+    array = np.array(weights)[None, None]
+    words = [str(n) for n in range(max(array.shape))]
+    maps = Maps(words[: array.shape[2]], words[: array.shape[3]], array)
+    return Part(name, maps, maps, 1)
+
+
+def test_habits_by_hand() -> None:
+    (sharp,) = by_hand("encoder", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1.0]]).habits()
+    assert sharp == Habit(1, 1, 0, 0.75, 0.5)  # one on, but for the last; two of four look at the end
+    (flat,) = by_hand("encoder", [[0.25] * 4] * 4).habits()
+    assert flat == Habit(1, 1, 2, 1.25, 0.25)
+    (back,) = by_hand("decoder", [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]]).habits()
+    assert back == pytest.approx((1, 1, 1 / 3, (0 + 0.5 + 1) / 3, 0.5))
+    (diagonal,) = by_hand("cross", [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]).habits()
+    assert diagonal == Habit(1, 1, 1, 0.5, 0.25)  # the middle of the first half, of the second half
+    (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).habits()  # a row that may look nowhere
+    assert blind == Habit(1, 1, 0, 0.5, 1)
+    (nobody,) = by_hand("cross", [[0.0, 0]]).habits()
+    assert nobody == Habit(1, 1, 0, 0, 0)
+
+
+# --- all of it ------------------------------------------------------------------------------------------------------
+
+
+def test_as_json(view: HeadsView) -> None:
+    found = json.loads(json.dumps(view.to_json(), allow_nan=False))
+    assert found["text"] == "il gatto" and found["source"] == "the cat" and found["notes"] == []
+    for name in PARTS:
+        part = view.part(name)
+        np.testing.assert_allclose(found[name]["weights"], part.tokens.weights)
+        np.testing.assert_allclose(found[name]["word_weights"][0][1], part.words.weights[0, 1])
+        assert found[name]["row_words"] == part.words.rows and found[name]["column_tokens"] == part.tokens.columns
+        assert found[name]["habits"][1]["entropy"] == part.habits()[1].entropy
+
+
+def test_parts_without_weights(translator: Translator) -> None:
+    said = Said("a", "b", True, True, [3, 0], [4, 0], ["a", "</s>"], ["b", "</s>"], [], [], ())
+    assert dict(parts_of({}, said)) == dict(parts_of({"encoder": [], "cross": None}, said)) == {}
+    rest = heads_view(translator, "the cat", "il gatto")
+    some = HeadsView(*(rest.name, "", "", True, True, 0.0), {"cross": rest.cross, "decoder": rest.decoder})
+    with pytest.raises(UsageError, match="The encoder of runs/x has no attention weights to look at; only cross and"):
+        _ = some.encoder
+    with pytest.raises(UsageError, match="no part 'cros': did you mean cross"):
+        some.part("cros")
+
+
+@pytest.mark.parametrize("kind", ["convolution", "recurrent"])
+def test_an_encoder_that_does_not_attend(kind: Any) -> None:
+    view = heads_view(make(encoder_layer=kind), "the cat", "il gatto")
+    assert list(view.parts) == ["decoder", "cross"]
+    with pytest.raises(UsageError, match="has no attention weights"):
+        view.part("encoder")
+
+
+def test_an_encoder_that_sees_a_window() -> None:
+    weights = heads_view(make(encoder_layer="windowed", window=2), "the cat", "il gatto").encoder.tokens.weights
+    np.testing.assert_allclose(weights.sum(axis=-1), 1)
+    far = np.abs(np.subtract.outer(np.arange(8), np.arange(8))) > 2
+    assert (weights[:, :, far] == 0).all() and (weights[:, :, ~far] > 0).all()
+
+
+def test_models_without_heads() -> None:
+    translator = make()
+    model = RecurrentSeq2SeqConfig(hidden=8).build(len(translator.tokenizer))
+    with pytest.raises(UsageError, match="runs/x is no Transformer: it has no layers and heads"):
+        heads_view(Translator(model, translator.tokenizer), "the cat", "il gatto")
+
+
+def test_nothing_to_look_at(translator: Translator) -> None:
+    with pytest.raises(UsageError, match="is empty: give at least one word"):
+        heads_view(translator, " ", "il gatto")

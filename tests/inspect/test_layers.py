@@ -1,0 +1,296 @@
+"""What layers cost: the plan, the fits against made-up costs, the picture, and small real measurements."""
+
+import dataclasses
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect import layers
+from seqloom.inspect.layers import QUANTITIES, Layers, LayersPlan, Measured, collect, measure, slope
+from seqloom.nn.mixers import MIXERS
+
+SMALL: dict[str, Any] = {"lengths": (8, 16), "width": 8, "heads": 2, "window": 2, "repeats": 2, "device": "cpu"}
+
+
+def plan(**more: Any) -> LayersPlan:
+    return LayersPlan(**{**SMALL, **more})
+
+
+def made_up(lengths: tuple[int, ...] = (64, 256, 1024, 4096), **times: Any) -> Layers:
+    """Two kinds whose seconds at each length a function says; None is what did not fit."""
+    rows = []
+    for kind, time in times.items():
+        for length in lengths:
+            cost = time(length)
+            kind = kind.replace("_", "-")
+            if cost is None:
+                rows.append(Measured(kind, length, failure="out of memory; 1.0 GiB were free"))
+            else:
+                count = length**2 if kind == "self-attention" else length
+                rows.append(Measured(kind, length, (0.9 * cost, cost, 1.2 * cost), 1000 * length, 7, length, count))
+    return collect(plan(lengths=lengths, kinds=tuple(kind.replace("_", "-") for kind in times)), rows)
+
+
+# --- exponents --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
+def test_a_power_is_found(power: float) -> None:
+    assert slope([(n, 3 * n**power) for n in (10, 20, 80)]) == pytest.approx(power)
+
+
+def test_no_slope_of_one_point_nor_of_what_has_no_logarithm() -> None:
+    assert slope([(10, 3)]) is None
+    assert slope([(10, 0), (20, 5)]) is None
+
+
+def test_the_slope_is_the_least_squares_line() -> None:
+    points = [(1, 1.0), (2, 5.0), (4, 3.0)]
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    best = slope(points)
+    assert best is not None
+
+    def off(angle: float) -> float:
+        shift = sum(y - angle * x for x, y in logs) / 3
+        return sum((y - angle * x - shift) ** 2 for x, y in logs)
+
+    assert all(off(best) < off(best + nudge) for nudge in (-1e-3, 1e-3))
+
+
+def test_exponents_are_of_the_larger_lengths() -> None:
+    """A constant of half a second hides the square at first; the last two lengths know nothing of the others."""
+    found = made_up(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
+    assert found.fitted("recurrent") == (1024, 4096) and found.fit() == "n = 1,024 … 4,096"
+    assert found.exponents("time") == pytest.approx({"self-attention": 2, "recurrent": 1})
+    assert found.exponents("chain") == pytest.approx({"self-attention": 0, "recurrent": 0})
+    assert found.exponents("path") == pytest.approx({"self-attention": 1, "recurrent": 1})
+    assert found.remarks() == []
+
+
+def test_a_busy_machine_is_told() -> None:
+    def found(others: float | None, threads: int = 1) -> Layers:
+        rows = [Measured("recurrent", n, (0.1 * n,), 1, n, n, n, others) for n in (8, 16)]
+        return collect(plan(kinds=("recurrent",), threads=threads), rows)
+
+    cores = os.cpu_count() or 1
+    assert found(None, cores).remarks() == found(0.1, cores).remarks() == []
+    (remark,) = found(1.3, cores).remarks()
+    assert remark.startswith("other programs used up to 1.3 cores meanwhile: times are too long")
+    assert found(cores - 0.9, 1).remarks() == [], "a core was left"
+
+
+def test_time_is_the_median() -> None:
+    assert Measured("recurrent", 4, (3.0, 1.0, 50.0)).time == 3
+    assert Measured("recurrent", 4).time is None
+
+
+def test_overhead_that_hides_an_exponent_is_told() -> None:
+    found = made_up(self_attention=lambda n: 0.5 + n**2 * 1e-8, recurrent=lambda n: n * 1e-3)
+    (remark,) = found.remarks()
+    assert re.match(r"self-attention: time grows as n\^0\.\d\d, multiplications as n\^2\.00", remark)
+
+
+def test_what_did_not_fit_is_told_and_left_out() -> None:
+    found = made_up(
+        self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3 if n < 200 else None
+    )
+    assert found.exponents("time")["self-attention"] == pytest.approx(2)
+    assert found.exponents("time")["recurrent"] is None, "one length has no slope"
+    assert found.fit() == "n = 256 … 1,024 (self-attention)"
+    assert found.remarks()[0] == "self-attention, n = 4,096: out of memory; 1.0 GiB were free"
+    assert len(found.remarks()) == 4
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_measured() -> None:
+    wanted = plan()
+    found = list(measure(wanted))
+    assert [(one.length, one.kind) for one in found] == [(n, kind) for n in (8, 16) for kind in MIXERS]
+    for one in found:
+        layer = wanted.layer(one.kind)
+        assert len(one.seconds) == 2 and min(one.seconds) > 0
+        assert one.failure is None and one.memory is not None and one.chain is not None
+        assert one.memory >= 4 * 8 * one.length, "y at least"
+        assert one.path == layer.path_length(one.length)
+        assert one.count == layer.multiplications(one.length)
+    together = collect(wanted, reversed(found))
+    assert together.measured["recurrent"] == (found[2], found[7])
+    chains = {kind: together.values("chain", kind) for kind in MIXERS}
+    assert chains["recurrent"] == [8 * 8 + 5, 8 * 16 + 5], "eight operations a step, for an LSTM"
+    parallel = [values for kind, values in chains.items() if kind != "recurrent"]
+    assert all(short is not None and long is not None and short >= long for short, long in parallel), "none grows"
+
+
+def test_a_batch_costs_more_and_threads_are_given_back() -> None:
+    before = torch.get_num_threads()
+    (one,) = measure(plan(kinds=("convolution",), lengths=(16,), threads=before + 1))
+    (two,) = measure(plan(kinds=("convolution",), lengths=(16,), batch=3))
+    assert one.count is not None and two.count == 3 * one.count
+    assert torch.get_num_threads() == before
+    wanted = plan(threads=2)
+    assert collect(wanted, []).threads == 2 and collect(wanted, []).machine() == "float32 on a CPU, 2 threads"
+
+
+def test_weights_written_down_take_memory_with_the_square() -> None:
+    """The fused kernel never holds n² numbers; in the open there are."""
+    wanted = plan(lengths=(512, 1024), kinds=("self-attention",), repeats=1)
+    fused = collect(wanted, measure(wanted)).measured["self-attention"][-1].memory
+    openly = collect(wanted, measure(dataclasses.replace(wanted, weights=True)))
+    square = 4 * wanted.heads * 1024**2
+    assert fused is not None and fused < square / 4
+    assert square < (openly.measured["self-attention"][-1].memory or 0)
+    assert openly.exponents("memory")["self-attention"] == pytest.approx(2, abs=0.1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux keeps such a limit")
+def test_what_does_not_fit_is_said_and_nothing_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 60 MiB to spend, two heads' weights of 4,096 places, 128 MiB, are too many; a convolution needs little."""
+    monkeypatch.setattr(layers, "memory_at_hand", lambda device: 60 * 2**20)
+    wanted = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
+    found = {(one.kind, one.length): one for one in measure(wanted)}
+    assert found["self-attention", 64].failure is None
+    assert found["self-attention", 4096].failure == "out of memory; 60 MiB were free"
+    assert found["self-attention", 5000].failure == "not tried: 4,096 places were too many already"
+    assert found["dilated", 5000].failure is None
+    together = collect(wanted, found.values())
+    assert together.exponents("time")["self-attention"] is None
+    assert len(together.remarks()) >= 2
+
+
+def test_an_error_of_ours_is_not_taken_for_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any) -> Any:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(layers, "seconds", wrong)
+    with pytest.raises(RuntimeError, match="shapes"):
+        list(measure(plan()))
+
+
+def test_measuring_leaves_the_random_numbers_alone() -> None:
+    torch.manual_seed(7)
+    wanted = torch.rand(3)
+    torch.manual_seed(7)
+    list(measure(plan(kinds=("dilated",))))
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_settings_name_what_matters() -> None:
+    assert collect(plan(), []).settings() == "width 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1"
+    assert collect(plan(kinds=("recurrent",)), []).settings() == "width 8, cell lstm, batch 1"
+    openly = plan(kinds=("self-attention",), heads=1, weights=True)
+    assert collect(openly, []).settings() == "width 8, 1 head, weights written down, batch 1"
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_shows_what_was_measured() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    from seqloom.inspect.draw_layers import PANELS, draw_layers
+    from seqloom.inspect.figures import to_bytes
+
+    found = made_up(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
+    figure: Any = draw_layers(found)
+    to_bytes(figure)  # lays it out
+    assert set(PANELS) == set(QUANTITIES) - {"count"}
+    for axes, quantity in zip(figure.axes, PANELS, strict=True):
+        attention, recurrent = axes.get_lines()
+        assert list(attention.get_xdata()) == [64, 256, 1024] and list(recurrent.get_xdata()) == [64, 256, 1024, 4096]
+        wanted = [value * PANELS[quantity][2] for value in found.values(quantity, "recurrent") if value is not None]
+        assert list(recurrent.get_ydata()) == pytest.approx(wanted)
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+        names = {text.get_text().split()[0]: text for text in axes.texts}
+        assert {kind: names[kind].get_color() for kind in names} == {
+            "self-attention": attention.get_color(),
+            "recurrent": recurrent.get_color(),
+        }
+    assert "$n^{2.00}$" in figure.axes[0].texts[1].get_text() + figure.axes[0].texts[0].get_text()
+    band = figure.axes[0].collections[1].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((0.9 * 64, 1.2 * 4096))
+
+
+def test_names_beside_the_lines_do_not_cover_each_other() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    from seqloom.inspect.draw_layers import draw_layers
+    from seqloom.inspect.figures import to_bytes
+
+    costs: dict[str, Any] = {
+        kind: lambda n: n * 1e-3 for kind in ("self_attention", "windowed", "recurrent", "convolution", "dilated")
+    }
+    figure = draw_layers(made_up(**costs))
+    to_bytes(figure)
+    for axes in figure.axes:
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+        assert not any(box.overlaps(axes.get_window_extent()) for box in boxes)
+        assert all(box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_apart() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    from seqloom.inspect.draw_layers import apart
+
+    assert apart([0.1, 0.5], 0.1) == [0.1, 0.5]
+    assert apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+    assert apart([0.2, 0.5, 0.5, 0.55, 0.9], 0.2) == pytest.approx([0.13, 0.33, 0.53, 0.73, 0.93], abs=0.01)
+
+
+def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    from seqloom.inspect.draw_layers import draw_layers
+    from seqloom.inspect.figures import to_bytes
+
+    wanted = plan(kinds=("recurrent",))
+    rows = [Measured("recurrent", n, (0.1 * n,), None, n, n, n) for n in (8, 16)]
+    figure = draw_layers(collect(wanted, rows))
+    to_bytes(figure)
+    assert [text.get_text() for text in figure.axes[1].texts] == ["not measured"]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"kinds": ("recurent",)}, "no layer 'recurent': did you mean recurrent"),
+        ({"kinds": ()}, "at least one of kinds"),
+        ({"lengths": ()}, "at least one of lengths"),
+        ({"lengths": (8, 8)}, "lengths must differ"),
+        ({"lengths": (8, 0)}, "length must be at least 1; got 8, 0"),
+        ({"width": 9}, "Width must be divisible by heads, so that all are equally wide; got 9 and 2"),
+        ({"width": 9, "kinds": ("recurrent",)}, "width must be even; got 9"),
+        ({"width": 0}, "width must be at least 1"),
+        ({"heads": 0}, "Heads must be at least 1"),
+        ({"kernel": 4}, "Kernel must be odd and at least 3"),
+        ({"window": 0}, "Window must be at least 1"),
+        ({"cell": "lsmt"}, "No cell is called 'lsmt': did you mean lstm"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"threads": 0}, "threads must be at least 1"),
+    ],
+)
+def test_a_plan_that_makes_no_sense(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(**wrong)
+
+
+def test_what_a_kind_does_not_need_is_not_asked_of_it() -> None:
+    assert plan(kinds=("convolution",), width=9, heads=4, window=0)
+    assert plan(kinds=("self-attention",), kernel=2, cell="none")
+
+
+def test_a_path_that_was_given_up_is_said() -> None:
+    found = made_up(recurrent=lambda n: 1e-6 * n)
+    assert not any("given up" in line for line in found.remarks())
+    *rows, last = found.measured["recurrent"]
+    lost = dataclasses.replace(found, measured={"recurrent": (*rows, dataclasses.replace(last, path=None))})
+    assert "recurrent, n = 4,096: the path was given up after 30 s" in lost.remarks()

@@ -1,0 +1,163 @@
+"""What a Transformer is told of places, and the picture of it."""
+
+import json
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect.positions import PositionsView, run_positions, sinusoids_view
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+
+
+def by_hand(length: int, width: int) -> list[list[float]]:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d))"""
+    return [
+        [(math.cos if i % 2 else math.sin)(place / 10000 ** ((i - i % 2) / width)) for i in range(width)]
+        for place in range(length)
+    ]
+
+
+@dataclass
+class Trained:
+    model: Any
+    name: str = "runs/x"
+    run: Any = None
+
+
+def transformer(width: int = 8, **positions: Any) -> Trained:
+    torch.manual_seed(0)
+    config = TransformerConfig(
+        width=width, heads=2, encoder_layers=1, decoder_layers=1, positions=PositionsConfig(**positions)
+    )
+    return Trained(config.build(10))
+
+
+def test_the_equation() -> None:
+    view = sinusoids_view(width=6, length=30)
+    np.testing.assert_allclose(view.table, by_hand(30, 6), atol=1e-6)
+    halves = sinusoids_view(width=6, length=30, layout="halves").table
+    np.testing.assert_array_equal(halves, view.table[:, [0, 2, 4, 1, 3, 5]])
+
+
+def test_products_depend_on_the_distance_alone() -> None:
+    view = sinusoids_view(width=16, length=40)
+    waves = [10000 ** (2 * i / 16) for i in range(8)]
+    expected = [sum(math.cos(k / wave) for wave in waves) / 8 for k in range(40)]
+    np.testing.assert_allclose(view.by_distance, expected, atol=1e-6)
+    low, high = view.spread
+    np.testing.assert_allclose(low, high, atol=1e-6)
+    np.testing.assert_allclose(view.products[3, 10], 8 * expected[7], atol=1e-5)
+    random = PositionsView("learned", np.random.default_rng(0).normal(size=(40, 16)))  # the control
+    low, high = random.spread
+    assert (high - low).max() > 0.5 and random.by_distance[0] == pytest.approx(1)
+
+
+def test_wavelengths_and_the_dimensions_worth_a_curve() -> None:
+    view = sinusoids_view(width=128, length=100)
+    assert view.wavelengths[0] == pytest.approx(2 * math.pi)
+    assert view.wavelengths[-1] == pytest.approx(2 * math.pi * 10000 ** (126 / 128))
+    shown = view.telling()
+    assert shown[0] == 0 and len(shown) == 4 and shown == sorted(shown)
+    assert all(dimension % 2 == 0 and view.wavelengths[dimension // 2] <= 400 for dimension in shown)
+    halves = sinusoids_view(width=128, length=100, layout="halves")
+    assert [2 * dimension for dimension in halves.telling()] == shown
+    table = np.zeros((5, 6))
+    table[:, 4], table[:, 1] = [0, 9, 0, 9, 0], [0, 1, 0, 1, 0]
+    assert PositionsView("learned", table).telling(2) == [1, 4] and not PositionsView("learned", table).wavelengths
+    assert sinusoids_view(width=2, length=1).telling() == [0]
+
+
+def test_as_json() -> None:
+    found = json.loads(json.dumps(sinusoids_view(width=4, length=3, kind="rotary").to_json(), allow_nan=False))
+    assert (found["kind"], found["layout"], found["width"], found["length"]) == ("rotary", "interleaved", 4, 3)
+    np.testing.assert_allclose(found["table"], by_hand(3, 4), atol=1e-6)
+    assert len(found["wavelengths"]) == 2 and len(found["by_distance"]) == 3
+
+
+# --- of a run -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_learned_table(side: Any) -> None:
+    trained = transformer(kind="learned", max_length=20)
+    view = run_positions(trained, side=side)
+    own = getattr(trained.model, f"{side}_embed").positions.weight.detach().numpy()
+    np.testing.assert_array_equal(view.table, own)
+    assert (view.kind, view.length, view.layout, view.name) == ("learned", 20, None, f"runs/x, {side}")
+    np.testing.assert_array_equal(run_positions(trained, 7, side).table, own[:7])
+    with pytest.raises(UsageError, match="The run knows 20 positions, and at least 1 must be; got --length 21"):
+        run_positions(trained, 21)
+
+
+def test_the_sinusoids_of_a_run() -> None:
+    trained = transformer(layout="halves", base=100.0)
+    view = run_positions(trained)
+    np.testing.assert_allclose(view.table, trained.model.source_embed.positions(torch.arange(100)).numpy())
+    assert (view.layout, view.base, view.width, view.length) == ("halves", 100.0, 8, 100)
+    np.testing.assert_allclose(view.table, sinusoids_view(8, 100, "halves", 100.0).table, atol=1e-5)
+
+
+def test_rotary_positions_are_as_wide_as_a_head() -> None:
+    view = run_positions(transformer(kind="rotary", base=50.0), 12)
+    assert (view.kind, view.width, view.length, view.base) == ("rotary", 4, 12, 50.0)
+
+
+def test_runs_without_positions() -> None:
+    with pytest.raises(UsageError, match=r"runs/x knows no positions: its recipe says model.positions.kind=none"):
+        run_positions(transformer(kind="none"))
+    run = SimpleNamespace(recipe={"model": {"kind": "recurrent-seq2seq"}})
+    blind = Trained(RecurrentSeq2SeqConfig(hidden=4).build(9), run=run)
+    with pytest.raises(UsageError, match="has no positions to look at: it is of kind recurrent-seq2seq"):
+        run_positions(blind)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 7}, "must be even, 2 at least; got 7"),
+        ({"width": 0}, "must be even, 2 at least; got 0"),
+        ({"length": 0}, "2,000 positions can be shown at once, and at least 1 must be; got --length 0"),
+        ({"length": 2001}, "got --length 2001"),
+        ({"base": 1.0}, "base must be above 1; got 1"),
+    ],
+)
+def test_what_cannot_be_shown(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        sinusoids_view(**options)
+
+
+# --- the picture ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        sinusoids_view(width=32, length=50),
+        sinusoids_view(width=2, length=1, kind="rotary"),
+        PositionsView("learned", np.random.default_rng(0).normal(size=(30, 12)), name="runs/$x"),
+    ],
+    ids=lambda view: view.kind,
+)
+def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
+    pytest.importorskip("matplotlib")
+    from seqloom.inspect.draw_positions import draw_positions
+    from seqloom.inspect.figures import to_bytes
+
+    figure = draw_positions(view)
+    table, products, curves, distances = figure.axes[:4]
+    np.testing.assert_array_equal(np.asarray(table.images[0].get_array()), view.table.T)
+    np.testing.assert_array_equal(np.asarray(products.images[0].get_array()), view.products)
+    for dimension, line in zip(view.telling(), curves.get_lines(), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), view.table[:, dimension])
+    np.testing.assert_array_equal(distances.get_lines()[-1].get_ydata(), view.by_distance)
+    assert bool(distances.collections) == (view.kind == "learned")  # only there it matters which places
+    assert f"({view.length} places × {view.width}" in figure.get_suptitle()
+    assert to_bytes(figure).startswith(b"\x89PNG")

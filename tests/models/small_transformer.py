@@ -1,0 +1,54 @@
+"""Small Transformers for the tests beside this file; batches for them are those of small_seq2seq."""
+
+from typing import Any
+
+import torch
+from tests.models.small_seq2seq import V
+from torch import nn
+
+from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+
+D = 8
+
+
+def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", **options: Any) -> Transformer:
+    """`positions` are the options of a PositionsConfig, or its kind alone."""
+    torch.manual_seed(seed)
+    kind = {"kind": positions} if isinstance(positions, str) else positions
+    sizes = {"width": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 10}
+    made = TransformerConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
+    for parameter in made.parameters():  # larger than a model begins, so that every part is heard
+        nn.init.uniform_(parameter, -0.6, 0.6)
+    return made.double().eval()
+
+
+# Every switch, alone and with those it might quarrel with.
+SWITCHES: dict[str, dict[str, Any]] = {
+    "2017": {},
+    "before": {"norm_first": True},
+    "halves": {"positions": {"kind": "sinusoidal", "layout": "halves", "base": 20.0}},
+    "learned": {"positions": {"kind": "learned", "max_length": 40}},
+    "learned-before": {"positions": "learned", "norm_first": True, "embed_norm": True},
+    "rotary": {"positions": "rotary"},
+    "rotary-halves": {"positions": {"kind": "rotary", "layout": "halves"}, "kv_heads": 1},
+    "none": {"positions": "none"},
+    "today": {
+        "positions": "rotary",
+        "norm": "rms",
+        "norm_first": True,
+        "activation": "swiglu",
+        "kv_heads": 1,
+        "bias": False,
+    },
+    "no-norm": {"norm": "none"},
+    "no-residual": {"residual": False, "norm": "rms", "encoder_layers": 1, "decoder_layers": 1, "activation": "gelu"},
+    "no-scale": {"scale": False, "embed_scale": False},
+    "one-head": {"heads": 1, "activation": "gelu", "tied": "decoder"},
+    "tied": {"tied": "all", "activation": "silu", "embed_norm": True},
+    "aligned": {"align_layer": 1, "decoder_layers": 3},
+    "windowed": {"encoder_layer": "windowed", "window": 2},
+    "recurrent": {"encoder_layer": "recurrent", "cell": "gru"},
+    "convolution": {"encoder_layer": "convolution", "positions": "none"},
+    "dilated": {"encoder_layer": "dilated", "kernel": 3},
+}

@@ -1,0 +1,270 @@
+"""The Transformer: read token by token or at once, with any padding, it thinks the same."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.models.small_seq2seq import TARGETS, V, exactly, log_probs, some_batch, source_of
+from tests.models.small_transformer import SWITCHES, transformer
+
+from seqloom.core.protocols import DecodeState, Steppable, select
+from seqloom.core.tree import clone, leaves, pack, select_rows, unpack
+
+
+@pytest.fixture(params=SWITCHES)
+def model(request):
+    return transformer(**SWITCHES[request.param])
+
+
+# --- token by token ---------------------------------------------------------------------------------------------------
+
+
+def test_it_is_steppable(model):
+    assert isinstance(model, Steppable)
+
+
+@torch.no_grad()
+def follow(model) -> None:
+    """Token by token it must find what it found with the whole target before it."""
+    batch = some_batch(targets=(4, 4, 4))
+    whole, weights = log_probs(model, batch), model.attention(batch)
+    state = model.start(source_of(batch))
+    for t in range(whole.shape[1]):
+        output = model.step(batch["inputs"][:, t : t + 1], state)
+        exactly(output.log_probs, whole[:, t])
+        exactly(output.attention, weights[:, t])
+        state = output.state
+
+
+def test_token_by_token_equals_whole(model):
+    follow(model)
+
+
+@torch.no_grad()
+def test_a_long_target_token_by_token(model):
+    """Through several growths of the cache."""
+    batch = some_batch((3,), (38,))
+    whole, state = log_probs(model, batch), model.start(source_of(batch))
+    for t in range(38):
+        output = model.step(batch["inputs"][:, t : t + 1], state)
+        exactly(output.log_probs, whole[:, t])
+        state = output.state
+
+
+@torch.no_grad()
+def test_prompts_of_unequal_length(model):
+    """Read at once, with padding anywhere, then on: each row as if it were alone. The first has no token at all."""
+    batch = some_batch((5, 2, 4, 3), (4, 4, 4, 4))
+    mask = torch.tensor([[0, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]).bool()
+    state = model.start(source_of(batch))
+    first = model.step(batch["inputs"][:, :1], state)
+    prompt = batch["targets"]
+    output = model.step(prompt, first.state, mask)
+    exactly(output.log_probs[0], first.log_probs[0])
+    assert output.attention.shape == (4, 5) and output.attention[0].eq(0).all()
+    after = torch.randint(1, V, (4, 3))
+    second = model.step(after[:, :1], output.state)
+    third = model.step(after[:, 1:], second.state)  # two at once, to rows that are not equally long
+    for row in range(4):
+        own = {key: values[row : row + 1] for key, values in source_of(batch).items()}
+        said = torch.cat([batch["inputs"][row, :1], prompt[row, mask[row]], after[row]]).unsqueeze(0)
+        whole = model(own["tokens"], own["mask"], said).log_softmax(dim=-1)[0]
+        exactly(output.log_probs[row], whole[-4])
+        exactly(second.log_probs[row], whole[-3])
+        exactly(third.log_probs[row], whole[-1])
+
+
+@torch.no_grad()
+def reordered(model) -> None:
+    """Hypotheses that change places, are doubled and leave take all they know with them."""
+    batch = some_batch((5, 2, 4), (3, 3, 3))
+    rows, sources = torch.tensor([2, 2, 0, 0]), torch.tensor([2, 0])
+    state = model.start(source_of(batch))
+    for t in range(2):
+        state = model.step(batch["inputs"][:, t : t + 1], state).state
+    state = select(state, rows, sources)  # two hypotheses of source 2, two of source 0
+    new = torch.tensor([[1], [2], [3], [4]])
+    output = model.step(new, state)
+    swapped = select(output.state, torch.tensor([1, 0, 2, 2]), torch.tensor([0, 1]))
+    last = model.step(new, swapped)
+    before = torch.cat([batch["inputs"][rows, :2], new], dim=1)
+    source = select_rows(source_of(batch), rows)
+    exactly(output.log_probs, model(source["tokens"], source["mask"], before).log_softmax(-1)[:, -1])
+    said = torch.cat([before[[1, 0, 2, 2]], new], dim=1)
+    exactly(last.log_probs, model(source["tokens"], source["mask"], said).log_softmax(-1)[:, -1])
+
+
+def test_reordered_hypotheses(model):
+    reordered(model)
+
+
+@torch.no_grad()
+def test_a_state_is_a_value(model):
+    """It can be cloned to branch, and packed without pickling; a step of one branch leaves the other as it was."""
+    batch = some_batch()
+    state = model.step(batch["inputs"], model.start(source_of(batch))).state
+    kept = DecodeState(clone(state.carry), clone(state.memory))
+    again = DecodeState(*(unpack(*pack(tree)) for tree in (kept.carry, kept.memory)))
+    once = model.step(torch.ones(3, 1, dtype=torch.long), state)
+    twice = model.step(torch.ones(3, 1, dtype=torch.long), again)
+    exactly(once.log_probs, twice.log_probs)
+    assert all(len(leaf) == 3 for leaf in leaves(once.state.carry))
+
+
+def test_a_step_has_a_gradient_too():
+    model, batch = transformer(), some_batch((3, 3), (3, 3))
+    total = torch.zeros((), dtype=torch.float64)
+    state = model.start(source_of(batch))
+    for t in range(3):
+        output = model.step(batch["inputs"][:, t : t + 1], state)
+        total, state = total - output.log_probs.gather(1, batch["targets"][:, t : t + 1]).sum(), output.state
+    total.backward()
+    stepped = [clone(parameter.grad) for parameter in model.parameters()]
+    model.zero_grad()
+    (-model.target_log_probs(batch).sum()).backward()
+    for one, parameter in zip(stepped, model.parameters(), strict=True):
+        exactly(one, parameter.grad)
+
+
+# --- what may be seen -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", range(1, 4))
+def test_editing_a_target_leaves_what_came_before_unchanged(model, t):
+    batch = some_batch(targets=(4, 4, 4))
+    before = log_probs(model, batch)
+    batch["inputs"][:, t] = (batch["inputs"][:, t] + 1) % V
+    after = log_probs(model, batch)
+    assert torch.equal(before[:, :t], after[:, :t])
+    assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
+
+
+def test_without_the_causal_mask_the_future_is_seen():
+    model, batch = transformer(causal=False), some_batch(targets=(4, 4, 4))
+    before = log_probs(model, batch)
+    batch["inputs"][:, 3] = (batch["inputs"][:, 3] + 1) % V
+    assert (log_probs(model, batch) != before).any(dim=-1).all()
+    assert "causal is off" in model.notes()[0]
+    padding_changes_nothing(model)  # it is no future
+
+
+def test_editing_the_source_changes_everything(model):
+    batch = some_batch()
+    before = log_probs(model, batch)
+    batch["source"][:, 0] = (batch["source"][:, 0] + 1) % V
+    assert (log_probs(model, batch) != before).any(dim=-1).all()
+
+
+def padding_changes_nothing(model) -> None:
+    torch.manual_seed(1)
+    batch = some_batch()
+    found, looked = model.target_log_probs(batch), model.attention(batch)
+    for key, amount in (("source", 3), ("source_mask", 3), ("inputs", 2), ("targets", 2), ("target_mask", 2)):
+        filler = torch.zeros(3, amount, dtype=torch.bool) if "mask" in key else torch.randint(V, (3, amount))
+        batch[key] = torch.cat([batch[key], filler], dim=1)
+    exactly(model.target_log_probs(batch)[:, :-2], found)
+    exactly(model.attention(batch)[:, :-2, :-3], looked)
+    assert model.attention(batch)[:, :, -3:].eq(0).all()
+    for row in range(3):
+        S, T = (int(batch[key][row].sum()) for key in ("source_mask", "target_mask"))
+        alone = {key: values[row : row + 1, : S if "source" in key else T] for key, values in batch.items()}
+        exactly(model.target_log_probs(alone)[0], found[row, :T])
+
+
+def test_padding_changes_nothing(model):
+    padding_changes_nothing(model)
+
+
+def test_a_targets_padding_may_stand_anywhere_in_forward(model):
+    batch = some_batch((5, 2), (4, 4))
+    mask = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0]]).bool()
+    found = model(batch["source"], batch["source_mask"], batch["inputs"], mask)
+    for row in range(2):
+        own = {key: values[row : row + 1] for key, values in batch.items()}
+        wanted = model(own["source"], own["source_mask"], own["inputs"][:, mask[row]])
+        exactly(found[row, mask[row]], wanted[0])
+
+
+def test_a_row_without_any_token_harms_nobody(model):
+    """Batches of a fixed shape have rows that are padding from end to end."""
+    batch = some_batch()
+    model.loss(batch)[0].backward()
+    wanted = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    value, count = model.loss({key: F.pad(values, (0, 0, 0, 1)) for key, values in batch.items()})
+    value.backward()
+    assert count == sum(TARGETS)
+    for parameter, own in zip(model.parameters(), wanted, strict=True):
+        exactly(parameter.grad, own)
+
+
+def order_is_seen(model) -> bool:
+    """Whether two sources of the same tokens in another order are told apart."""
+    batch = some_batch((5,), (3,))
+    before = log_probs(model, batch)
+    batch["source"] = batch["source"][:, [1, 0, 3, 2, 4]]
+    return not torch.allclose(log_probs(model, batch), before, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary"])
+def test_positions_let_it_see_order(kind):
+    assert order_is_seen(transformer(positions=kind))
+
+
+def test_without_positions_a_source_is_a_set():
+    model = transformer(positions="none")
+    assert not order_is_seen(model)
+    assert model.notes() == ["without positions the encoder takes its source for a set of tokens"]
+    assert order_is_seen(transformer(positions="none", encoder_layer="convolution"))
+
+
+# --- where it looks ---------------------------------------------------------------------------------------------------
+
+
+def test_attentions_of_every_layer_and_head(model):
+    batch = some_batch()
+    found, config = model.attentions(batch), model.config
+    attends = config.encoder_layer in ("self-attention", "windowed")
+    assert [len(found[name]) for name in ("encoder", "decoder", "cross")] == [
+        config.encoder_layers if attends else 0,
+        config.decoder_layers,
+        config.decoder_layers,
+    ]
+    source, target = batch["source_mask"], batch["target_mask"]
+    for name, queries, keys in (
+        ("encoder", source, source),
+        ("decoder", target, target),
+        ("cross", target, source),
+    ):
+        for weights in found[name]:
+            assert weights.shape == (3, config.heads, queries.shape[1], keys.shape[1])
+            exactly(weights.sum(dim=-1), queries.unsqueeze(1).expand(weights.shape[:3]).double())
+            assert weights.masked_fill(keys[:, None, None, :], 0).eq(0).all()
+    assert all(weights.triu(1).eq(0).all() for weights in found["decoder"])
+    layer = (config.align_layer or config.decoder_layers) - 1
+    exactly(model.attention(batch), found["cross"][layer].mean(dim=1))
+
+
+# --- whatever the lengths ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 20)), min_size=1, max_size=4),
+    name=st.sampled_from(["2017", "today", "learned", "rotary"]),
+)
+@torch.no_grad()
+def test_rows_of_any_length_follow_the_whole(lengths, name):
+    model = transformer(**SWITCHES[name])
+    batch = some_batch(*zip(*lengths, strict=True))
+    whole, state = model.target_log_probs(batch), model.start(source_of(batch))
+    for t in range(batch["inputs"].shape[1]):
+        real = batch["target_mask"][:, t : t + 1]
+        output = model.step(batch["inputs"][:, t : t + 1], state, real)
+        own = output.log_probs.gather(1, batch["targets"][:, t : t + 1])
+        exactly((own * real).squeeze(1), whole[:, t])
+        state = output.state
+    known = state.carry["known"]
+    length = torch.full((len(lengths),), known["read"]) if known["length"] is None else known["length"]
+    assert torch.equal(length, batch["target_mask"].sum(dim=1))

@@ -1,0 +1,144 @@
+"""The Transformer against torch's own layers, and the controls: what is broken on purpose is found out."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tests.models.small_seq2seq import V, exactly, some_batch
+from tests.models.small_transformer import D, transformer
+from tests.models.test_transformer import follow, padding_changes_nothing, reordered
+from tests.nn.torch_layers import copied, copy_attention, plain_pairs
+from torch import nn
+
+from seqloom.core.tree import select_rows
+from seqloom.nn.cache import Reading
+from seqloom.nn.multihead import MultiHeadAttention
+
+# --- against torch's layers ------------------------------------------------------------------------------------------
+
+
+class Torchs(nn.Module):
+    """The 2017 model, or its pre-norm sister, made of torch's own layers."""
+
+    def __init__(self, norm_first: bool) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+        self.source, self.target = nn.Embedding(V, D), nn.Embedding(V, D)
+        self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(D, 2, 10, **options) for _ in range(2))
+        self.decoder = nn.ModuleList(nn.TransformerDecoderLayer(D, 2, 10, **options) for _ in range(2))
+        self.norms = nn.ModuleList([nn.LayerNorm(D), nn.LayerNorm(D)] if norm_first else [])
+        self.output = nn.Linear(D, V)
+
+    def forward(self, source, mask, inputs):
+        angles = [[t / 10000 ** (2 * (i // 2) / D) for i in range(D)] for t in range(20)]
+        waves = [[math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(row)] for row in angles]
+        table = torch.tensor(waves, dtype=torch.float64)
+        x = self.source(source) * math.sqrt(D) + table[: source.shape[1]]
+        y = self.target(inputs) * math.sqrt(D) + table[: inputs.shape[1]]
+        for layer in self.encoder:
+            x = layer(x, src_key_padding_mask=~mask)
+        x = self.norms[0](x) if self.norms else x
+        ahead = torch.ones(y.shape[1], y.shape[1]).triu(1).bool()
+        for layer in self.decoder:
+            y = layer(y, x, tgt_mask=ahead, memory_key_padding_mask=~mask)
+        return self.output(self.norms[1](y) if self.norms else y)
+
+
+def like_torch(norm_first: bool) -> None:
+    torch.manual_seed(7)
+    theirs = Torchs(norm_first).double()
+    for parameter in theirs.parameters():
+        nn.init.uniform_(parameter, -0.6, 0.6)
+    ours: Any = transformer(norm_first=norm_first)
+    pairs = plain_pairs(ours.source_embed.embed, theirs.source) + plain_pairs(ours.target_embed.embed, theirs.target)
+    pairs += plain_pairs(ours.output, theirs.output)
+    for own, norm in zip((ours.encoder_norm, ours.decoder_norm), theirs.norms, strict=False):
+        pairs += plain_pairs(own, norm)
+    layer: Any
+    for block, layer in zip([*ours.encoder, *ours.decoder], [*theirs.encoder, *theirs.decoder], strict=True):
+        names = ["around_mixer", "around_feed_forward"]
+        if hasattr(block, "cross_attention"):
+            copy_attention(block.self_attention, layer.self_attn)
+            copy_attention(block.cross_attention, layer.multihead_attn)
+            names = ["around_self", "around_cross", "around_feed_forward"]
+        else:
+            copy_attention(block.mixer.attention, layer.self_attn)
+        pairs += plain_pairs(block.feed_forward.up, layer.linear1) + plain_pairs(block.feed_forward.down, layer.linear2)
+        for number, name in enumerate(names, start=1):
+            pairs += plain_pairs(getattr(block, name).norm, getattr(layer, f"norm{number}"))
+    copied(pairs)
+    batch = some_batch()
+    found, wanted = (
+        one(batch["source"], batch["source_mask"], batch["inputs"])[batch["target_mask"]] for one in (ours, theirs)
+    )
+    exactly(found, wanted)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_it_is_a_stack_of_torchs_layers(norm_first):
+    like_torch(norm_first)
+
+
+# --- controls: what is broken on purpose is found out -----------------------------------------------------------------
+
+
+def unreordered(tree, rows):
+    """What a beam would do that forgot whose tokens are whose."""
+    if isinstance(tree, dict) and "known" in tree:
+        own = tree["known"]["own"]
+        first = None if own is None else own.index_select(0, torch.arange(len(rows)) % len(own))
+        return {"readout": tree["readout"].index_select(0, rows), "known": {**tree["known"], "own": first}}
+    return select_rows(tree, rows)
+
+
+def test_a_cache_that_is_not_reordered_shows(monkeypatch):
+    model = transformer()
+    reordered(model)
+    monkeypatch.setattr("seqloom.core.protocols.select_rows", unreordered)
+    with pytest.raises(AssertionError):
+        reordered(model)
+
+
+def test_a_source_mask_that_is_not_minded_shows(monkeypatch):
+    model = transformer()
+    padding_changes_nothing(model)
+    attend = MultiHeadAttention.attend
+
+    def unmasked(self, q, keys_values, mask=None, causal=False, weights=False):
+        return attend(self, q, keys_values, None, causal, weights)
+
+    monkeypatch.setattr("seqloom.nn.multihead.MultiHeadAttention.attend", unmasked)
+    with pytest.raises(AssertionError):
+        padding_changes_nothing(model)
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary"])
+def test_a_place_that_is_counted_wrong_shows(kind, monkeypatch):
+    """A decoder that thinks every token it reads is its first."""
+    model = transformer(positions=kind)
+    follow(model)
+    of = Reading.of
+    monkeypatch.setattr(
+        "seqloom.models.transformer.Reading.of", lambda *given: replace(of(*given), places=of(*given).places * 0)
+    )
+    with pytest.raises(AssertionError):
+        follow(model)
+
+
+@pytest.mark.parametrize("part", ["scale", "residual", "position"])
+def test_a_part_that_is_missing_shows(part, monkeypatch):
+    like_torch(norm_first=False)
+    attend = MultiHeadAttention.attend
+    if part == "scale":
+        unscaled = lambda self, q, *rest, **options: attend(self, 2 * q, *rest, **options)  # noqa: E731
+        monkeypatch.setattr("seqloom.nn.multihead.MultiHeadAttention.attend", unscaled)
+    elif part == "residual":
+        monkeypatch.setattr("seqloom.nn.blocks.Around.after", lambda self, x, made: self.norm(made))
+    else:
+        monkeypatch.setattr(
+            "seqloom.nn.positions.Sinusoidal.forward", lambda self, places, like=None: 0 * places[:, None]
+        )
+    with pytest.raises(AssertionError):
+        like_torch(norm_first=False)

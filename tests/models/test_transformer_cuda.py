@@ -1,0 +1,94 @@
+"""The Transformer on a GPU: the numbers of the CPU, losses that never wait for it, rows of padding, and decoding."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.models.small_seq2seq import some_batch, source_of
+from tests.models.small_transformer import SWITCHES, transformer
+
+from seqloom.core.tree import to_device
+from seqloom.decoding.beam import BeamConfig, beam_search
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+@pytest.fixture(params=SWITCHES)
+def model(request):
+    return transformer(**SWITCHES[request.param])
+
+
+def with_padding_alone():
+    """Three pairs, and a row whose masks are False throughout."""
+    return {key: F.pad(values, (0, 0, 0, 1)) for key, values in some_batch().items()}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_and_gradients_are_those_of_the_cpu(model, smoothing):
+    batch, there = with_padding_alone(), copy.deepcopy(model).cuda()
+    value, count = model.loss(batch, smoothing)
+    other, counted = there.loss(to_device(batch, "cuda"), smoothing)
+    value.backward()
+    other.backward()
+    torch.testing.assert_close((other.cpu(), counted.cpu()), (value, count), atol=1e-10, rtol=0)
+    gradients = [[p.grad.cpu() for p in one.parameters()] for one in (model, there)]
+    torch.testing.assert_close(*gradients, atol=1e-9, rtol=0)
+    torch.testing.assert_close(there.attention(to_device(batch, "cuda")).cpu(), model.attention(batch))
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_kernel_gives_finite_gradients(model, precision):
+    """In each precision the fused kernel may be another; none may mind a row of padding."""
+    model, batch = model.float().cuda().train(), to_device(with_padding_alone(), "cuda")
+    wanted = model.eval().loss(batch)[0]
+    with torch.autocast("cuda", precision, enabled=precision != torch.float32):
+        value, _ = model.loss(batch)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    torch.testing.assert_close(value, wanted, atol=0.1, rtol=0)
+
+
+@contextmanager
+def waiting_forbidden() -> Iterator[None]:
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls the mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", ["2017", "today", "learned", "windowed"])
+def test_a_loss_never_waits_for_the_device(name):
+    model, batch = transformer(**SWITCHES[name]).float().cuda().train(), to_device(some_batch(), "cuda")
+    model.loss(batch)[0].backward()  # what is set up once may wait
+    with waiting_forbidden():
+        model.loss(batch, 0.1, consistency=1.0)[0].backward()
+
+
+@torch.no_grad()
+def test_a_step_never_waits_for_the_device():
+    model, batch = transformer().float().cuda(), to_device(some_batch(), "cuda")
+    state = model.start(source_of(batch))
+    state = model.step(batch["inputs"][:, :1], state).state
+    with waiting_forbidden():
+        model.step(batch["inputs"][:, 1:2], state)
+
+
+def test_a_beam_finds_the_same(model):
+    source = source_of(some_batch())
+    options = BeamConfig(beam=4, n_best=3, max_length=12)
+    here = beam_search(model, options=options, end=0, source=source, attention=True)
+    there = beam_search(model.cuda(), options=options, end=0, source=to_device(source, "cuda"), attention=True)
+    for one, other in zip(here, there, strict=True):
+        assert [hypothesis.tokens for hypothesis in one] == [hypothesis.tokens for hypothesis in other]
+        for left, right in zip(one, other, strict=True):
+            assert left.score == pytest.approx(right.score, abs=1e-8)
+            torch.testing.assert_close(left.attention, right.attention)

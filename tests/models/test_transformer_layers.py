@@ -1,0 +1,93 @@
+"""A Transformer whose encoder reads by something else than self-attention: every kind of layer there is."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.models.small_seq2seq import V, exactly, log_probs, some_batch, source_of
+from tests.models.small_transformer import transformer
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, WindowedSelfAttention
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_more_padding_changes_nothing_and_a_row_alone_is_the_row_in_a_batch(kind: str) -> None:
+    model, batch = transformer(encoder_layer=kind, encoder_layers=3), some_batch()
+    wanted = log_probs(model, batch)
+    wider = {**batch, "source": torch.nn.functional.pad(batch["source"], (0, 4), value=7)}
+    wider["source_mask"] = torch.nn.functional.pad(batch["source_mask"], (0, 4))
+    exactly(log_probs(model, wider), wanted)
+    for row, length in enumerate(batch["source_mask"].sum(dim=1).tolist()):
+        alone = {key: value[row : row + 1] for key, value in batch.items()}
+        alone |= {"source": alone["source"][:, :length], "source_mask": alone["source_mask"][:, :length]}
+        exactly(log_probs(model, alone), wanted[row : row + 1])
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_every_layer_of_the_encoder_is_heard(kind: str) -> None:
+    model = transformer(encoder_layer=kind, encoder_layers=2)
+    model.loss(some_batch())[0].backward()
+    for block in model.encoder:
+        assert isinstance(block.mixer, MIXERS[kind])
+        for name, parameter in block.mixer.named_parameters():
+            if name != "attention.k.bias":  # adds the same to all scores of a row, and so nothing
+                assert parameter.grad is not None and parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_it_learns_pairs_by_heart_and_says_them(kind: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"width": 32, "encoder_layers": 2, "decoder_layers": 1, "feed_forward": 48, "dropout": 0.0}
+    model = TransformerConfig(encoder_layer=kind, **sizes).build(V)  # type: ignore[arg-type]
+    batch = some_batch((5, 2, 4, 3, 4, 5, 3, 2), (4, 3, 2, 5, 4, 4, 2, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(80):
+        optimizer.zero_grad()
+        value, _ = model.loss(batch)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[0] > 1.5 and losses[-1] < 0.05
+    model.eval()
+    said = beam_search(model, options=BeamConfig(beam=2, max_length=8), end=0, source=source_of(batch))
+    for row, (found, *_) in enumerate(said):
+        wanted = batch["targets"][row][batch["target_mask"][row]].tolist()
+        assert [*found.tokens] in (wanted, wanted[:-1])
+
+
+def test_what_the_config_says_reaches_the_layers() -> None:
+    windowed = TransformerConfig(encoder_layer="windowed", window=5, width=8, heads=2).build(V)
+    assert all(isinstance(block.mixer, WindowedSelfAttention) and block.mixer.reach == 5 for block in windowed.encoder)
+    recurrent = TransformerConfig(encoder_layer="recurrent", cell="gru", width=8, heads=2).build(V)
+    for block in recurrent.encoder:
+        assert isinstance(block.mixer, RecurrentMixer)
+        assert type(block.mixer.layer.forwards.cell).__name__ == "GRU"
+    dilated = TransformerConfig(encoder_layer="dilated", kernel=5, width=8, heads=2, encoder_layers=3).build(V)
+    found = [block.mixer.dilation for block in dilated.encoder if isinstance(block.mixer, DilatedConvolution)]
+    assert found == [1, 3, 9], "the deeper, the further apart"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"encoder_layer": "recurent"}, ["recurrent"]),
+        ({"encoder_layer": "convolution", "kernel": 2}, ["kernel must be odd and at least 3"]),
+        ({"encoder_layer": "windowed", "window": 0}, ["window must be at least 1; got 0"]),
+        ({"encoder_layer": "recurrent", "cell": "lsmt"}, ["no cell is called 'lsmt': did you mean lstm"]),
+        ({"window": 4, "cell": "gru"}, ["window belongs to windowed layers only", "cell belongs to recurrent layers"]),
+        (
+            {"encoder_layer": "dilated", "kernel": 4, "window": 2, "encoder_layers": 0},
+            ["kernel must be odd", "window belongs to windowed layers only", "encoder_layers must be at least 1"],
+        ),
+    ],
+)
+def test_all_that_is_wrong_is_told_at_once(options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        build(TransformerConfig, options)
+    for word in words:
+        assert word in str(caught.value)

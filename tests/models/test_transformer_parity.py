@@ -1,0 +1,168 @@
+"""Our Transformer against four of `transformers`, with the same random weights: logits, greedy and beam search.
+
+    Marian    norms after, sinusoids in halves         Bart     norms after, learned positions, normed embeddings
+    Pegasus   norms before, sinusoids in halves        MBart    norms before, learned positions, normed embeddings
+
+The rules of the two beam searches meet where all k hypotheses are wanted (n_best = beam, num_return_sequences =
+num_beams): `early_stopping=False` there is `stopping: usual` here, and both divide by length^α, END counted and the
+first token not.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.hugging_face import same_parameters
+from torch import Tensor, nn
+
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+
+transformers = pytest.importorskip("transformers")
+
+V, END, PAD = 23, 0, 22
+SHORTEST, LONGEST = 3, 38  # what is generated
+HALVES = PositionsConfig(layout="halves")
+LEARNED = PositionsConfig(kind="learned", max_length=40)
+
+# What a kind is called there, and what it is here.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Marian": ("MarianMTModel", {"positions": HALVES}),
+    "Bart": ("BartForConditionalGeneration", {"positions": LEARNED, "embed_norm": True}),
+    "Pegasus": ("PegasusForConditionalGeneration", {"positions": HALVES, "norm_first": True}),
+    "MBart": ("MBartForConditionalGeneration", {"positions": LEARNED, "norm_first": True, "embed_norm": True}),
+}
+SHAPES: list[dict[str, Any]] = [
+    {"width": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "feed_forward": 24, "activation": "relu"},
+    {"width": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 3, "feed_forward": 40, "activation": "gelu"},
+    {"width": 24, "heads": 1, "encoder_layers": 3, "decoder_layers": 1, "feed_forward": 8, "activation": "silu"},
+]
+SHAPES[0] |= {"tied": "all"}
+SHAPES[1] |= {"embed_scale": False}
+
+
+def ours(kind: str, shape: dict[str, Any]) -> Transformer:
+    """With opinions, and a mind to end now and then: END is as likely as the most likely token, on average.
+
+    A tied model of random weights likes to repeat itself, and needs to be told a little more.
+    """
+    torch.manual_seed(5)
+    model = TransformerConfig(dropout=0.0, **shape, **KINDS[kind][1]).build(V).double().eval()
+    for name, parameter in model.named_parameters():
+        nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
+    with torch.no_grad():
+        logits = model(*sources(), torch.randint(1, PAD, (4, 30)))
+        model.output.bias[END] += (logits.max(dim=-1).values - logits[..., END]).mean() + (shape.get("tied") == "all")
+    return model
+
+
+@torch.no_grad()
+def theirs(kind: str, model: Transformer) -> Any:
+    """The same model, with the same weights."""
+    shape = model.config
+    both = {f"{side}_attention_heads": shape.heads for side in ("encoder", "decoder")}
+    both |= {f"{side}_ffn_dim": shape.inner for side in ("encoder", "decoder")}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=V,
+        d_model=shape.width,
+        encoder_layers=shape.encoder_layers,
+        decoder_layers=shape.decoder_layers,
+        activation_function=shape.activation,
+        max_position_embeddings=40,
+        scale_embedding=shape.embed_scale,
+        tie_word_embeddings=shape.tied == "all",
+        dropout=0.0,
+        eos_token_id=END,
+        bos_token_id=END,
+        decoder_start_token_id=END,
+        pad_token_id=PAD,
+        forced_eos_token_id=None,
+        **both,
+    )
+    other = getattr(transformers, KINDS[kind][0])(config).double().eval()
+    for mine, same in same_parameters(model, other):
+        same.copy_(mine)
+    return other
+
+
+def sources() -> tuple[Tensor, Tensor]:
+    lengths = torch.tensor([7, 3, 5, 1])
+    mask = torch.arange(7) < lengths[:, None]
+    tokens = torch.randint(1, PAD, (4, 7), generator=torch.Generator().manual_seed(2))
+    return tokens.scatter(1, lengths[:, None] - 1, END).masked_fill(~mask, PAD), mask
+
+
+@pytest.fixture(params=[(kind, number) for kind in KINDS for number in range(len(SHAPES))], ids=str)
+def pair(request):
+    kind, number = request.param
+    model = ours(kind, SHAPES[number])
+    return model, theirs(kind, model)
+
+
+@torch.no_grad()
+def test_logits(pair):
+    own, other = pair
+    tokens, mask = sources()
+    inputs = torch.randint(1, PAD, (4, 9), generator=torch.Generator().manual_seed(3))
+    inputs[:, 0] = END
+    wanted = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
+    tables = own.config.positions is HALVES  # which they keep in float32
+    torch.testing.assert_close(own(tokens, mask, inputs), wanted.logits, atol=1e-6 if tables else 1e-10, rtol=0)
+    wanted = other.float()(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
+    torch.testing.assert_close(own.float()(tokens, mask, inputs), wanted.logits, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_attention_of_every_layer_and_head(pair):
+    own, other = pair
+    tokens, mask = sources()
+    inputs = torch.full((4, 5), 3).index_fill(1, torch.tensor([0]), END)
+    other.set_attn_implementation("eager")
+    wanted = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs, output_attentions=True)
+    real = torch.ones_like(inputs, dtype=torch.bool)
+    batch = {"source": tokens, "source_mask": mask, "inputs": inputs, "targets": inputs, "target_mask": real}
+    found = own.attentions(batch)
+    for name, layers in (
+        ("encoder", wanted.encoder_attentions),
+        ("decoder", wanted.decoder_attentions),
+        ("cross", wanted.cross_attentions),
+    ):
+        for mine, theirs in zip(found[name], layers, strict=True):
+            rows = mask[:, None, :, None] if name == "encoder" else torch.ones(())  # what padding asks is nobody's
+            torch.testing.assert_close(mine, theirs * rows, atol=1e-6, rtol=0, check_dtype=False)
+
+
+def generated(model: Any, beams: int, penalty: float) -> list[list[list[int]]]:
+    """The ids of every hypothesis of each source, END at the end of those that ended."""
+    tokens, mask = sources()
+    found = model.generate(
+        input_ids=tokens,
+        attention_mask=mask.long(),
+        num_beams=beams,
+        num_return_sequences=beams,
+        length_penalty=penalty,
+        early_stopping=False,
+        min_new_tokens=SHORTEST,
+        max_new_tokens=LONGEST,
+        do_sample=False,
+        bad_words_ids=[[PAD]],
+    )
+    rows = [row[1:] for row in found.tolist()]  # the first is the END before everything
+    ids = [row[: row.index(END) + 1] if END in row else row for row in rows]
+    return [ids[start : start + beams] for start in range(0, len(ids), beams)]
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 1.0), (4, 0.6)])
+def test_what_is_generated(pair, beams, penalty):
+    """Where all ended: at the longest length, they let what is cut short compete with what ended, and we do not."""
+    own, model = pair
+    tokens, mask = sources()
+    options = BeamConfig(beam=beams, n_best=beams, length_penalty=penalty, min_length=SHORTEST, max_length=LONGEST)
+    found = beam_search(own, options=options, end=END, source={"tokens": tokens, "mask": mask}, banned=(PAD,))
+    compared = 0
+    for row, other in zip(found, generated(model, beams, penalty), strict=True):
+        if beams == 1 or all(END in ids for ids in other):
+            assert [[*hypothesis.tokens, *[END] * hypothesis.finished] for hypothesis in row] == other
+            compared += 1
+    assert compared

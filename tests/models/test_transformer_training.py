@@ -1,0 +1,182 @@
+"""The Transformer as it learns: its loss, its beginnings, its limits, its configuration."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.models.small_seq2seq import V, exactly, log_probs, padded, some_batch, source_of
+from tests.models.small_transformer import SWITCHES, transformer
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import UsageError
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.models.transformer import TransformerConfig
+
+
+@pytest.fixture(params=SWITCHES)
+def model(request):
+    return transformer(**SWITCHES[request.param])
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_the_mean_over_real_targets(model):
+    batch = some_batch()
+    value, count = model.loss(batch)
+    found, mask = log_probs(model, batch), batch["target_mask"]
+    own = found.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
+    assert count == mask.sum()
+    exactly(value, -own[mask].mean())
+    exactly(model.target_log_probs(batch), own * mask)
+    smoothed, _ = model.loss(batch, 0.2)
+    exactly(smoothed, -(0.8 * own[mask] + 0.2 * found[mask].mean(dim=-1)).mean())
+
+
+@pytest.mark.parametrize("name", ["2017", "today"])
+def test_it_learns_eight_pairs_by_heart(name):
+    torch.manual_seed(0)
+    made = transformer(**SWITCHES[name]).config
+    model = TransformerConfig(**{**vars(made), "width": 32, "feed_forward": 64, "dropout": 0.0}).build(V)
+    batch = some_batch((5, 2, 4, 3, 4, 5, 3, 2), (4, 3, 2, 5, 4, 4, 2, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(120):
+        optimizer.zero_grad()
+        value, _ = model.loss(batch)
+        value.backward()
+        optimizer.step()
+    assert value.item() < 0.02
+
+
+@pytest.mark.parametrize("tied", ["none", "decoder", "all"])
+def test_a_fresh_model_thinks_all_tokens_nearly_equally_likely(tied):
+    torch.manual_seed(0)
+    model = TransformerConfig(width=64, tied=tied).build(500)
+    value, _ = model.loss(some_batch((9, 7), (6, 8)))
+    assert abs(value.item() - math.log(500)) < 1.0
+    assert model.source_embed.embed.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
+    shared = model.output.weight is model.target_embed.embed.weight
+    assert shared == (tied != "none")
+    assert (model.source_embed.embed is model.target_embed.embed) == (tied == "all")
+
+
+def test_dropout_is_for_training_alone():
+    batch = some_batch()
+    for key in ("dropout", "attention_dropout", "activation_dropout"):
+        options: dict[str, Any] = {"dropout": 0.0, key: 0.5}
+        model = transformer(**options)
+        calm = model.loss(batch)[0]
+        exactly(model.loss(batch)[0], calm)
+        assert not torch.allclose(model.train().loss(batch)[0], calm)
+
+
+# --- learned positions end somewhere ----------------------------------------------------------------------------------
+
+SHORT: dict[str, Any] = {"positions": {"kind": "learned", "max_length": 6}}
+
+
+def test_what_is_longer_than_learned_positions_is_refused():
+    model = transformer(**SHORT)
+    assert (model.config.longest_source, model.longest_target) == (6, 6)
+    model.loss(some_batch((6,), (6,)))
+    model.encode(*padded((6, 3), 8))  # only padding stands beyond
+    with pytest.raises(UsageError, match="knows 6 positions, and a source has 7 tokens"):
+        model.loss(some_batch((7,), (3,)))
+    with pytest.raises(UsageError, match="knows 6 positions, and a target has 7 tokens"):
+        model.loss(some_batch((3,), (7,)))
+    batch = some_batch((3, 3), (6, 6))
+    state = model.step(batch["inputs"], model.start(source_of(batch)), batch["target_mask"]).state
+    with pytest.raises(UsageError, match="knows 6 positions, and a target has 7 tokens"):
+        model.step(batch["inputs"][:, :1], state)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_batch_padded_beyond_learned_positions_is_read_as_long_as_its_rows_fit(causal):
+    model, batch = transformer(causal=causal, **SHORT), some_batch((6, 3), (6, 4))
+    wide = {name: F.pad(part, (0, 3)) for name, part in batch.items()}
+    exactly(model.loss(wide)[0], model.loss(batch)[0])
+    exactly(model.target_log_probs(wide)[:, :6], model.target_log_probs(batch))
+    looked = model.attention(wide)
+    assert looked is not None
+    exactly(looked[:, :6, :6], model.attention(batch))
+    exactly(model.attentions(wide)["cross"][1][:, :, :6, :6], model.attentions(batch)["cross"][1])
+
+
+@torch.no_grad()
+def test_uneven_rows_may_use_all_learned_positions():
+    model, batch = transformer(**SHORT), some_batch((3, 3), (4, 4))
+    mask = torch.tensor([[1, 0, 0, 0], [0, 0, 1, 1]]).bool()
+    state = model.step(batch["inputs"], model.start(source_of(batch)), mask).state
+    for _ in range(4):  # the second row is full now, though eight tokens were shown
+        state = model.step(batch["inputs"][:, :1], state).state
+    with pytest.raises(UsageError, match="a target has 7 tokens"):
+        model.step(batch["inputs"][:, :1], state)
+
+
+def test_a_search_ends_where_positions_do():
+    model, batch = transformer(**SHORT), some_batch((3, 5), (1, 1))
+    with torch.no_grad():
+        model.output.bias[0] = -50.0  # it does not want to end
+    source = source_of(batch)
+    for options in (BeamConfig(beam=3), BeamConfig(beam=1, max_length=30)):
+        found = beam_search(model, options=options, end=0, source=source)
+        assert [len(row[0].tokens) for row in found] == [6, 6]
+    found = beam_search(model, options=BeamConfig(beam=2, max_length=3), end=0, source=source)
+    assert [len(row[0].tokens) for row in found] == [3, 3]
+    with pytest.raises(UsageError, match="below the 6 tokens this model can say; got 6"):
+        beam_search(model, options=BeamConfig(), end=0, source=source, prompt=torch.ones(2, 6, dtype=torch.long))
+
+
+# --- its configuration ------------------------------------------------------------------------------------------------
+
+
+def test_all_problems_are_told_at_once():
+    wrong = {
+        "width": 9,
+        "heads": 4,
+        "kv_heads": 3,
+        "encoder_layers": 0,
+        "feed_forward": 0,
+        "dropout": 1.0,
+        "attention_dropout": -0.1,
+        "align_layer": 5,
+        "embed_norm": True,
+        "norm": "none",
+        "window": 3,
+        "cell": "lstm",
+    }
+    with pytest.raises(UsageError) as error:
+        build(TransformerConfig, wrong)
+    for problem in (
+        "width must be divisible by heads, so that all are equally wide; got 9 and 4",
+        "heads must be divisible by kv_heads, so that all serve equally many; got 4 and 3",
+        "encoder_layers must be at least 1; got 0",
+        "feed_forward must be at least 1; got 0",
+        "dropout must be at least 0 and below 1; got 1.0",
+        "attention_dropout must be at least 0 and below 1; got -0.1",
+        "align_layer must be one of the 4 decoder layers; got 5",
+        "embed_norm needs a norm: set norm to layer or rms",
+        "sinusoidal positions are pairs of sine and cosine, so width must be even; got 9",
+        "window belongs to windowed layers only",
+        "cell belongs to recurrent layers only",
+    ):
+        assert problem in str(error.value)
+    with pytest.raises(UsageError, match="width / heads must be even; got 12 / 4"):
+        build(TransformerConfig, {"width": 12, "positions": {"kind": "rotary"}})
+    with pytest.raises(UsageError, match="heads must be at least 1; got 0"):
+        build(TransformerConfig, {"heads": 0})
+
+
+def test_a_config_survives_its_recipe(model):
+    assert build(TransformerConfig, to_mapping(model.config)) == model.config
+
+
+def test_a_source_is_needed_and_rows_are_its():
+    model, source = transformer(), source_of(some_batch())
+    with pytest.raises(UsageError, match="needs a source"):
+        model.start()
+    with pytest.raises(ValueError, match="rows must be those of the source, 3; got 2"):
+        model.start(source, rows=2)

@@ -1,0 +1,142 @@
+from typing import Any
+
+import pytest
+import torch
+from tests.nn.torch_layers import INNER, D, N, decoder_block, encoder_block, exactly, same_gradients, wild
+from torch import nn
+
+from seqloom.nn.blocks import ACTIVATIONS, EncoderBlock, FeedForward, Frame, Past, make_norm
+from seqloom.nn.mixers import SelfAttention
+from seqloom.nn.multihead import MultiHeadAttention
+
+B, T, S = 3, 4, 5
+REAL = torch.arange(S) < torch.tensor([5, 2, 3]).unsqueeze(1)
+
+
+def encoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
+    theirs = wild(nn.TransformerEncoderLayer(D, N, INNER, **options))
+    ours, pairs = encoder_block(theirs, activation, norm_first)
+    x, made = torch.randn(2, B, S, D, dtype=torch.float64)
+    (theirs(x, src_key_padding_mask=~REAL if masked else None) * made)[REAL].sum().backward()
+    wanted = theirs(x, src_key_padding_mask=~REAL if masked else None)
+    for weights in (False, True):
+        ours.zero_grad()
+        found, looked = ours(x, REAL if masked else None, weights)
+        exactly(found[REAL], wanted[REAL])
+        assert (looked is not None) == weights
+        (found * made)[REAL].sum().backward()
+        same_gradients(pairs)
+
+
+def decoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
+    theirs = wild(nn.TransformerDecoderLayer(D, N, INNER, **options))
+    ours, pairs = decoder_block(theirs, activation, norm_first)
+    x, made = torch.randn(2, B, T, D, dtype=torch.float64)
+    source = torch.randn(B, S, D, dtype=torch.float64)
+    ahead = torch.ones(T, T).triu(1).bool()
+    wanted = theirs(x, source, tgt_mask=ahead, memory_key_padding_mask=~REAL if masked else None)
+    (wanted * made).sum().backward()
+    for names in ((), ("decoder", "cross")):
+        ours.zero_grad()
+        keys_values = ours.cross_attention.keys_values(source)
+        mask = REAL[:, None, None, :] if masked else None
+        found, _, looked = ours(x, keys_values, mask, Past(), wanted=names)
+        exactly(found, wanted)
+        assert set(looked) == set(names)
+        (found * made).sum().backward()
+        same_gradients(pairs)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_blocks_are_torchs_layers(activation, norm_first, masked):
+    encoders_agree(activation, norm_first, masked)
+    decoders_agree(activation, norm_first, masked)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_feed_forward_is_its_equation(activation):
+    fed = wild(FeedForward(D, INNER, activation))
+    x = torch.randn(2, 3, D, dtype=torch.float64)
+    up = x @ fed.up.weight.T + fed.up.bias
+    inner = {"relu": up.clamp(min=0), "gelu": up * (1 + torch.erf(up / 2**0.5)) / 2, "silu": up * up.sigmoid()}
+    inner["swiglu"] = inner["silu"] * (x @ fed.gate.weight.T + fed.gate.bias) if fed.gate is not None else up
+    exactly(fed(x), inner[activation] @ fed.down.weight.T + fed.down.bias)
+
+
+def test_norms_are_their_equations():
+    x = torch.randn(2, 3, D, dtype=torch.float64)
+    layer, rms = wild(make_norm("layer", D)), wild(make_norm("rms", D))
+    centred = x - x.mean(-1, keepdim=True)
+    exactly(layer(x), layer.weight * centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() + layer.bias)
+    exactly(rms(x), rms.weight * x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt())
+    exactly(make_norm("none", D)(x), x)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("norm", ["layer", "rms", "none"])
+def test_every_frame_is_its_equation(norm, residual, norm_first):
+    torch.manual_seed(4)
+    frame = Frame(D, norm, norm_first, residual)
+    block = wild(EncoderBlock(SelfAttention(MultiHeadAttention(D, N)), FeedForward(D, INNER), frame))
+    x = torch.randn(1, S, D, dtype=torch.float64)
+    y = x
+    layers = ((block.around_mixer.norm, block.mixer.attention), (block.around_feed_forward.norm, block.feed_forward))
+    for own, layer in layers:
+        made = layer(own(y) if norm_first else y)
+        made = made[0] if isinstance(made, tuple) else made
+        y = made + (y if residual else 0)
+        y = y if norm_first else own(y)
+    exactly(block(x)[0], y)
+
+
+def test_dropout_falls_on_what_a_layer_adds():
+    """With everything dropped but the way around, nothing is left but x."""
+    frame = Frame(D, "none", dropout=1 - 1e-9)
+    block = EncoderBlock(SelfAttention(MultiHeadAttention(D, N)), FeedForward(D, INNER), frame).train()
+    x = torch.randn(2, S, D)
+    assert torch.equal(block(x)[0], x)
+    assert not torch.equal(block.eval()(x)[0], x)
+    inner = FeedForward(D, INNER, dropout=0.5).train()
+    assert not torch.equal(inner(x), inner(x))
+    torch.testing.assert_close(torch.stack([inner(x) for _ in range(3000)]).mean(0), inner.eval()(x), atol=0.2, rtol=0)
+
+
+# Controls: a part that is broken shows.
+
+BROKEN = {
+    "the mask": ("seqloom.nn.multihead.MultiHeadAttention.attend", "mask"),
+    "the scale": ("seqloom.nn.multihead.MultiHeadAttention.attend", "scale"),
+    "the way around": ("seqloom.nn.blocks.Around.after", "residual"),
+    "the norm": ("seqloom.nn.blocks.make_norm", "norm"),
+}
+
+
+@pytest.mark.parametrize("agree", [encoders_agree, decoders_agree])
+@pytest.mark.parametrize("part", BROKEN)
+def test_what_is_broken_is_found_out(part, agree, monkeypatch):
+    name, what = BROKEN[part]
+    attend = MultiHeadAttention.attend
+
+    def unmasked(self, q, keys_values, mask=None, causal=False, weights=False):
+        return attend(self, q, keys_values, None, False, weights)
+
+    def unscaled(self, q, *rest, **options):
+        return attend(self, q * self.head_width**0.5, *rest, **options)
+
+    replacements = {
+        "mask": unmasked,
+        "scale": unscaled,
+        "residual": lambda self, x, made: self.norm(made),
+        "norm": lambda kind, width: nn.LayerNorm(width, eps=1e-2),
+    }
+    agree("relu", norm_first=False, masked=True)
+    monkeypatch.setattr(name, replacements[what])
+    with pytest.raises(AssertionError):
+        agree("relu", norm_first=False, masked=True)

@@ -1,0 +1,156 @@
+"""The cache of self-attention against all at once: in pieces, with padding, for hypotheses that come and go."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.nn.torch_layers import D, N, exactly, wild
+
+from seqloom.core.tree import Growing, clone, select_rows
+from seqloom.nn.cache import ROOM, Reading, empty_cache, nothing, with_room
+from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.nn.positions import Rotary
+
+
+def attention(**options):
+    torch.manual_seed(2)
+    return wild(MultiHeadAttention(D, N, **options)).eval()
+
+
+class Reader:
+    """One layer that reads x (R, T, D) piece by piece, for so many sources."""
+
+    def __init__(self, ours, sources):
+        self.ours, self.sources, self.known = ours, sources, nothing()
+        self.caches: tuple[Growing, ...] = (empty_cache(ours, sources),)
+
+    def read(self, x, mask=None):
+        (R, T, _), B = x.shape, self.sources
+        self.caches, known = with_room(self.caches, self.known, x[..., 0], B)
+        reading = Reading.of(x[..., 0], mask, known, B)
+        x = x.reshape(B, -1, D)
+        cache = reading.write(self.caches[0], self.ours.keys_values(x, reading.places))
+        q = self.ours.queries(x, reading.places.clamp(min=0))
+        made, _ = self.ours.attend(q, reading.read(cache), reading.allowed, reading.allowed is None)
+        self.caches, self.known = (cache,), reading.known
+        return made.view(R, T, D)
+
+    def reorder(self, rows):
+        self.known = select_rows(self.known, rows)
+
+    def leave(self, rows, sources):
+        self.reorder(rows)
+        self.caches, self.sources = select_rows(self.caches, sources), len(sources)
+
+
+def read(ours, x, pieces, masks):
+    """x (R, T, D) in pieces, each with a mask or None: what attention makes of them, and the reader in the end."""
+    reader = Reader(ours, len(x))
+    pairs = zip(x.split(pieces, dim=1), masks, strict=True)
+    return torch.cat([reader.read(piece, mask) for piece, mask in pairs], dim=1), reader
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_in_pieces_is_at_once(data):
+    """Any pieces, any padding anywhere: a row's real tokens find what they find alone and at once."""
+    rotary = data.draw(st.sampled_from([None, Rotary()]))
+    ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
+    pieces = data.draw(st.lists(st.sampled_from([1, 1, 2, 3, ROOM + 1]), min_size=1, max_size=5))
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    x = torch.randn(3, sum(pieces), D, dtype=torch.float64)
+    masks = [data.draw(st.sampled_from([None, torch.rand(3, size) < 0.6])) for size in pieces]
+    with torch.set_grad_enabled(data.draw(st.booleans())):
+        found, reader = read(ours, x, pieces, masks)
+    real = torch.cat([x.new_ones(3, n) > 0 if m is None else m for n, m in zip(pieces, masks, strict=True)], dim=1)
+    length = reader.known["length"]
+    assert real.all() if length is None else torch.equal(length, real.sum(dim=1))
+    for row in range(3):
+        own = x[row, real[row]].unsqueeze(0)
+        if own.shape[1]:
+            exactly(found[row, real[row]].unsqueeze(0), ours(own, causal=True)[0])
+
+
+@settings(max_examples=25)
+@given(st.data())
+@torch.no_grad()
+def test_hypotheses_that_come_and_go(data):
+    """A beam, reordered at will, of sources that leave: each hypothesis finds what it finds alone with its own tokens.
+
+    Its width changes, several tokens may be read at once, and some of them may be padding.
+    """
+    rotary = data.draw(st.sampled_from([None, Rotary()]))
+    ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    reader, said, k = Reader(ours, 3), [torch.empty(0, D, dtype=torch.float64)] * 3, 1
+    for _ in range(data.draw(st.integers(1, 3 * ROOM))):
+        T = data.draw(st.sampled_from([1, 1, 1, 2]))
+        x = torch.randn(len(said), T, D, dtype=torch.float64)
+        real = data.draw(st.sampled_from([None, None, None, torch.rand(len(said), T) < 0.7]))
+        found = reader.read(x, real)
+        real = torch.ones(len(said), T, dtype=torch.bool) if real is None else real
+        said = [torch.cat([before, new[own]]) for before, new, own in zip(said, x, real, strict=True)]
+        for row, tokens in enumerate(said):
+            new = int(real[row].sum())
+            exactly(found[row, real[row]], ours(tokens.unsqueeze(0), causal=True)[0][0, len(tokens) - new :])
+        sources = torch.randperm(reader.sources)
+        if data.draw(st.booleans()) and len(sources) > 1:
+            sources = sources[:-1]
+        wider = data.draw(st.sampled_from([k, k, 1, 3]))
+        rows = (sources.unsqueeze(1) * k + torch.randint(k, (len(sources), wider))).flatten()
+        reader.leave(rows, sources)
+        said, k = [said[row] for row in rows.tolist()], wider
+
+
+@torch.no_grad()
+def test_a_beam_moves_no_keys_and_forgets_what_is_nobodys():
+    """Reordered, the cache stays where it is. It holds what is alive and room for a few steps, not all it has read."""
+    ours, k = attention(), 4
+    reader, buffers = Reader(ours, 2), set()
+    reader.read(torch.randn(2, 1, D, dtype=torch.float64))
+    reader.reorder(torch.arange(2).repeat_interleave(k))
+    for _ in range(10 * ROOM):
+        reader.read(torch.randn(2 * k, 1, D, dtype=torch.float64))
+        buffers.add(reader.caches[0].buffer.data_ptr())
+        reader.reorder(torch.arange(2).repeat_interleave(k) * k)  # all continue the first
+    living = 10 * ROOM + 1
+    assert reader.caches[0].buffer.shape[3] <= living + (ROOM + 1) * k < living * k
+    assert len(buffers) <= 12
+    assert torch.equal(reader.known["own"].sum(dim=1), torch.full((2 * k,), living))
+
+
+def test_a_gradient_passes_through_the_cache():
+    ours = attention()
+    x = torch.randn(2, ROOM + 2, D, dtype=torch.float64)
+    gradients = []
+    for cached in (True, False):
+        own = x.clone().requires_grad_()
+        found = read(ours, own, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(own, causal=True)[0]
+        (found**2).sum().backward()
+        gradients.append(own.grad)
+    exactly(*gradients)
+
+
+@torch.no_grad()
+def test_what_was_cloned_stays():
+    ours, x = attention(), torch.randn(3, 4, D, dtype=torch.float64)
+    _, reader = read(ours, x[:, :3], [3], [None])
+    kept = clone((reader.caches, reader.known))
+    before = clone(kept)
+    reader.read(x[:, 3:])
+    torch.testing.assert_close(kept[0][0].buffer[:, :, :, :3], before[0][0].buffer[:, :, :, :3])
+    other = Reader(ours, 3)
+    other.caches, other.known = kept
+    exactly(other.read(x[:, 3:]), ours(x, causal=True)[0][:, 3:])
+
+
+@torch.no_grad()
+def test_a_cache_grows_by_a_few_steps_and_is_written_in_place():
+    ours, x = attention(), torch.randn(1, 3 * ROOM, D, dtype=torch.float64)
+    reader, places = Reader(ours, 1), set()
+    for t in range(3 * ROOM):
+        reader.read(x[:, t : t + 1])
+        places.add(reader.caches[0].buffer.data_ptr())
+        assert t + 1 <= reader.caches[0].buffer.shape[3] < t + 1 + ROOM
+        assert reader.caches[0].length.tolist() == [t + 1]
+    assert len(places) <= 3
+    exactly(reader.caches[0].buffer[:, :, 0, : 3 * ROOM].transpose(1, 2).flatten(2), ours.k(x))

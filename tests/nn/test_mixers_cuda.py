@@ -1,0 +1,51 @@
+"""Layers of an encoder on a GPU: what the CPU computes, no device waited for, and their cost measured there."""
+
+import pytest
+import torch
+
+from seqloom.inspect.layers import LayersPlan, measure
+from seqloom.nn.mixers import MIXERS, make_mixer
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_a_gpu_computes_what_a_cpu_does(kind: str) -> None:
+    torch.manual_seed(0)
+    mixer = make_mixer(kind, 16, 2, depth=1, window=3 if kind == "windowed" else None).double()
+    mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row is padding alone
+    x = torch.randn(3, 50, 16, dtype=torch.float64).requires_grad_()
+    results = []
+    for device in ("cpu", "cuda"):
+        mixer.to(device).zero_grad(set_to_none=True)
+        there = x.detach().to(device).requires_grad_()
+        y, _ = mixer(there, mask.to(device))
+        y = torch.where(mask.to(device).unsqueeze(-1), y, 0)
+        y.square().sum().backward()
+        assert there.grad is not None
+        results.append(
+            [y.detach().cpu(), there.grad.cpu(), *(p.grad.cpu() for p in mixer.parameters() if p.grad is not None)]
+        )
+    assert all(torch.isfinite(part).all() for part in results[1])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
+def test_nothing_waits_for_the_gpu(kind: str) -> None:
+    """A recurrent layer must know how long its rows are; the others need not."""
+    mixer = make_mixer(kind, 16, 2).cuda()
+    x, mask = torch.randn(2, 40, 16, device="cuda"), torch.ones(2, 40, dtype=torch.bool, device="cuda")
+    mixer(x, mask)[0].sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        mixer(x, mask)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_layers_are_measured_on_a_gpu() -> None:
+    plan = LayersPlan(lengths=(16, 32), width=16, heads=2, repeats=2, device="cuda")
+    for one in measure(plan):
+        assert one.failure is None and len(one.seconds) == 2
+        assert one.memory is not None and one.memory >= 4 * 16 * one.length

@@ -1,0 +1,247 @@
+"""Attention against torch's own, and its fast way against its open one."""
+
+import math
+
+import pytest
+import torch
+from tests.nn.torch_layers import D, N, copy_attention, exactly, same_gradients, wild
+from torch import nn
+
+from seqloom.nn.masks import Allowed
+from seqloom.nn.multihead import FEW, REGISTER, MultiHeadAttention
+from seqloom.nn.positions import Rotary
+
+B, T, S = 3, 4, 5
+LENGTHS = torch.tensor([5, 2, 3])
+
+
+@pytest.fixture(autouse=True, params=["few", "many"])
+def way(request, monkeypatch):
+    """Without weights, few queries take the open way on a CPU and many the fused kernel: as if these were many."""
+    monkeypatch.setattr("seqloom.nn.multihead.FEW", FEW if request.param == "few" else 0)
+
+
+def padding(lengths=LENGTHS, width=S):
+    return torch.arange(width) < lengths.unsqueeze(1)  # (B, S)
+
+
+def attention(**options):
+    torch.manual_seed(2)
+    return wild(MultiHeadAttention(D, N, **options)).eval()
+
+
+MASKS = {
+    "none": (None, False),
+    "padding": (padding(), False),
+    "causal": (None, True),
+    "both": (padding(width=T, lengths=torch.tensor([4, 2, 3])), True),
+}
+
+
+def against_torch(masked: str, cross: bool, bias: bool = True) -> None:
+    """Values, weights and every gradient of our attention and torch's, by the fast way and the open one."""
+    mask, causal = MASKS[masked]
+    torch.manual_seed(1)
+    theirs = wild(nn.MultiheadAttention(D, N, bias=bias, batch_first=True))
+    ours = MultiHeadAttention(D, N, bias=bias).double()
+    pairs = copy_attention(ours, theirs)
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    memory = torch.randn(B, T if mask is None else mask.shape[1], D, dtype=torch.float64) if cross else None
+    if memory is None and mask is not None:
+        x = torch.randn(B, mask.shape[1], D, dtype=torch.float64)
+    made = torch.randn(x.shape, dtype=torch.float64)
+    wanted, looked = theirs(
+        x,
+        x if memory is None else memory,
+        x if memory is None else memory,
+        key_padding_mask=None if mask is None else ~mask,
+        attn_mask=torch.ones(x.shape[1], x.shape[1]).triu(1).bool() if causal else None,
+        average_attn_weights=False,
+    )
+    (wanted * made).sum().backward()
+    for weights in (False, True):
+        ours.zero_grad()
+        wide = None if mask is None else mask[:, None, None, :]
+        found, own = ours(x, memory, wide, causal, weights)
+        exactly(found, wanted)
+        if weights:
+            exactly(own, looked)
+        else:
+            assert own is None
+        (found * made).sum().backward()
+        same_gradients(pairs)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("masked", MASKS)
+def test_it_is_torchs(masked, bias):
+    against_torch(masked, cross=False, bias=bias)
+
+
+@pytest.mark.parametrize("masked", ["none", "padding"])
+def test_across_two_sequences_it_is_torchs(masked):
+    against_torch(masked, cross=True)
+
+
+def both_ways(ours, *arguments, **options):
+    """Values and gradients of the inputs, fast and open."""
+    found = []
+    for weights in (False, True):
+        inputs = [argument.detach().requires_grad_() for argument in arguments]
+        made, _ = ours(*inputs, **options, weights=weights)
+        torch.manual_seed(5)
+        (made * torch.randn_like(made)).sum().backward()
+        found.append([made, *(one.grad for one in inputs), *(p.grad.clone() for p in ours.parameters())])
+        ours.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("kv_heads", [None, 1])
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("rotary", [None, Rotary()])
+@pytest.mark.parametrize("causal", [False, True])
+def test_fast_is_open(kv_heads, scale, rotary, causal):
+    ours = attention(kv_heads=kv_heads, scale=scale, rotary=rotary)
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, may look nowhere
+    mask[1] = False
+    for own in (None, mask):
+        fast, openly = both_ways(ours, x, mask=own, causal=causal)
+        for one, other in zip(fast, openly, strict=True):
+            assert not one.isnan().any()
+            exactly(one, other)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_who_may_look_nowhere_gets_zeros_and_gives_none(weights, dtype):
+    ours = attention().to(dtype)
+    x = torch.randn(B, T, D, dtype=dtype, requires_grad=True)
+    mask = torch.ones(B, 1, 1, T, dtype=torch.bool)
+    mask[1] = False
+    made, looked = ours(x, mask=mask, weights=weights)
+    assert torch.equal(made[1], ours.out.bias.expand(T, D))  # zeros, through the last layer
+    if looked is not None:
+        assert looked[1].eq(0).all()
+        exactly(looked.sum(-1)[::2].double(), torch.ones(2, N, T).double()) if dtype == torch.float64 else None
+    made.sum().backward()
+    assert x.grad is not None
+    assert x.grad[1].eq(0).all() and x.grad.isfinite().all() and x.grad[0].ne(0).any()
+
+
+def test_gradients_are_those_of_differences():
+    ours = attention(kv_heads=1, rotary=Rotary())
+    x = torch.randn(2, 3, D, dtype=torch.float64, requires_grad=True)
+    mask = torch.ones(2, 1, 3, 3).tril().bool()
+    mask[0, 0, 1] = False
+    for weights in (False, True):
+        assert torch.autograd.gradcheck(lambda x, way=weights: ours(x, mask=mask, weights=way)[0], [x])
+
+
+def test_shared_heads_are_repeated_heads():
+    torch.manual_seed(3)
+    grouped = wild(MultiHeadAttention(D, 6, kv_heads=2))
+    full = MultiHeadAttention(D, 6).double()
+    with torch.no_grad():
+        for own, one in ((full.q, grouped.q), (full.k, grouped.k), (full.v, grouped.v), (full.out, grouped.out)):
+            times = own.out_features // one.out_features
+            for wide, narrow in ((own.weight, one.weight), (own.bias, one.bias)):
+                wide.copy_(narrow.unflatten(0, (-1, D // 6)).repeat_interleave(times, dim=0).flatten(0, 1))
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    for weights in (False, True):
+        exactly(grouped(x, causal=True, weights=weights)[0], full(x, causal=True, weights=weights)[0])
+
+
+def test_the_equation():
+    """softmax(QKᵀ / √d_k) V, a head at a time; without the scale, softmax(QKᵀ) V."""
+    for scale in (True, False):
+        ours = attention(scale=scale)
+        x, memory = torch.randn(1, T, D, dtype=torch.float64), torch.randn(1, S, D, dtype=torch.float64)
+        heads = []
+        for part in range(N):
+            rows = slice(part * D // N, (part + 1) * D // N)
+            q, k, v = (
+                inputs[0] @ linear.weight[rows].T + linear.bias[rows]
+                for linear, inputs in ((ours.q, x), (ours.k, memory), (ours.v, memory))
+            )
+            heads.append(torch.softmax(q @ k.T / (math.sqrt(D / N) if scale else 1), dim=-1) @ v)
+        wanted = torch.cat(heads, dim=-1) @ ours.out.weight.T + ours.out.bias
+        exactly(ours(x, memory)[0][0], wanted)
+
+
+def test_rotary_attention_knows_how_far_apart_places_are_and_no_more():
+    ours, x, places = attention(rotary=Rotary()), torch.randn(B, T, D, dtype=torch.float64), torch.arange(T)
+    for weights in (False, True):
+        wanted = ours(x, causal=True, weights=weights)[0]
+        exactly(ours(x, causal=True, weights=weights, places=places)[0], wanted)
+        exactly(ours(x, causal=True, weights=weights, places=places + 9)[0], wanted)
+        exactly(ours(x, causal=True, weights=weights, places=places + torch.tensor([[0], [5], [70]]))[0], wanted)
+        assert not torch.allclose(ours(x, causal=True, weights=weights, places=2 * places)[0], wanted)
+
+
+def test_memory_is_a_set_and_queries_do_not_hear_each_other():
+    ours, x, memory = attention(), *torch.randn(2, 2, 5, D, dtype=torch.float64)
+    order = torch.randperm(5)
+    exactly(ours(x, memory[:, order])[0], ours(x, memory)[0])
+    exactly(ours(x[:, order], memory)[0], ours(x, memory)[0][:, order])
+
+
+def test_fewer_queries_than_keys_stand_at_the_end():
+    ours, x = attention(), torch.randn(B, 6, D, dtype=torch.float64)
+    whole, looked = ours(x, causal=True, weights=True)
+    for weights in (False, True):
+        for last in (1, 2, 6):
+            made, own = ours.attend(ours.queries(x[:, -last:]), ours.keys_values(x), causal=True, weights=weights)
+            exactly(made, whole[:, -last:])
+            if own is not None:
+                exactly(own, looked[:, :, -last:])
+
+
+def test_dropout_falls_on_the_weights_and_in_training_alone():
+    ours = attention(dropout=0.5)
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    for weights in (False, True):
+        calm, looked = ours.eval()(x, weights=weights)
+        exactly(ours(x, weights=weights)[0], calm)
+        shaken, seen = ours.train()(x, weights=weights)
+        assert not torch.allclose(shaken, calm)
+        if weights:
+            exactly(seen, looked)  # what is returned is the softmax
+    many = torch.stack([ours(x)[0] for _ in range(3000)]).mean(0)
+    torch.testing.assert_close(many, ours.eval()(x)[0], atol=0.15, rtol=0)
+
+
+def test_a_choice_of_heads_is_checked():
+    for heads, kv_heads, said in (
+        (5, None, "width must be divisible by heads, so that all are equally wide; got 12 and 5"),
+        (0, None, "heads must be at least 1; got 0"),
+        (6, 4, "heads must be divisible by kv_heads, so that all serve equally many; got 6 and 4"),
+        (6, 0, "kv_heads must be at least 1; got 0"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            MultiHeadAttention(D, heads, kv_heads)
+
+
+@pytest.mark.parametrize("S", [1, REGISTER - 1, REGISTER, REGISTER + 1])
+def test_however_many_keys(S):
+    """Where they do not fill a register, the softmax is our own."""
+    ours = attention()
+    x, memory = torch.randn(B, 2, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
+    mask = torch.rand(B, 1, 2, S) < 0.7
+    for one, other in zip(*both_ways(ours, x, memory, mask=mask), strict=True):
+        exactly(one, other)
+    x, memory = 1e4 * x, 1e4 * memory  # scores that no exponential could stand
+    _, looked = ours(x, memory, weights=True)
+    scores = ours.queries(x) * ours.scale @ ours.keys_values(memory)[0].transpose(-1, -2)
+    exactly(looked, scores.softmax(dim=-1))
+
+
+def test_a_mask_is_made_once_for_all_layers():
+    ours, x = attention(), torch.randn(B, T, D, dtype=torch.float64)
+    mask = torch.rand(B, 1, T, T) < 0.6
+    mask[1] = False
+    for weights in (False, True):
+        exactly(ours(x, mask=Allowed(mask), weights=weights)[0], ours(x, mask=mask, weights=weights)[0])
+    assert Allowed(mask).some is not None and Allowed(mask[[0]] | True).some is None
+    allowed = Allowed(mask)
+    assert allowed.added is allowed.added and allowed.added[1].eq(0).all()

@@ -1,0 +1,98 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, refuse_beyond, sinusoid_table
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize(("width", "base"), [(8, 10000.0), (2, 10000.0), (14, 50.0)])
+def test_sinusoids_are_the_formula(width, base, layout):
+    """PE(pos, 2i) = sin(pos / base^(2i/d)), PE(pos, 2i+1) = cos(pos / base^(2i/d))."""
+    table = sinusoid_table(60, width, layout, base)
+    for place in (0, 1, 7, 59):
+        for i in range(width // 2):
+            angle = place / base ** (2 * i / width)
+            sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, width // 2 + i)
+            assert table[place, sine].item() == pytest.approx(math.sin(angle), abs=1e-7)
+            assert table[place, cosine].item() == pytest.approx(math.cos(angle), abs=1e-7)
+
+
+def test_sinusoids_of_any_places_are_those_of_the_table():
+    module = Sinusoidal(16)
+    places = torch.tensor([[3, 0, 900], [1, 1, 2]])
+    torch.testing.assert_close(module(places), sinusoid_table(901, 16)[places], atol=1e-4, rtol=0)
+    exact = module(places, like=torch.zeros((), dtype=torch.float64))
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact.float(), sinusoid_table(901, 16)[places], atol=1e-7, rtol=0)
+    assert not list(module.parameters()) and not list(module.buffers())
+
+
+def test_a_shift_of_places_is_a_rotation_of_sinusoids():
+    """What the paper hoped a model would use: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
+    table = sinusoid_table(40, 8).double()
+    shift = torch.linalg.lstsq(table[:-5], table[5:]).solution
+    torch.testing.assert_close(table[:-5] @ shift, table[5:], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@given(a=st.integers(0, 500), b=st.integers(0, 500), shift=st.integers(0, 500))
+def test_rotary_leaves_only_the_difference_of_places(layout, a, b, shift):
+    torch.manual_seed(0)
+    rotary, (q, k) = Rotary(layout), torch.randn(2, 1, 1, 2, 6, dtype=torch.float64)
+
+    def product(*places):
+        turned = (rotary(x, torch.tensor([place])) for x, place in zip((q, k), places, strict=True))
+        return torch.linalg.vecdot(*turned)
+
+    torch.testing.assert_close(product(a, b), product(a + shift, b + shift), atol=1e-9, rtol=0)
+    if a != b:
+        assert not torch.allclose(product(a, b), product(a, a), atol=1e-9)
+
+
+def test_rotary_turns_each_pair_by_its_angle():
+    x = torch.tensor([1.0, 0.0, 0.0, 2.0], dtype=torch.float64).reshape(1, 1, 1, 4).expand(1, 2, 1, 4)
+    slow = 3 / 100.0**0.5
+    turned = Rotary(base=100.0)(x, torch.tensor([0, 3]))[0, :, 0]
+    torch.testing.assert_close(turned[0], x[0, 0, 0])
+    wanted = [math.cos(3), math.sin(3), -2 * math.sin(slow), 2 * math.cos(slow)]
+    torch.testing.assert_close(turned[1], torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_rotary_layouts_differ_by_the_order_of_numbers_only():
+    x, places = torch.randn(2, 5, 3, 8), torch.arange(10).view(2, 5)
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    torch.testing.assert_close(Rotary("halves")(x[..., order], places), Rotary("interleaved")(x, places)[..., order])
+
+
+def test_learned_positions_are_rows():
+    module = Learned(4, 6)
+    assert torch.equal(module(torch.tensor([[5, 0]])), module.weight[[5, 0]].unsqueeze(0))
+
+
+def test_beyond_the_learned_positions_is_one_clear_line():
+    refuse_beyond(None, 900, torch.tensor([900]), "source")
+    refuse_beyond(8, 9, torch.tensor([8, 3]), "source")  # only padding stands beyond
+    with pytest.raises(UsageError, match=r"knows 8 positions, and a source has 9 tokens.*larger model\.positions\.max"):
+        refuse_beyond(8, 9, torch.tensor([3, 9]), "source")
+
+
+def test_what_does_not_belong_together():
+    with pytest.raises(UsageError) as error:
+        build(PositionsConfig, {"kind": "none", "layout": "halves", "max_length": 0, "base": 0.5})
+    for problem in (
+        "layout belongs to sinusoidal and rotary positions only; leave it out for 'none'",
+        "base belongs to sinusoidal and rotary",
+        "max_length belongs to learned positions only",
+        "max_length must be at least 1; got 0",
+        "base must be above 1; got 0.5",
+    ):
+        assert problem in str(error.value)
+    assert PositionsConfig(kind="learned").longest == 512
+    assert PositionsConfig(kind="learned", max_length=7).longest == 7
+    assert PositionsConfig(kind="rotary", base=500000.0).longest is None

@@ -1,0 +1,82 @@
+"""torch's own Transformer layers, and how their weights become ours, for the tests beside this file."""
+
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import nn
+
+from seqloom.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Frame
+from seqloom.nn.mixers import SelfAttention
+from seqloom.nn.multihead import MultiHeadAttention
+
+D, N, INNER = 12, 3, 20
+Pairs = list[tuple[list[Any], Any]]  # our parameters, and the one of theirs that holds them all
+
+
+def exactly(actual, wanted):
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def wild(module):
+    """In double precision, with weights large enough that every part is heard."""
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -0.7, 0.7)
+    return module.double()
+
+
+@torch.no_grad()
+def copy_attention(ours: Any, theirs: Any) -> Pairs:
+    """Pairs of our parameters and theirs, for gradients; our q, k and v are one of theirs."""
+    pairs: Pairs = [([part.weight for part in (ours.q, ours.k, ours.v)], theirs.in_proj_weight)]
+    pairs += [([ours.out.weight], theirs.out_proj.weight)]
+    if theirs.in_proj_bias is not None:
+        pairs += [([part.bias for part in (ours.q, ours.k, ours.v)], theirs.in_proj_bias)]
+        pairs += [([ours.out.bias], theirs.out_proj.bias)]
+    return copied(pairs)
+
+
+@torch.no_grad()
+def copied(pairs):
+    for ours, theirs in pairs:
+        for own, value in zip(ours, theirs.chunk(len(ours)), strict=True):
+            own.copy_(value)
+    return pairs
+
+
+def same_gradients(pairs):
+    for ours, theirs in pairs:
+        exactly(torch.cat([own.grad for own in ours]), theirs.grad)
+
+
+def plain_pairs(ours: Any, theirs: Any) -> Pairs:
+    """Modules whose parameters have the same names."""
+    named = dict(theirs.named_parameters())
+    return [([parameter], named[name]) for name, parameter in ours.named_parameters()]
+
+
+def encoder_block(theirs: Any, activation: Any, norm_first: bool) -> tuple[Any, Pairs]:
+    frame = Frame(D, norm_first=norm_first)
+    ours: Any = EncoderBlock(SelfAttention(MultiHeadAttention(D, N)), FeedForward(D, INNER, activation), frame).double()
+    pairs = copy_attention(ours.mixer.attention, theirs.self_attn)
+    pairs += _rest(ours, theirs, [ours.around_mixer, ours.around_feed_forward])
+    return ours, pairs
+
+
+def decoder_block(theirs: Any, activation: Any, norm_first: bool) -> tuple[Any, Pairs]:
+    frame = Frame(D, norm_first=norm_first)
+    ours: Any = DecoderBlock(
+        MultiHeadAttention(D, N), MultiHeadAttention(D, N), FeedForward(D, INNER, activation), frame
+    ).double()
+    pairs = copy_attention(ours.self_attention, theirs.self_attn)
+    pairs += copy_attention(ours.cross_attention, theirs.multihead_attn)
+    pairs += _rest(ours, theirs, [ours.around_self, ours.around_cross, ours.around_feed_forward])
+    return ours, pairs
+
+
+def _rest(ours, theirs, arounds):
+    pairs = plain_pairs(ours.feed_forward.up, theirs.linear1) + plain_pairs(ours.feed_forward.down, theirs.linear2)
+    norms = [getattr(theirs, f"norm{number}") for number in range(1, len(arounds) + 1)]
+    for around, norm in zip_longest(arounds, norms):
+        pairs += plain_pairs(around.norm, norm)
+    return copied(pairs)

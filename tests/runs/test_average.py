@@ -1,0 +1,169 @@
+"""The mean of weights, to the bit; and its run, whole or not at all."""
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core import files
+from seqloom.core.errors import CheckpointError, ResourceError, UsageError
+from seqloom.core.files import tensors_from_file
+from seqloom.runs import average as averages
+from seqloom.runs import run as run_module
+from seqloom.runs.average import in_words, mean
+from seqloom.runs.run import Run
+
+# --- the mean ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_the_sum_over_the_number() -> None:
+    draw = torch.Generator().manual_seed(1)
+    parts = [{"a": torch.randn(4, 3, generator=draw), "b": torch.randn(5, generator=draw)} for _ in range(7)]
+    found = mean(iter(parts))
+    for name in ("a", "b"):
+        wanted = torch.stack([part[name].double() for part in parts]).mean(0).float()
+        assert found[name].dtype == torch.float32
+        assert torch.equal(found[name], wanted)
+
+
+def test_it_is_added_up_in_double_precision() -> None:
+    parts = [{"w": torch.tensor([value])} for value in (1e8, 1.0, -1e8)]
+    assert mean(parts)["w"].item() == pytest.approx(1 / 3, rel=1e-6)
+    assert (parts[0]["w"] + parts[1]["w"] + parts[2]["w"]).item() == 0.0  # what single precision would make of it
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 10])
+def test_of_the_same_weights_it_is_those_weights(dtype: torch.dtype, count: int) -> None:
+    weights = torch.randn(50, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
+    if dtype == torch.float64:  # ten of them need four bits more than a double has
+        weights = weights.float().double()
+    found = mean([{"w": weights}] * count)["w"]
+    assert found.dtype == dtype and torch.equal(found, weights)
+
+
+def test_what_was_counted_is_not_averaged() -> None:
+    parts = [{"w": torch.tensor([value]), "counts": torch.tensor([3, 4])} for value in (1.0, 2.0)]
+    found = mean(parts)
+    assert found["w"].tolist() == [1.5]
+    assert found["counts"].dtype == torch.int64 and found["counts"].tolist() == [3, 4]
+    assert parts[0]["w"].tolist() == [1.0]  # and what was read is left as it was
+
+
+@pytest.mark.parametrize(
+    "other", [{"w": torch.ones(3)}, {"v": torch.ones(2)}, {"w": torch.ones(2), "v": torch.ones(2)}]
+)
+def test_other_names_or_shapes_have_no_mean(other: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(CheckpointError, match="same names and shapes"):
+        mean([{"w": torch.ones(2)}, other])
+
+
+def test_steps_in_words() -> None:
+    assert in_words([5]) == "5"
+    assert in_words([900, 1000]) == "900, 1,000"
+    assert in_words(range(100, 2100, 100)) == "100, 200, 300, …, 2,000"
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(recipe: Any, tmp_path: Path) -> Run:
+    training = api.begin(recipe("train.keep=3"), tmp_path / "runs" / "one")
+    list(training.events())
+    return training.run
+
+
+def test_it_is_made_of_the_checkpoints_on_disk(trained: Run) -> None:
+    made = api.make_average([trained.path], 3, None)
+    folders = [trained.path / "checkpoints" / f"step-{step}" for step in (4, 8, 12)]
+    parts = [tensors_from_file(folder / "model.safetensors") for folder in folders]
+    names = [dict(json.loads((f / "state.json").read_text())["model"]["dict"]) for f in folders]
+    found = tensors_from_file(made.run.path / "model.safetensors")
+    assert made.made.steps == [4, 8, 12]
+    for name, tensor in found.items():
+        stacked = torch.stack([p[n[name]["tensor"]].double() for p, n in zip(parts, names, strict=True)])
+        assert torch.equal(tensor, stacked.mean(0).float()), name
+    assert any(not torch.equal(tensor, parts[-1][names[-1][name]["tensor"]]) for name, tensor in found.items())
+
+
+def test_what_it_keeps(trained: Run) -> None:
+    made = api.make_average([trained.path], 2, None).run
+    assert made.path == trained.path.with_name("one-averaged")
+    opened = Run.open(made.path)
+    assert opened.recipe == trained.recipe
+    for name in ("tokenizer.json", "data.json"):
+        assert json.loads((opened.path / name).read_text()) == json.loads((trained.path / name).read_text())
+    assert opened.average is not None and trained.average is None
+    assert (opened.average["runs"], opened.average["steps"]) == ([str(trained.path)], [8, 12])
+    averaged, evaluated, finished = opened.log()
+    assert (averaged["event"], averaged["steps"], averaged["runs"]) == ("averaged", [8, 12], [str(trained.path)])
+    assert evaluated["metrics"]["loss"] == finished["best"]["loss"] == (opened.metrics("dev") or {})["loss"]
+    assert finished["parameters"] == next(entry for entry in trained.log())["parameters"]
+    card = (opened.path / "card.md").read_text()
+    assert f"2 checkpoints of {trained.path}, steps 8, 12" in card
+    assert "| metric | averaged | best checkpoint, step " in card and "## Data" in card
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
+def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    write, failing = files.write_flushed, 1
+    while True:
+        calls: list[Path] = []
+
+        def fail(path: Path, content: bytes, calls: list[Path] = calls, failing: int = failing) -> None:
+            calls.append(path)
+            write(path, content[: len(content) // 2] if len(calls) == failing else content)
+            if len(calls) == failing:
+                raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run_module, "write_flushed", fail)
+            if failing > 8:
+                api.make_average([trained.path], 2, None)
+                break
+            with pytest.raises(ResourceError if isinstance(error, OSError) else KeyboardInterrupt):
+                api.make_average([trained.path], 2, None)
+        assert [path.name for path in trained.path.parent.iterdir()] == ["one"]
+        failing += 1
+    assert len(calls) == 8  # recipe, data, tokenizer, average, metrics, weights, log, card: each was cut short once
+    assert (trained.path.parent / "one-averaged" / "metrics" / "dev.json").is_file()
+
+
+def test_nothing_is_measured_where_nothing_can_be_written(
+    trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("this would have been for nothing")
+
+    monkeypatch.setattr(averages, "mean_of_checkpoints", never)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="Could not write"):
+        api.make_average([trained.path], 2, tmp_path / "file" / "x")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UsageError, match="there exists and is not a run"):
+        api.make_average([trained.path], 2, tmp_path / "there")
+
+
+def test_a_run_that_is_being_trained_is_left_alone(trained: Run) -> None:
+    with trained.locked(), pytest.raises(UsageError, match="is being trained by another process"):
+        api.make_average([trained.path], 2, None)
+    assert not trained.path.with_name("one-averaged").exists()
+
+
+def test_a_run_that_may_only_be_read(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    monkeypatch.setattr(Run, "locked", None)
+    assert api.make_average([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
+
+
+def test_a_damaged_note_of_what_was_averaged(trained: Run) -> None:
+    made = api.make_average([trained.path], 2, None).run
+    for text in ("{", "[]", "{}"):
+        (made.path / "average.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"average\.json is damaged"):
+            _ = Run.open(made.path).average

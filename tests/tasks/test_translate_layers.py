@@ -1,0 +1,37 @@
+"""The translation task with every kind of encoder layer: real phrases, a short training, translations of them."""
+
+import statistics
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.nn.mixers import MIXERS
+from seqloom.tasks.translate import Task
+from seqloom.train.fit import Trainer
+
+SMALL = [
+    "data.train=300",
+    "data.dev=8",
+    "data.test=8",
+    "tokenizer.size=400",
+    "model.kind=transformer",
+    "model.width=32",
+    "model.encoder_layers=2",
+    "model.decoder_layers=1",
+    "train.lr=1e-2",
+    "train.warmup=5",
+    "train.device=cpu",
+]
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_a_short_training_on_phrases_lowers_the_loss(kind: str) -> None:
+    pytest.importorskip("babel", reason="the extra corpora is not installed")
+    recipe: Any = api.read_recipe("translate-cldr", [*SMALL, f"model.encoder_layer={kind}"])[1]
+    task = Task.prepare(recipe)
+    trainer = Trainer(task, recipe.train, recipe.seed)
+    losses = [trainer.update().loss for _ in range(50)]
+    assert statistics.fmean(losses[-5:]) < 0.8 * statistics.fmean(losses[:5])
+    metrics = task.validate(trainer.model.eval())
+    assert metrics["loss"] < losses[0] and 0 <= metrics["bleu"] <= 100

@@ -1,0 +1,133 @@
+"""Which checkpoints stay: the same however often a training was stopped; and how they are read to be averaged."""
+
+import itertools
+import json
+import shutil
+
+import pytest
+import torch
+
+from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.events import Finished
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+def kept(session):
+    return {path.name for path in (session.path / "checkpoints").glob("step-*")}
+
+
+# --- stopped and not --------------------------------------------------------------------------------------------------
+
+OPTIONS = {"keep": 3, "evaluate_every": 4, "save_every": 2, "steps": 13}
+STOPS = [(1,), (4,), (5,), (3, 5, 7), (9, 10, 11), (11, 12), tuple(range(1, 13))]
+
+
+@pytest.mark.parametrize("stops", STOPS, ids=str)
+def test_a_training_that_was_stopped_keeps_what_it_would_have_kept(session, tiny_task, contents, same, stops):
+    whole, parts = session("whole", **OPTIONS), session("parts", **OPTIONS)
+    whole.train(tiny_task())
+    for step in stops:
+        parts.train(tiny_task(), until=step, resume=step != stops[0])
+    assert isinstance(parts.train(tiny_task(), resume=True)[-1], Finished)
+    assert kept(parts) == kept(whole) == {"step-10", "step-12", "step-13"}
+    for name in kept(whole):
+        assert same(*(contents(run.path / "checkpoints" / name) for run in (parts, whole)))
+
+
+def test_without_telling_them_apart_it_would_not(session, tiny_task, monkeypatch):
+    """The control: if what a stop saves counted like any other, a stop would push one out."""
+    monkeypatch.setattr(CheckpointStore, "_passing", lambda self, step: False)
+    parts = session("parts", **OPTIONS)
+    parts.train(tiny_task(), until=11)
+    parts.train(tiny_task(), resume=True)
+    assert kept(parts) == {"step-11", "step-12", "step-13"}
+
+
+def test_while_it_stands_still_all_of_it_is_there(session, tiny_task):
+    parts = session("parts", **OPTIONS)
+    parts.train(tiny_task(), until=9)
+    assert kept(parts) == {"step-4", "step-6", "step-8", "step-9"}
+    assert json.loads((parts.path / "checkpoints/step-9/manifest.json").read_text())["passing"] is True
+    assert "passing" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
+    assert [step for step, _ in CheckpointStore(parts.path).newest_weights(9)] == [9, 8, 6, 4]
+
+
+def test_a_stop_at_a_step_that_is_saved_anyway_is_nothing_special(session, tiny_task):
+    parts = session("parts", **OPTIONS)
+    parts.train(tiny_task(), until=8)
+    assert kept(parts) == {"step-4", "step-6", "step-8"}
+    assert "passing" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
+
+
+# --- reading weights --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = CheckpointStore(tmp_path / "run", keep=5)
+    for step in (2, 9, 10, 100):
+        parts = {"model": {"w": torch.full((2,), float(step))}, "optimizer": {"m": torch.ones(3)}, "tally": {"x": 1}}
+        made.save(step, parts)
+    return made
+
+
+def weights(store, most):
+    return [(step, found["w"].tolist()) for step, found in store.newest_weights(most)]
+
+
+def test_the_newest_first(store):
+    assert weights(store, 3) == [(100, [100, 100]), (10, [10, 10]), (9, [9, 9])]
+    assert [step for step, _ in weights(store, 99)] == [100, 10, 9, 2]
+    assert store.damaged == []
+
+
+def test_none_are_none(tmp_path):
+    assert list(CheckpointStore(tmp_path).newest_weights(3)) == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json", "manifest.json"])
+def test_a_damaged_one_is_named_and_the_one_before_taken(store, name):
+    path = store.folder / "step-10" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    assert [step for step, _ in weights(store, 3)] == [100, 9, 2]
+    ((checkpoint, cause),) = store.damaged
+    assert checkpoint == "step-10" and name in cause
+
+
+def test_of_an_optimizer_nothing_is_asked(store):
+    (store.folder / "step-10" / "optimizer.safetensors").write_bytes(b"")
+    assert [step for step, _ in weights(store, 3)] == [100, 10, 9]
+    assert store.damaged == []
+
+
+def test_what_lies_after_the_pointer_is_being_made_again(store):
+    (store.folder / "latest.json").write_text('{"step": 10}')
+    assert [step for step, _ in weights(store, 2)] == [10, 9]
+
+
+def test_a_run_that_may_only_be_read(store, monkeypatch):
+    (store.folder / ".step-7.tmp").mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert len(weights(store, 2)) == 2
+    assert (store.folder / ".step-7.tmp").exists()
+    monkeypatch.undo()
+    assert len(weights(store, 2)) == 2
+    assert not (store.folder / ".step-7.tmp").exists()
+
+
+def test_one_that_was_set_aside_by_a_crash_is_found(store):
+    shutil.move(store.folder / "step-100", store.folder / ".step-100.aside")
+    assert [step for step, _ in weights(store, 2)] == [100, 10]
+
+
+def test_no_more_are_read_than_wanted(store, monkeypatch):
+    read, plain = [], CheckpointStore._read
+
+    def reading(self, step, only):
+        read.append(step)
+        return plain(self, step, only)
+
+    monkeypatch.setattr(CheckpointStore, "_read", reading)
+    assert len(list(itertools.islice(store.newest_weights(3), 2))) == 2
+    assert read == [100, 10]

@@ -1,0 +1,116 @@
+"""How much memory an update takes, against counts made by hand."""
+
+import pytest
+import torch
+
+from seqloom.core.tree import leaves
+from seqloom.train.events import Finished
+from seqloom.train.fit import FitConfig, Trainer
+from seqloom.train.memory import watch
+from seqloom.train.optimizers import OptimizerName
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+CPU = torch.device("cpu")
+KIB = 1024
+
+
+def block(count: int = 1) -> torch.Tensor:
+    return torch.ones(count, 256)  # count × 1 KiB
+
+
+def test_what_lives_at_once_is_counted() -> None:
+    kept = block(3)
+    with watch(CPU, [kept, kept[1:]]) as peak:
+        assert peak.bytes == 3 * KIB  # a view is no second block
+        a = kept * 2
+        assert peak.bytes == 6 * KIB
+        b = a[:1] + 1
+        del a
+        assert peak.bytes == 7 * KIB
+        c = b.repeat(2, 1)  # 3 + 1 + 2: fewer than before
+        assert peak.bytes == 7 * KIB
+        d = torch.cat([c, c])
+        assert peak.bytes == 10 * KIB
+        d.mul_(2)
+        d.view(-1)
+    assert peak.bytes == 10 * KIB
+    block(100) + 1  # outside of the block
+    assert peak.bytes == 10 * KIB
+
+
+def test_what_the_gradient_will_need_is_kept_until_then() -> None:
+    def peak_of(depth: int, grad: bool) -> int:
+        x = block().requires_grad_(grad)
+        with watch(CPU, [x]) as peak:
+            y = x
+            for _ in range(depth):
+                y = y.tanh()  # whose gradient needs its result
+            if grad:
+                y.sum().backward()
+        return peak.bytes
+
+    assert peak_of(20, grad=False) == peak_of(5, grad=False) == 3 * KIB
+    assert peak_of(20, grad=True) - peak_of(5, grad=True) == 15 * KIB
+
+
+def test_a_training_says_how_much_it_took(tiny_task, session) -> None:
+    *_, end = session(steps=6, optimizer="adam").train(tiny_task())
+    assert isinstance(end, Finished)
+    numbers = sum(p.numel() for p in tiny_task().model().parameters())
+    assert end.memory and end.memory > 4 * 4 * numbers  # weights, gradients, two numbers of the optimizer for each
+
+
+def test_a_resumed_training_remembers(tiny_task, session) -> None:
+    stopped = session(steps=6)
+    stopped.train(tiny_task(), until=3)
+    *_, end = stopped.train(tiny_task(), resume=True)
+    assert end.memory == session("whole", steps=6).train(tiny_task())[-1].memory
+
+
+def test_the_optimizers_numbers_count_and_watching_changes_nothing(tiny_task) -> None:
+    def trained(optimizer: OptimizerName, watched: set[int]) -> Trainer:
+        made = Trainer(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
+        made.watched = watched
+        for _ in range(4):
+            made.update()
+        return made
+
+    plain, watched, sgd = trained("adam", set()), trained("adam", {1}), trained("sgd", {1})
+    assert plain.tally.memory == 0
+    numbers = sum(p.numel() for p in plain.model.parameters())
+    assert watched.tally.memory - sgd.tally.memory == pytest.approx(2 * 4 * numbers, abs=256)
+    for one, other in zip(leaves(plain.state()), leaves(watched.state()), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_largest_batch_is_the_one_that_is_watched() -> None:
+    from seqloom import api
+    from seqloom.tasks.translate import Task
+
+    small = ["data.train=60", "data.dev=5", "data.test=5", "batch.tokens=40", "model.hidden=8", "tokenizer.size=300"]
+    _, recipe = api.read_recipe("translate-cldr", [*small, "train.epochs=1", "train.device=cpu"])
+    task = Task.prepare(recipe)
+    every = Trainer(task, recipe.train, 1)
+    every.watched = set(range(1, every.total))
+    usual = Trainer(task, recipe.train, 1)
+    seen = []
+    for _ in range(usual.total):
+        usual.update()
+        every.tally.memory = 0
+        every.update()
+        seen.append(every.tally.memory)
+    assert len(set(seen[1:])) > 3
+    assert usual.tally.memory >= 0.97 * max(seen)  # most cells are nearly, not always exactly, most bytes
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_its_allocator_counts() -> None:
+    device = torch.device("cuda")
+    kept = torch.ones(1 << 20, device=device)
+    other = torch.ones(1 << 20, device=device)  # of somebody else
+    with watch(device, [kept]) as peak:
+        a = kept * 2
+        b = a + 1
+        del a, b
+    assert peak.bytes == 3 * 4 << 20
+    assert len(other)
