@@ -247,7 +247,7 @@ class Transformer(Seq2Seq):
         caches, known = with_room(memory["caches"], carry["known"], tokens, B)
         reading = Reading.of(tokens, mask, known, B)
         past = Past(reading.allowed, reading.allowed is None, reading.places, reading)
-        y = self.target_embed(tokens.view(B, k * T), reading.places, carry["known"]["read"] + T, reading.lengths)
+        y = self.target_embed(tokens.reshape(B, k * T), reading.places, carry["known"]["read"] + T, reading.lengths)
         y, after, looked = self._climb(y, memory, past, caches, {self.aligned: ("cross",)})
         y, weights = y.view(R, T, -1), looked["cross"][0].mean(dim=1).view(R, T, -1)
         carry = {"readout": last_real(carry["readout"], y, mask), "known": reading.known}
