@@ -40,6 +40,7 @@ TINY = [
     "model.width=128",
     "model.feed_forward=512",
     "model.dropout=0.1",
+    "loss.consistency=0",
     "train.schedule=constant",
     "train.warmup=200",
     "train.device=cpu",

@@ -122,7 +122,7 @@ class Translating(ABC):
         self,
         lines: str | Iterable[str],
         *,
-        batch_size: int = 32,
+        batch_size: int = 128,
         window: int = 1024,
         prefix: str = "",
         attention: bool = False,

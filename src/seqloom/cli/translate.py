@@ -16,8 +16,8 @@ from seqloom.core.errors import UsageError
 if TYPE_CHECKING:
     from seqloom.api import Candidate, Translating, Translation
 
-BATCH = 32
-WINDOW = 32  # batches read before the first line is answered, so that lines of one length are decoded together
+BATCH = 128
+WINDOW = 8  # batches read before the first line is answered, so that lines of one length are decoded together
 
 
 def translate(
@@ -55,7 +55,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="One object per line, with scores and candidates.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Lines decoded together.")] = BATCH,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 32 batches]")
+        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
 ) -> None:
