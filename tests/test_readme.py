@@ -39,7 +39,13 @@ NOT_RUN = {
     r"source .*/activate$": "it belongs to the shell",
     r"export \w+=": "it belongs to the shell",
 }
-NEED_DATA = ("shakespeare", "ptb", "wikitext2", "multi30k", "tatoeba")
+NEED_DATA = ("shakespeare", "ptb", "wikitext2", "multi30k", "tatoeba", "sst2", "cola", "ewt", "wnut17", "names-18")
+SMALLER = {  # corpora that are made on the spot
+    "cldr": {"train": 400, "dev": 20, "test": 20},
+    "people": {"train": 200, "dev": 20, "test": 20},
+    "names": {"train": 240, "dev": 48, "test": 48},
+    "languages": {"train": 136, "dev": 68, "test": 68},
+}
 SIDES = [("apples", "Äpfel", "pears", "Birnen"), ("pears", "Birnen", "apples", "Äpfel")]
 
 
@@ -67,8 +73,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
     def shortened(*arguments: Any) -> tuple[str, Any]:
         name, recipe = read(*arguments)
-        if recipe.task == "translate" and recipe.data.corpus == "cldr":
-            recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, train=400, dev=20, test=20))
+        if smaller := SMALLER.get(getattr(getattr(recipe, "data", None), "corpus", "")):
+            recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, **smaller))
         if isinstance(recipe.train, FitConfig):
             train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
             recipe = dataclasses.replace(recipe, train=train)
@@ -111,6 +117,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         Path(f"mine.{ending}").write_text(f"{numbers[7][side]}\n{numbers[70][side]}\n", "utf-8")
         Path(f"corpus.{ending}").write_text("".join(f"{pair[side]}\n" for pair in numbers), "utf-8")
     Path("pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in numbers), "utf-8")
+    rows = [f"{n},a {word} film no {n},{stars}\n" for n in range(60) for word, stars in (("funny", 5), ("dull", 1))]
+    Path("reviews.csv").write_text("id,review,stars\n" + "".join(rows), "utf-8")
+    tagged = [f"Ann{n}\tB-PER\nlives\tO\nin\tO\nRome{n}\tB-LOC\n.\tO\n" for n in range(40)]
+    for name in ("mine.conll", "train.conll"):
+        Path(name).write_text("\n".join(tagged), "utf-8")
+    Path("dev.conll").write_text("\n".join(tagged[:3]), "utf-8")
+    parts = [f"1\tHund{n}\t_\tNOUN\t_\t_\t0\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t1\tx\t_\t_\n" for n in range(20)]
+    Path("de_gsd-ud-train.conllu").write_text("\n".join(parts), "utf-8")
     Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
     Path("nbest.txt").write_text("0 ||| 3 Äpfel ||| -0.5\n0 ||| 4 Birnen ||| -0.7\n2 ||| 5 Birnen ||| -0.1\n", "utf-8")
     Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqloom import api
-from seqloom.cli import translate
+from seqloom.cli._lines import WINDOW
 from seqloom.cli.app import main
 from seqloom.evaluate.alignment import from_pharaoh
 
@@ -163,15 +163,18 @@ def test_what_a_vocabulary_cannot_spell_is_told_at_the_end(seqloom: Any, trained
     type_in("the cat\nthe 猫\na dog\n猫\n".encode())
     shown = seqloom("translate", trained / "words", "--max-length", "1000")
     assert shown.code == 0 and len(lines_of(shown.out)) == 4
-    assert "note: 2 lines hold pieces the vocabulary cannot spell, first at line 2: '猫'\n" in shown.err
+    assert "note: the vocabulary lacks parts of 2 lines; the first is line 2: '猫'\n" in shown.err
     type_in("the 猫\n".encode())
-    assert "cannot spell" not in seqloom("translate", trained / "bytes").err
+    assert "lacks parts" not in seqloom("translate", trained / "bytes").err
 
 
 def test_translations_that_were_cut_are_told(seqloom: Any, trained: Path) -> None:
     shown = seqloom("translate", trained / "words", "", "the cat sat 3 .", "--max-length", "1", "--beam", "1")
     if lines_of(shown.out)[1]:
-        assert "note: 1 translation was cut before the end came, first at line 2; --max-length allows more" in shown.err
+        assert (
+            "note: cut before its end came (--max-length allows more): the translation of 1 line; the first is line 2"
+            in shown.err
+        )
 
 
 def test_what_is_not_utf8_is_named_after_what_came_before(seqloom: Any, trained: Path, type_in: Any) -> None:
@@ -222,7 +225,7 @@ def test_at_the_keyboard_every_line_is_answered_at_once(
     assert "Ctrl-D" in seqloom("translate", trained / "words").err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
     assert seqloom("translate", trained / "words", "--batch=3").err == ""
-    assert windows == [1, 3 * translate.WINDOW]
+    assert windows == [1, 3 * WINDOW]
 
 
 @pytest.fixture

@@ -24,7 +24,11 @@ def test_a_gpu_computes_what_a_cpu_does(kind: str) -> None:
         y.square().sum().backward()
         assert there.grad is not None
         results.append(
-            [y.detach().cpu(), there.grad.cpu(), *(p.grad.cpu() for p in mixer.parameters() if p.grad is not None)]
+            [
+                y.detach().cpu(),
+                there.grad.cpu(),
+                *(p.grad.cpu().clone() for p in mixer.parameters() if p.grad is not None),
+            ]
         )
     assert all(torch.isfinite(part).all() for part in results[1])
     for one, other in zip(*results, strict=True):

@@ -8,10 +8,12 @@ print("".join(lm.generate("The class", temperature=0.8, seed=7)))
 """
 
 from seqloom.api.averaging import Averaged, average, make_average
+from seqloom.api.classifying import Classification, Classifier
 from seqloom.api.ensembles import Ensemble, ensemble
 from seqloom.api.loading import load
 from seqloom.api.mixing import Interpolated, interpolate
 from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
+from seqloom.api.tagging import TaggedLine, Tagger
 from seqloom.api.trained import Trained
 from seqloom.api.training import RESUMABLE, Training, begin, refuse_other_recipe, resume, train_recipe
 from seqloom.api.translating import Candidate, Translating, Translation, Translator
@@ -22,11 +24,15 @@ __all__ = [
     "RESUMABLE",
     "Averaged",
     "Candidate",
+    "Classification",
+    "Classifier",
     "Continuation",
     "Ensemble",
     "Interpolated",
     "LanguageModel",
     "Scored",
+    "TaggedLine",
+    "Tagger",
     "Trained",
     "Training",
     "Translating",

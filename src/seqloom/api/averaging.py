@@ -34,10 +34,11 @@ class Averaged:
         found = [f"{name} was passed over: {cause}" for name, cause in self.made.damaged]
         seeds = {run.recipe.get("seed") for run in self.made.runs}
         if len(seeds) > 1:
-            found.append(
-                "these runs began from different weights (their seeds differ), and the mean of such weights is seldom "
-                "any good; models that should work together are an ensemble: seqloom translate RUN RUN"
+            said = (
+                "these runs began from different weights (their seeds differ), and the mean of such weights is seldom"
             )
+            instead = "; models that should work together are an ensemble: seqloom translate RUN RUN"
+            found.append(f"{said} any good{instead if self.run.recipe.get('task') == 'translate' else ''}")
         return found
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from seqloom.api.classifying import Classifier
+from seqloom.api.tagging import Tagger
 from seqloom.api.trained import Trained
 from seqloom.api.translating import Translator
 from seqloom.api.writing import LanguageModel
@@ -10,7 +12,13 @@ from seqloom.core.errors import UsageError
 from seqloom.runs.run import Run
 
 # How models of a task are used; those of any other task can be measured, and that is all.
-USES: dict[str, type[Trained]] = {"language-model": LanguageModel, "ngram": LanguageModel, "translate": Translator}
+USES: dict[str, type[Trained]] = {
+    "language-model": LanguageModel,
+    "ngram": LanguageModel,
+    "translate": Translator,
+    "classify": Classifier,
+    "tag": Tagger,
+}
 
 
 def load(path: str | Path, device: str = "auto", use: type[Trained] = Trained) -> Any:
@@ -23,4 +31,4 @@ def load(path: str | Path, device: str = "auto", use: type[Trained] = Trained) -
     if isinstance(model, use):
         return model
     run.tokenizer  # noqa: B018 (a run that is not about text says so here)
-    raise UsageError(f"{path} is {model.what}. What was asked for needs {use.what}.")
+    raise UsageError(f"{path} is {model.what}: {model.used_by}. What was asked for needs {use.what}.")

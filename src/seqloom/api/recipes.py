@@ -8,6 +8,7 @@ from typing import Any
 
 from seqloom.core.config import apply_overrides, build, load_yaml, nearest, parse_overrides
 from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.data.readers import located
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 
@@ -22,10 +23,19 @@ def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str,
     """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
     name, mapping = recipe_mapping(source)
     recipe = build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
+    return name, _located(recipe, _find_recipe(str(source))[1].parent)
+
+
+def _located(recipe: Any, folder: Path) -> Any:
+    """The recipe with the whole paths of files of one's own, so that they are found again from any folder."""
     data: Any = getattr(recipe, "data", None)
-    if hasattr(data, "located"):  # files of one's own are found again from any folder
-        recipe = replace(recipe, data=data.located(_find_recipe(str(source))[1].parent))
-    return name, recipe
+    if hasattr(data, "located"):
+        recipe = replace(recipe, data=data.located(folder))
+    vectors = getattr(recipe.model, "vectors", None)
+    if vectors is not None:
+        whole = replace(vectors, file=located(vectors.file, folder))
+        recipe = replace(recipe, model=replace(recipe.model, vectors=whole))
+    return recipe
 
 
 def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Any]]:

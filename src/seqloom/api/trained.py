@@ -17,6 +17,7 @@ class Trained:
     """A trained model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
 
     what: ClassVar[str] = "a trained model"  # in words, for whoever tries to use it as something else
+    used_by: ClassVar[str] = "`seqloom evaluate` measures it"
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
@@ -68,7 +69,8 @@ class Trained:
     def __repr__(self) -> str:
         recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
-        named = [name for name in ("loss", "perplexity", "bits_per_character", "bleu") if name in metrics]
+        shown = ("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy")
+        named = [name for name in shown if name in metrics]
         figures = ", ".join(f"{name} {metrics[name]:.4g}" for name in named)
         what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
         return f"<{what}; dev: {figures or 'not evaluated'}>"

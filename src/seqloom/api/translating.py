@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from seqloom.api.lines import alike, check_sizes, lines_of, windows
 from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.words import shown
@@ -135,11 +136,9 @@ class Translating(ABC):
         model looked, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, max_length …)
         and stand before its own.
         """
-        for name, value in (("batch_size", batch_size), ("window", window)):
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}.")
+        check_sizes(batch_size=batch_size, window=window)
         search = _Search(self, self.decode_options(**options), self._prefix(prefix), attention)
-        return _translations(search, [lines] if isinstance(lines, str) else lines, batch_size, window)
+        return _translations(search, lines_of(lines), batch_size, window)
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
         """Where it looks while it translates a line, or says the given translation of it."""
@@ -183,7 +182,8 @@ class Translating(ABC):
 class Translator(Trained, Translating):
     """A trained translator."""
 
-    what = "a translator: `seqloom translate` uses it"
+    what = "a translator"
+    used_by = "`seqloom translate` uses it"
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         return self.report(split).metrics
@@ -264,15 +264,10 @@ class _Search(LineReader):
         self.banned = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)  # no reader wants to see it
 
     def batches(self, lines: Sequence[ReadLine], most: int) -> Iterator[list[int]]:
-        """The places of lines that are decoded together: those of about the same length."""
-        batch: list[int] = []
-        for place in sorted((place for place, line in enumerate(lines) if line.ids), key=lambda n: len(lines[n].ids)):
-            if batch and (len(batch) == most or (len(batch) + 1) * len(lines[place].ids) > TOKENS):
-                yield batch
-                batch = []
-            batch.append(place)
-        if batch:
-            yield batch
+        """The places of lines that are decoded together: those of about the same length, blank ones left out."""
+        places = [place for place, line in enumerate(lines) if line.ids]
+        for chosen in alike([len(lines[place].ids) for place in places], most, TOKENS):
+            yield [places[number] for number in chosen]
 
     def answer(self, lines: Sequence[ReadLine], most: int) -> list[Translation]:
         blank = Candidate(
@@ -336,22 +331,5 @@ class _Search(LineReader):
 
 
 def _translations(search: _Search, lines: Iterable[str], batch_size: int, window: int) -> Iterator[Translation]:
-    for read in _windows(map(search.read, itertools.count(1), lines), window):
+    for read in windows(map(search.read, itertools.count(1), lines), window):
         yield from search.answer(read, batch_size)
-
-
-def _windows(lines: Iterable[ReadLine], size: int) -> Iterator[list[ReadLine]]:
-    """So many at a time. What came before a line that cannot be read is still answered."""
-    read: list[ReadLine] = []
-    try:
-        for line in lines:
-            read.append(line)
-            if len(read) == size:
-                yield read
-                read = []
-    except DataError:
-        if read:
-            yield read
-        raise
-    if read:
-        yield read

@@ -164,7 +164,8 @@ class Writer(ABC):
 class LanguageModel(Trained, Writer):
     """A trained language model: it writes, and scores what others wrote."""
 
-    what = "a language model: `seqloom generate` and `seqloom score` use it"
+    what = "a language model"
+    used_by = "`seqloom generate` and `seqloom score` use it"
 
 
 def _quoted(pieces: Sequence[str], most: int = 8) -> str:

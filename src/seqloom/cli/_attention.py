@@ -1,11 +1,11 @@
-"""`seqloom inspect attention`: where a translator looked."""
+"""`seqloom inspect attention`: where a translator looked, or what else reads with attention."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seqloom.cli._console import coloured_console
 from seqloom.cli._json import print_json
 from seqloom.cli._pictures import Out, check_out, write_picture
 from seqloom.core.errors import UsageError
@@ -26,8 +26,10 @@ COLUMNS = {
 
 
 def attention(
-    run: Annotated[Path, typer.Argument(help="A run of a translator with attention.")],
-    text: Annotated[str, typer.Argument(help="The text to translate.")],
+    run: Annotated[
+        Path, typer.Argument(help="A run of a translator with attention; of a classifier or tagger, with heads.")
+    ],
+    text: Annotated[str, typer.Argument(help="The text to read.")],
     target: Annotated[
         str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")
     ] = None,
@@ -51,20 +53,26 @@ def attention(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Where a translator looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
-    from seqloom.api import Translator, load
+    from seqloom.api import Classifier, Tagger, Translator, load
+    from seqloom.cli._heads import Choice, show_heads
 
     check_out(out)
     if font is not None:
         _check_font(font, out)
     if beam is not None and target is not None:
         raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
+    model = load(run, "cpu")
+    if isinstance(model, Classifier | Tagger):
+        if beam is not None or target is not None:
+            raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
+        choice = Choice(part or "encoder", layer, head, view, tokens, end)
+        show_heads(model.heads(text), choice, out, font, color, as_json)
+        return
     translator = load(run, "cpu", Translator)
     options = {} if beam is None else {"beam": beam}
     if view == "grid" or any(option is not None for option in (part, layer, head)):
-        from seqloom.cli._heads import Choice, show_heads
-
         choice = Choice(part or "cross", layer, head, view, tokens, end)
-        show_heads(run, translator, (text, target, options), choice, out, font, color, as_json)
+        show_heads(translator.heads(text, target, **options), choice, out, font, color, as_json)
         return
     found = translator.attention(text, target, **options)
     print_notes(found.notes)
@@ -152,19 +160,3 @@ def print_grid(console: "Console", shaded: bool, grid: "Grid", *, links: bool = 
     shown = heat_map(grid.target, grid.source, grid.weights, width=console.width, colour=shaded)
     console.print(shown, end="", crop=False)
     console.print("\n", scale(shaded), "  of the attention of each row", sep="")
-
-
-def coloured_console(color: bool | None) -> tuple["Console", bool]:
-    """Where to print, and whether in colours."""
-    console = _console(color)
-    return console, console.color_system is not None and not console.no_color if color is None else color
-
-
-def _console(color: bool | None) -> "Console":
-    from rich.console import Console
-
-    if color is None:
-        return Console(highlight=False)
-    if color and not sys.stdout.isatty():  # nobody can be asked how many colours there are
-        return Console(highlight=False, force_terminal=True, color_system="truecolor", no_color=False)
-    return Console(highlight=False, no_color=not color)

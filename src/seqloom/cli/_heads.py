@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 from seqloom.cli._attention import (
     COLUMNS,
     View,
-    coloured_console,
     print_grid,
     print_notes,
     print_sentence,
     write_worded,
 )
+from seqloom.cli._console import coloured_console
 from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from seqloom.api import Translator
     from seqloom.inspect.heads import HeadsView, Part
 
 # Under the title of maps.
@@ -56,17 +55,8 @@ class Choice:
 
 
 def show_heads(
-    run: Path,
-    translator: "Translator",
-    asked: tuple[str, str | None, dict[str, Any]],
-    choice: Choice,
-    out: Path | None,
-    font: str | None,
-    color: bool | None,
-    as_json: bool,
+    view: "HeadsView", choice: Choice, out: Path | None, font: str | None, color: bool | None, as_json: bool
 ) -> None:
-    text, target, options = asked
-    view = translator.heads(text, target, **options)
     part = view.part(choice.part)
     layers, heads = choice.layers(part), choice.heads(part)  # refuses what is not there
     print_notes(view.notes)
@@ -75,7 +65,7 @@ def show_heads(
         title = titles(view, part, choice)
         write_worded(out, draw(part, choice, title, font), [*maps.rows, *maps.columns, *title], font)
     if as_json:
-        print_json({"run": str(run), **_object(view, part, choice)})
+        print_json({"run": view.name, **_object(view, part, choice)})
         return
     console, shaded = coloured_console(color)
     print_sentence(console, shaded, view.source, view.text, view.log_prob, view.given)
@@ -126,7 +116,7 @@ def _object(view: "HeadsView", part: "Part", choice: Choice) -> dict[str, Any]:
         chosen = [(part.layer(choice.layer), choice.head)]
     return {
         "source": view.source,
-        "translation": view.text,
+        view.says: view.text,
         "given": view.given,
         "finished": view.finished,
         "log_prob": view.log_prob,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.core.errors import UsageError
+from seqloom.cli._lines import check_answers
 from seqloom.core.metrics import OF_HUNDRED
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def evaluate_translations(
 
     Of an ensemble also what each of its parts can do alone.
     """
-    if out is not None:
-        _check_place(out)
+    check_answers(out, "translations")
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     parts: list[Translator] = getattr(model, "parts", [])
     first: Translator = getattr(model, "parts", [model])[0]
@@ -70,19 +69,6 @@ def evaluate_translations(
     _print(model.name, data, [first.run.data.get(side) or "?" for side in ("source", "target")], found)
     if parts:
         _print_alone(names, found, alone)
-
-
-def _check_place(path: Path) -> None:
-    """Before the work, not after it."""
-    from seqloom.core.files import check_writable
-
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file for the translations.")
-    if path.exists():
-        raise UsageError(f"{path} exists. Choose another name for the translations, or remove it first.")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
-    check_writable(path)
 
 
 def _object(data: str, found: "Report") -> dict[str, Any]:

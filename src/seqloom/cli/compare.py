@@ -9,7 +9,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.core.metrics import HIGHER_IS_BETTER
+from seqloom.core.metrics import HIGHER_IS_BETTER, OF_ANSWERS
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ METRICS = {
     "chrf": "chrF",
     "exact_match": "exact",
     "success": "success",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "matthews": "Matthews",
+    "span_f1": "span F1",
+    "token_accuracy": "words right",
 }
 OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
@@ -126,6 +131,11 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
         return None, f"Not ranked: the runs were measured on different {split} {things}."
     if by is not None and not any(by in (run.metrics(split) or {}) for run in runs):
         return None, f"Not ranked by {by}: that is not measured for the task {runs[0].recipe['task']}."
+    answering = next((name for name in OF_ANSWERS if all(name in (run.metrics(split) or {}) for run in runs)), None)
+    if (
+        answering is not None
+    ):  # the first that all have ranks; what is counted are texts and words, however they are cut into tokens
+        return by or answering, None
     translators = all("bleu" in (run.metrics(split) or {}) for run in runs)
     if by in OF_TRANSLATIONS or (by is None and translators):
         apart = _measured_apart(runs, split)

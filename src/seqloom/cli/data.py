@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqloom.cli._corpora import WIDTH, facts, print_absent, print_head, print_shares, show_labelled, show_tagged
 from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus
     from seqloom.data.parallel import Pair, ParallelCorpus
-
-WIDTH = 110  # characters of a line that are shown
-KINDS_TO_A_LINE = 4
 
 data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -23,7 +21,7 @@ data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_marku
 def show(
     corpus: Annotated[str, typer.Argument(help="A corpus: `seqloom list corpora`.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its settings.")] = None,
-    lines: Annotated[int, typer.Option(min=0, help="Lines, or pairs, of each split to show.")] = 5,
+    lines: Annotated[int, typer.Option(min=0, help="Lines, pairs or examples of each split to show.")] = 5,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -35,23 +33,27 @@ def show(
     mapping = apply_overrides({"corpus": corpus}, parse_overrides(overrides or []))
     config = build(corpora.find(corpus).Config, mapping, source=f"corpus {corpus}")
     with use_data_folder(data_dir):
-        if corpus in corpora.PARALLEL:
-            _show_pairs(corpora.load_parallel(config), lines, as_json)
-        else:
+        if corpus in corpora.PLAIN:
             _show_text(corpora.load(config), lines, as_json)
+        elif corpus in corpora.PARALLEL:
+            _show_pairs(corpora.load_parallel(config), lines, as_json)
+        elif corpus in corpora.LABELLED:
+            show_labelled(corpora.load_labelled(config), lines, as_json)
+        else:
+            show_tagged(corpora.load_tagged(config), lines, as_json)
 
 
 def _show_text(found: "Corpus", lines: int, as_json: bool) -> None:
     counts = {split: asdict(value) for split, value in found.statistics().items()}
     if as_json:
-        print_json({**_facts(found), "counts": counts, "absent": dict(found.absent)})
+        print_json({**facts(found), "counts": counts, "absent": dict(found.absent)})
         return
-    _print_head(found)
+    print_head(found)
     print(f"{'split':8}{'documents':>12}{'words':>12}{'characters':>14}   sha256")
     for split, sizes in counts.items():
         digest = found.fingerprint()[split][:12]
         print(f"{split:8}{sizes['documents']:>12,}{sizes['words']:>12,}{sizes['characters']:>14,}   {digest}")
-    _print_absent(found)
+    print_absent(found)
     for split in counts if lines else ():
         print(f"\n{split} begins:")
         for line in "\n".join(found.split(split)[:lines]).split("\n")[:lines]:
@@ -67,51 +69,25 @@ def _show_pairs(found: "ParallelCorpus", lines: int, as_json: bool) -> None:
     if as_json:
         languages = {"source": found.source, "target": found.target}
         absent, notes = dict(found.absent), list(found.notes)
-        print_json({**_facts(found), **languages, "counts": counts, "absent": absent, "notes": notes})
+        print_json({**facts(found), **languages, "counts": counts, "absent": absent, "notes": notes})
         return
-    _print_head(found)
+    print_head(found)
     names = [f"{found.source or 'source'} words", "characters", f"{found.target or 'target'} words", "characters"]
     print(f"{'split':8}{'pairs':>10}" + "".join(f"{name:>14}" for name in names) + "   sha256")
     for split, sizes in counts.items():
         cells = [count for name, count in sizes.items() if name not in ("pairs", "kinds")]
         digest = found.fingerprint()[split][:12]
         print(f"{split:8}{sizes['pairs']:>10,}" + "".join(f"{count:>14,}" for count in cells) + f"   {digest}")
-    _print_absent(found)
+    print_absent(found)
     for note in found.notes:
         print(f"note: {note}")
-    _print_kinds(counts)
+    print_shares("kinds", counts["train"]["kinds"])
     for split in counts if lines else ():
         print(f"\n{split} begins:")
         for pair in found.split(split)[:lines]:
             print(f"  {_beside(pair)}")
 
 
-def _print_kinds(counts: dict[str, dict[str, Any]]) -> None:
-    """Which kinds of phrases there are, and what share of the training pairs each is."""
-    kinds, pairs = counts["train"]["kinds"], counts["train"]["pairs"]
-    shares = [f"{kind} {count / pairs:.1%}" for kind, count in kinds.items()]
-    for start in range(0, len(shares), KINDS_TO_A_LINE):
-        print(("\nkinds:  " if start == 0 else " " * 8) + ", ".join(shares[start : start + KINDS_TO_A_LINE]))
-
-
 def _beside(pair: "Pair") -> str:
     source, target = (side if len(side) <= WIDTH else f"{side[: WIDTH - 1]}…" for side in (pair.source, pair.target))
     return f"{source} → {target}"
-
-
-def _facts(found: Any) -> dict[str, Any]:
-    return {
-        "corpus": found.name,
-        "version": found.version,
-        "licence": found.licence,
-        "sha256": found.fingerprint(),
-    }
-
-
-def _print_head(found: Any) -> None:
-    print(f"{found.name}: {found.description}\nversion {found.version}\nlicence {found.licence}\n")
-
-
-def _print_absent(found: Any) -> None:
-    for split, reason in found.absent.items():
-        print(f"{split:8}absent: {reason}")

@@ -12,7 +12,10 @@ from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.inspect.doctor import Diagnosis, Split
+    from seqloom.inspect.doctor_examples import ExampleFacts
     from seqloom.inspect.doctor_pairs import PairFacts, Side
+
+CLASSES = 12  # that are listed
 
 
 def doctor(
@@ -60,6 +63,8 @@ def report(name: str, found: "Diagnosis") -> list[str]:
 def _data(found: "Diagnosis") -> list[str]:
     if found.pairs is not None:
         return ["", *_pairs(found.pairs), *_tokenizer(found)]
+    if found.examples is not None:
+        return ["", *_examples(found.examples), *_tokenizer(found)]
     if not found.splits:
         return ["", "data: no text to look at; the task makes its own"]
     lines = ["", f"{'data':8}{'documents':>10}{'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"]
@@ -104,6 +109,35 @@ def _pairs(found: "PairFacts") -> list[str]:
     left_out = f"; {found.left_out:,} pairs too long, left out" if found.left_out else ""
     batches = f"{found.pairs_per_batch:,.0f} pairs on average, up to {found.tokens:,} tokens a side"
     return [*lines, f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{left_out}"]
+
+
+def _examples(found: "ExampleFacts") -> list[str]:
+    lines = [f"{'data':8}{found.unit:>10}{'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"]
+    for split in found.splits:
+        length = split.lengths
+        lines.append(
+            f"  {split.name:6}{split.examples:>10,}{split.tokens:>12,}{length.shortest:>14,}{length.median:>9,}"
+            f"{length.most:>9,}{length.longest:>9,}"
+        )
+    for split in found.splits:
+        remarks = [f"{split.duplicates:,} repeated"]
+        if split.name != "train":
+            remarks += [f"{split.in_train:,} in train too", f"{split.new_words:.1%} of the words never seen"]
+            remarks += [f"{sum(split.unseen.values()):,} with a class never seen"] if split.unseen else []
+        lines.append(f"  {split.name + ':':7}{', '.join([*remarks, f'{split.unknown_rate:.2%} unknown'])}")
+    cut = f"; {found.cut:,} {found.unit} longer than {found.max_length} tokens" if found.cut else ""
+    shapes = "1 shape" if found.shapes == 1 else f"{found.shapes:,} shapes"
+    batches = f"{found.per_batch:,.0f} {found.unit} on average, up to {found.tokens:,} tokens"
+    return [*lines, _classes(found), f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{cut}"]
+
+
+def _classes(found: "ExampleFacts") -> str:
+    """How many there are of each, in train; of many classes the largest and the smallest."""
+    counts, total = list(found.classes.items()), sum(found.classes.values())
+    shown = [f"{name}: {count:,} ({count / total:.1%})" for name, count in counts]
+    if len(shown) > CLASSES:
+        shown = [*shown[: CLASSES - 3], "…", *shown[-2:]]
+    return f"classes: {len(counts)}, in {total:,} {found.of_classes} of train: {', '.join(shown)}"
 
 
 def _unknown(part: "Split | Side") -> list[str]:

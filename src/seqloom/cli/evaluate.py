@@ -8,6 +8,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._translations import evaluate_translations
+from seqloom.cli._understanding import evaluate_understanding
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -27,6 +28,7 @@ LABELS = {
     "blind_success": "its share right",
 }
 OF_TRANSLATORS = "--beam, --length-penalty, --source, --reference and --out are for translators"
+OF_CLASSIFIERS = "--confusion and --reliability are for classifiers and taggers"
 
 
 def evaluate(
@@ -47,7 +49,15 @@ def evaluate(
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Of a translator: other sentences instead, line by line.")] = None,
     reference: Annotated[Path | None, typer.Option(help="With --source: their translations, line by line.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Of a translator: write the translations here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the translations here; of a classifier or tagger, its answers.")
+    ] = None,
+    confusion: Annotated[
+        Path | None, typer.Option(help="Of a classifier or tagger: draw what is taken for what; .png or .svg.")
+    ] = None,
+    reliability: Annotated[
+        Path | None, typer.Option(help="Of a classifier: draw whether it is as right as it is sure; .png or .svg.")
+    ] = None,
     interpolate: Annotated[
         bool, typer.Option("--interpolate", help="Several language models as one: p = Σ λ_i p_i.")
     ] = False,
@@ -62,7 +72,7 @@ def evaluate(
     _check_data(split, text, documents, source, reference)
     given = _weights(weights, interpolate, len(runs))
     options = {"beam": beam, "length_penalty": length_penalty}
-    from seqloom.api import LanguageModel, Trained, Translator, ensemble, load
+    from seqloom.api import Classifier, LanguageModel, Tagger, Trained, Translator, ensemble, load
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
@@ -70,6 +80,20 @@ def evaluate(
     if split not in SPLITS:
         raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
     models, other = [load(run, device, LanguageModel if interpolate else Trained) for run in runs], None
+    if len(runs) > 1 and not (interpolate or isinstance(models[0], Translator)):
+        raise UsageError(
+            "Evaluate one run at a time, or several language models as one with --interpolate. "
+            "`seqloom compare` shows runs side by side."
+        )
+    if isinstance(models[0], Classifier | Tagger):
+        _refuse_others(models[0], text, beam, length_penalty, source)
+        with use_data_folder(data_dir):
+            evaluate_understanding(
+                models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json
+            )
+        return
+    if confusion is not None or reliability is not None:
+        raise UsageError(f"{OF_CLASSIFIERS}; {runs[0]} is {models[0].what}.")
     if isinstance(models[0], Translator):
         if text is not None:
             raise UsageError(f"{runs[0]} translates: give --source FILE and --reference FILE instead of --text.")
@@ -79,13 +103,8 @@ def evaluate(
         with use_data_folder(data_dir):
             evaluate_translations(model, split, files, options, out, as_json)
         return
-    if len(runs) > 1 and not interpolate:
-        raise UsageError(
-            "Evaluate one run at a time, or several language models as one with --interpolate. "
-            "`seqloom compare` shows runs side by side."
-        )
     if any(option is not None for option in (beam, length_penalty, source, out)):
-        raise UsageError(f"{OF_TRANSLATORS}; {runs[0]} is {models[0].what.partition(':')[0]}.")
+        raise UsageError(f"{OF_TRANSLATORS}; {runs[0]} is {models[0].what}.")
     if text is not None:
         from seqloom.data.corpora.text import read_documents
 
@@ -122,6 +141,16 @@ def _check_data(
         raise UsageError("--source FILE and --reference FILE belong together: sentences, and their translations.")
     if source is not None and split is not None:
         raise UsageError("Evaluate either a --split of the run's own data or other sentences, --source, not both.")
+
+
+def _refuse_others(model: "Trained", text: Path | None, *of_translators: Any) -> None:
+    """What is not for classifiers and taggers."""
+    if text is not None:
+        model.task([])  # says so
+    if any(option is not None for option in of_translators):
+        raise UsageError(
+            f"--beam, --length-penalty, --source and --reference are for translators; {model.name} is {model.what}."
+        )
 
 
 def _sizes(counts: dict[str, int]) -> str:

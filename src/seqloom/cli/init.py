@@ -1,4 +1,4 @@
-"""Write a recipe for one's own text."""
+"""Write a recipe for one's own text, sentence pairs, texts with labels or tagged sentences."""
 
 import shlex
 from dataclasses import dataclass
@@ -81,28 +81,47 @@ def size_for(characters: int) -> Size:
 def init(
     texts: Annotated[
         list[Path],
-        typer.Argument(help="A UTF-8 text file, a .gz file, or a folder of .txt files. For a translator, two files."),
+        typer.Argument(
+            help="A UTF-8 text file, a .gz file, or a folder of .txt files. For a translator, two files; for a "
+            "classifier a .csv, .tsv or .jsonl file; for a tagger a .conll or .conllu file."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml here]")] = None,
     tokens: Annotated[
         Literal["characters", "words", "byte-pair"] | None,
-        typer.Option(help="What to predict. [default: characters; byte-pair for a translator]"),
+        typer.Option(help="What a token is. [default: by the task]"),
     ] = None,
     task: Annotated[
-        Literal["language-model", "translate"] | None,
-        typer.Option(help="What to train. [default: translate for two files or a .tsv file]"),
+        Literal["language-model", "translate", "classify", "tag"] | None,
+        typer.Option(help="What to train. [default: by the number of files and how their names end]"),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="For a classifier: the column of the texts. [default: the one called text]")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="For a classifier: the column of the labels. [default: the one called label]")
     ] = None,
 ) -> None:
     """Write a commented recipe for one's own text: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
+    from seqloom.cli import _init_examples as examples
     from seqloom.cli import _init_pairs as pairs
     from seqloom.core.files import write_atomic
 
-    translate = _wants_pairs(texts, task)
-    name = pairs.recipe_name(texts) if translate else texts[0].name.removesuffix(".gz").removesuffix(".txt")
+    chosen = _chosen_task(texts, task, text is not None or label is not None)
+    if chosen != "classify" and (text is not None or label is not None):
+        raise UsageError("--text and --label name columns of a table for a classifier: --task classify.")
+    name = {
+        "translate": lambda: pairs.recipe_name(texts),
+        "language-model": lambda: texts[0].name.removesuffix(".gz").removesuffix(".txt"),
+    }.get(chosen, lambda: examples.recipe_name(texts[0]))()
     out = _checked(out or Path(f"{name or 'corpus'}.yaml"))
-    shown = _printable(name), _printable(shlex.quote(str(out)))
-    if translate:
+    shown = printable(name), printable(shlex.quote(str(out)))
+    if chosen == "translate":
         recipe, said = pairs.write_recipe(texts, *shown, tokens or "byte-pair", _yaml)
+    elif chosen == "classify":
+        recipe, said = examples.write_classifier(texts[0], shown, (text, label), tokens, _yaml)
+    elif chosen == "tag":
+        recipe, said = examples.write_tagger(texts[0], shown, tokens, _yaml)
     else:
         recipe, said = _language_model(texts[0], *shown, tokens or "characters")
     write_atomic(out, recipe)
@@ -112,7 +131,10 @@ def init(
     print(f"Wrote {out}. Look it over, then: seqloom train {shlex.quote(str(out))}")
 
 
-def _wants_pairs(texts: list[Path], task: str | None) -> bool:
+def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
+    """What to train, if it is not said: two files are for a translator, and names tell what one file holds."""
+    from seqloom.cli import _init_examples as examples
+
     for text in texts:
         if any("\ud800" <= letter <= "\udfff" for letter in str(text)):
             raise UsageError(f"The name of the text must be UTF-8, got {str(text)!r}. Rename the file.")
@@ -122,9 +144,16 @@ def _wants_pairs(texts: list[Path], task: str | None) -> bool:
         raise UsageError(f"A translator needs two different files; got {texts[0]} twice.")
     if len(texts) == 2 and task == "language-model":
         raise UsageError("A language model is made from one text; put several files into a folder and name that.")
+    if len(texts) == 2 and task in ("classify", "tag"):
+        raise UsageError(f"For the task {task} name one file; files of their own for dev and test go into the recipe.")
     if task is not None:
-        return task == "translate"
-    return len(texts) == 2 or texts[0].name.removesuffix(".gz").endswith(".tsv")
+        return task
+    ending = examples.ending(texts[0])
+    if len(texts) == 2 or (ending == ".tsv" and not columns):
+        return "translate"
+    if columns or ending in examples.TABLES:
+        return "classify"
+    return "tag" if ending in examples.CONLL else "language-model"
 
 
 def _checked(out: Path) -> Path:
@@ -156,7 +185,7 @@ def _language_model(text: Path, name: str, recipe: str, tokens: str) -> tuple[st
     return filled, [f"{train.words:,} words, {train.characters:,} characters to train on"]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A name inside a comment, which a line break in it would end."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 

@@ -11,8 +11,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from seqloom.cli._json import print_json
 from seqloom.train import events as e
 
-# Of the metrics of a language model, and of a translator, those that are shown; the log has them all.
-HEADLINES = (("loss", "perplexity", "bits_per_character"), ("loss", "perplexity", "bleu", "exact_match"))
+# Of the metrics of a language model, a translator, a classifier, a tagger those that are shown; the log has them all.
+HEADLINES = (
+    ("loss", "perplexity", "bits_per_character"),
+    ("loss", "perplexity", "bleu", "exact_match"),
+    ("loss", "accuracy", "macro_f1"),
+    ("loss", "span_f1", "token_accuracy"),
+    ("loss", "token_accuracy", "sentence_accuracy"),
+)
 Show = Callable[[e.Event], None]
 
 

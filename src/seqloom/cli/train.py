@@ -146,7 +146,8 @@ def _use(run: "Run") -> str:
     """What one would do first with such a model."""
     if not run.of_text:
         return ""
-    command = "translate" if run.recipe.get("task") == "translate" else "generate"
+    task = run.recipe.get("task")
+    command = task if task in ("translate", "classify", "tag") else "generate"
     return f"seqloom {command} {shlex.quote(str(run.path))} · "
 
 

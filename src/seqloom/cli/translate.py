@@ -1,7 +1,6 @@
 """Translate lines with a trained model, or with several as one."""
 
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._input import arguments, lines_of
+from seqloom.cli._input import arguments
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, Notes, open_lines
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.api import Candidate, Translating, Translation
-
-BATCH = 128
-WINDOW = 8  # batches read before the first line is answered, so that lines of one length are decoded together
 
 
 def translate(
@@ -73,18 +70,13 @@ def translate(
     _check_rescoring(rescore, share, {**options, "prefix": prefix, "alignment": alignment})
     runs, texts = split_words(words)
     model = _load(runs, device)
-    by_hand = not texts and sys.stdin.isatty()
-    if by_hand:
-        print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
-    if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
-    lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
+    lines, read = open_lines(texts, batch, window)
     if rescore is not None:
         return _write(_rescored(model, lines, rescore, share, length_penalty, n_best), n_best, as_json, alignment)
     found = model.translate(
         lines,
         batch_size=batch,
-        window=window or (1 if by_hand else WINDOW * batch),
+        window=read,
         prefix=_text(prefix),
         attention=alignment,
         **options,
@@ -146,16 +138,18 @@ def _rescored(
 
 def _write(found: Iterable["Translation"], n_best: int | None, as_json: bool, alignment: bool) -> None:
     """Every line as soon as it is there, and at the end what a person should know, apart from the translations."""
-    notes = _Notes()
+    notes = Notes()
     for number, one in enumerate(found):
         if as_json:
             print_json(_object(one, alignment))
         else:
             lines = _moses(number, one, alignment) if n_best else [_plain(one, alignment)]
             print("\n".join(lines), flush=True)
-        notes.see(number + 1, one)
-    for line in notes.lines():
-        print(f"note: {line}", file=sys.stderr)
+        if one.unknown:
+            notes.see("the vocabulary lacks parts of {lines}", number + 1, f": {one.unknown[0]!r}")
+        if not one.candidates[0].finished:
+            notes.see("cut before its end came (--max-length allows more): the translation of {lines}", number + 1)
+    notes.show()
 
 
 def _plain(one: "Translation", alignment: bool) -> str:
@@ -187,31 +181,6 @@ def _object(one: "Translation", alignment: bool) -> dict[str, object]:
 def _candidate(candidate: "Candidate", alignment: bool) -> dict[str, object]:
     names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * alignment]
     return {name: getattr(candidate, name) for name in names}
-
-
-class _Notes:
-    """How many lines were not translated as one might think, and the first of each sort."""
-
-    def __init__(self) -> None:
-        self.unknown = self.cut = 0  # lines
-        self.first_unknown, self.first_cut = (0, ""), 0
-
-    def see(self, number: int, one: "Translation") -> None:
-        if one.unknown:
-            self.first_unknown = self.first_unknown if self.unknown else (number, one.unknown[0])
-            self.unknown += 1
-        if not one.candidates[0].finished:
-            self.first_cut = self.first_cut or number
-            self.cut += 1
-
-    def lines(self) -> Iterator[str]:
-        if self.unknown:
-            number, piece = self.first_unknown
-            lines = "1 line holds" if self.unknown == 1 else f"{self.unknown:,} lines hold"
-            yield f"{lines} pieces the vocabulary cannot spell, first at line {number:,}: {piece!r}"
-        if self.cut:
-            lines = "1 translation was" if self.cut == 1 else f"{self.cut:,} translations were"
-            yield f"{lines} cut before the end came, first at line {self.first_cut:,}; --max-length allows more"
 
 
 def _text(prefix: str) -> str:

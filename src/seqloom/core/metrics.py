@@ -1,4 +1,9 @@
 """What is known of metrics by their names."""
 
 OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # they go from 0 to 100
-HIGHER_IS_BETTER = ("bleu", "bleu_lowercase", "chrf", "exact_match", "success")
+OF_ANSWERS = ("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews")  # of labels and tags, what matters first
+HIGHER_IS_BETTER = (
+    *("bleu", "bleu_lowercase", "chrf", "exact_match", "success"),
+    *OF_ANSWERS,
+    *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
+)

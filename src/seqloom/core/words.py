@@ -1,4 +1,4 @@
-"""Small helpers for messages: the nearest valid word, values and choices as a person would write them."""
+"""Small helpers for messages: the nearest valid word, values, numbers and choices as a person would write them."""
 
 import difflib
 from collections.abc import Iterable
@@ -18,6 +18,11 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
     close = nearest(word, known)
     choices = f"choose from {', '.join(known)}" if known else "there is nothing to choose from"
     return f"did you mean {close}? ({choices})" if close else choices
+
+
+def counted(count: int, what: str, several: str | None = None) -> str:
+    """`1 text`, `2,000 texts`"""
+    return f"1 {what}" if count == 1 else f"{count:,} {several or what + 's'}"
 
 
 def shown(value: Any, limit: int = 60) -> str:

@@ -44,3 +44,27 @@ def linked(pairs: Sequence[tuple[str, str]]) -> list[str]:
     for one, _ in pairs:
         names[root((0, one))] = min(one, names.get(root((0, one)), one))
     return [names[root((0, one))] for one, _ in pairs]
+
+
+def held_out_evenly(groups: Sequence[str], labels: Sequence[str], shares: Mapping[str, float]) -> list[str]:
+    """The same by shares, with about the same mixture of labels in every split.
+
+    Each label is shared out by itself, so one that is too rare to be held out stays in "train". A group goes with the
+    label it has first. A split that would be empty gets a group of the label that has most left.
+    """
+    label_of: dict[str, str] = {}
+    for group, label in zip(groups, labels, strict=True):
+        label_of.setdefault(group, label)
+    members: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(label_of[group], []).append(place)
+    sizes = {label: {name: round(share * len(own)) for name, share in shares.items()} for label, own in members.items()}
+    for name in shares:
+        if members and not any(sizes[label][name] for label in sizes):
+            most = max(sorted(members), key=lambda label: len(members[label]) - sum(sizes[label].values()))
+            sizes[most][name] = 1
+    chosen = ["train"] * len(groups)
+    for label, own in members.items():
+        for place, split in zip(own, held_out([groups[place] for place in own], sizes[label]), strict=True):
+            chosen[place] = split
+    return chosen

@@ -1,39 +1,27 @@
 """Pairs of token sequences as padded batches: pairs of like length together, as many as a budget of tokens allows.
 
-Both sides end with END, and their lengths count it. A batch of B pairs padded to S and T has B · max(S, T) ≤ `tokens`,
-unless it is one long pair alone. Which pairs may change places is fixed beforehand, so that every epoch has the same
-number of batches of the same shapes:
-
-    shapes=None   lengths are rounded up to a scale with steps of a fifth or so; pairs are ordered by target length,
-                  then by source length (up and down in turn, so that neighbours across a border are alike too), and
-                  cut where the budget is full. Pairs of equal rounded lengths change places, so that each meets others
-                  in every epoch.
-    shapes=n      at most n shapes (B, S, T) are chosen from the lengths, and every batch has exactly one of them. All
-                  pairs of a shape change places. Where a batch lacks pairs, it has rows whose masks are all False.
+Both sides end with END, and their lengths count it. How pairs fall into batches is told in `buckets.py`; where a batch
+lacks pairs, it has rows whose masks are all False.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.core.errors import DataError, UsageError
-from seqloom.core.seeding import derive
+from seqloom.core.errors import DataError
 from seqloom.core.tree import Tree
+from seqloom.data.buckets import Array as Array
+from seqloom.data.buckets import Buckets, Shape, refuse_none
 from seqloom.text import END
-
-Array = np.ndarray[Any, Any]
-Shape = tuple[int, int, int]  # (B, S, T)
-STEP = 1.2  # between lengths that count as different where shapes are free: larger mixes more pairs and pads more
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids of any length, in one array: number i is ids[starts[i] : starts[i + 1]], END at its end."""
+    """Sequences of ids of any length, in one array: number i is ids[starts[i] : starts[i + 1]]; texts end with END."""
 
     ids: Array  # (Σ lengths,) int32
     starts: Array  # (N + 1,) int64
@@ -52,6 +40,12 @@ class Ragged:
         ids = np.fromiter(chain.from_iterable(ended()), dtype=np.int32)
         return cls(ids, np.cumsum([0, *lengths], dtype=np.int64))
 
+    @classmethod
+    def plain(cls, sequences: Sequence[Sequence[int]]) -> "Ragged":
+        """Numbers that are not tokens, a tag for each word say: nothing stands at their end."""
+        ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int32)
+        return cls(ids, np.cumsum([0, *map(len, sequences)], dtype=np.int64))
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 
@@ -64,6 +58,19 @@ class Ragged:
         pieces = [self.ids[self.starts[index] : self.starts[index + 1]] for index in chosen]
         starts = np.concatenate([[0], np.cumsum(self.lengths[chosen])]).astype(np.int64)
         return Ragged(np.concatenate(pieces) if pieces else self.ids[:0], starts)
+
+    def shortened(self, lengths: Array) -> "Ragged":
+        """The beginnings of the sequences, as long as `lengths` (N,) says."""
+        within = np.arange(len(self.ids)) - np.repeat(self.starts[:-1], self.lengths)  # each id's place in its sequence
+        kept = self.ids[within < np.repeat(lengths, self.lengths)]
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Ragged(kept, starts)
+
+    def ended(self, lengths: Array) -> "Ragged":
+        """The same for texts, which then end with END."""
+        made = self.shortened(lengths)
+        made.ids[made.starts[1:] - 1] = END
+        return made
 
     def padded(self, chosen: Array, rows: int, width: int) -> tuple[Tensor, Tensor]:
         """The chosen sequences as (rows, width) ids and mask; what is not real is id 0 and False."""
@@ -106,8 +113,7 @@ class PairBatches:
         shapes: int | None = None,
         max_length: int | None = None,
     ):
-        if tokens < 1 or (shapes is not None and shapes < 1):
-            raise UsageError(f"Tokens and shapes must be at least 1, got {tokens} and {shapes}.")
+        refuse_none(tokens, shapes)
         self.sources = sources if isinstance(sources, Ragged) else Ragged.of(sources)
         self.targets = targets if isinstance(targets, Ragged) else Ragged.of(targets)
         self.tokens = tokens
@@ -121,140 +127,35 @@ class PairBatches:
                 if len(lengths)
                 else "There is no pair to read: the split is empty."
             )
-        self._lengths = lengths[self.pairs]
-        planned = _free(self._lengths, tokens) if shapes is None else _boxed(self._lengths, tokens, shapes)
-        self._group, self._cuts, self._shapes = planned
-        self._epochs: dict[tuple[int, int], tuple[Array, Array]] = {}
+        self._buckets = Buckets(lengths[self.pairs], tokens=tokens, shapes=shapes, purpose="pairs")
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(self._shapes)
+        return len(self._buckets)
 
     def shapes(self) -> set[Shape]:
         """Every shape (B, S, T) a batch can have."""
-        return set(self._shapes)
+        return set(self._buckets.shapes)
 
     def padding(self) -> float:
         """The share of an epoch's cells that hold no token; the same in every epoch."""
-        cells = sum(rows * (source + target) for rows, source, target in self._shapes)
-        return 1 - int(self._lengths.sum()) / cells
+        return self._buckets.padding()
 
     def members(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Array:
         """The numbers of the pairs that make up this batch."""
-        return self._chosen(seed, step * world + rank)[0]
+        found: Array = self.pairs[self._buckets.chosen(seed, step, rank, world)[0]]
+        return found
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        chosen, shape = self._chosen(seed, step * world + rank)
-        return pair_tree(self.sources, self.targets, chosen, shape)
+        chosen, shape = self._buckets.chosen(seed, step, rank, world)
+        return pair_tree(self.sources, self.targets, self.pairs[chosen], shape)
 
     def largest_step(self, seed: int) -> int:
         """Which batch of the first epoch has most cells, those between source and target (attention) counted."""
-        places = self._epoch(seed, 0)[1]
-        cells = [rows * (source * target + source + target) for rows, source, target in self._shapes]
-        return int(np.argmax(np.array(cells)[places]))
+        shapes = self._buckets.first_epoch(seed)
+        return int(np.argmax([rows * (source * target + source + target) for rows, source, target in shapes]))
 
     def every(self) -> Iterator[tuple[Array, Tree]]:
         """Each pair once: its batches, with the numbers of the pairs in them."""
         for step in range(self.steps_per_epoch):
             yield self.members(0, step), self.batch(0, step)
-
-    def _chosen(self, seed: int, number: int) -> tuple[Array, Shape]:
-        """The pairs of a batch, counted over all epochs."""
-        epoch, place = divmod(number, self.steps_per_epoch)
-        order, places = self._epoch(seed, epoch)
-        index = int(places[place])
-        return self.pairs[order[self._cuts[index] : self._cuts[index + 1]]], self._shapes[index]
-
-    def _epoch(self, seed: int, epoch: int) -> tuple[Array, Array]:
-        """The pairs in the order they are cut in, those of a group at random; and the order of the batches."""
-        if (seed, epoch) not in self._epochs:
-            drawn = np.random.default_rng(derive(seed, "pairs", epoch))
-            order = np.lexsort((drawn.random(len(self._group)), self._group))
-            if len(self._epochs) > 1:  # processes side by side may stand in two epochs at once, never in three
-                self._epochs.pop(next(iter(self._epochs)))
-            self._epochs[seed, epoch] = order, drawn.permutation(self.steps_per_epoch)
-        return self._epochs[seed, epoch]
-
-
-def _rows(tokens: int, source: int, target: int) -> int:
-    return max(1, tokens // max(source, target))
-
-
-def _free(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
-    """Each pair's group (its place among the kinds of lengths), where to cut the ordered pairs, and the shapes."""
-    source, target = _rounded(lengths).T
-    turning = np.where(target % 2, source, -source)
-    kinds, group, counts = np.unique(
-        np.stack([target, turning], axis=1), axis=0, return_inverse=True, return_counts=True
-    )
-    cuts, shapes, filled, widest = [0], [], 0, (0, 0)
-    for (goal, turned), count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        while count:
-            wider = (max(widest[0], abs(turned)), max(widest[1], goal))
-            room = _rows(tokens, *wider) - filled
-            if room <= 0:
-                cuts.append(cuts[-1] + filled)
-                shapes.append((filled, *widest))
-                filled, widest = 0, (0, 0)
-                continue
-            taken = min(room, count)
-            filled, count, widest = filled + taken, count - taken, wider
-    return group.reshape(-1), np.array([*cuts, len(lengths)]), [*shapes, (filled, *widest)]
-
-
-def _rounded(lengths: Array) -> Array:
-    """Lengths (N, 2) rounded up to 1, 2, 3 … and, where those are closer than STEP, to its powers."""
-    longest = lengths.max(axis=0)
-    powers = STEP ** np.arange(np.ceil(np.log(longest.max()) / np.log(STEP)) + 1)
-    scale = np.unique(np.ceil(powers).astype(np.int64))
-    return np.minimum(scale[np.searchsorted(scale, lengths)], longest)
-
-
-def _boxed(lengths: Array, tokens: int, most: int) -> tuple[Array, Array, list[Shape]]:
-    """The same with at most `most` shapes, found by splitting, as a decision tree does, what saves most cells.
-
-    Within a box the pairs are shared out evenly, so that hardly a row is left without one.
-    """
-    kinds, kind, counts = np.unique(lengths, axis=0, return_inverse=True, return_counts=True)
-    boxes = [_Box(kinds, counts, np.arange(len(kinds)), tokens)]
-    while len(boxes) < most:
-        box = max(boxes, key=lambda box: box.gain)
-        if box.gain <= 0:
-            break
-        boxes.remove(box)
-        boxes += [_Box(kinds, counts, half, tokens) for half in box.halves]
-    box_of_kind = np.empty(len(kinds), dtype=np.int64)
-    cuts, shapes = [0], []
-    for number, box in enumerate(boxes):
-        box_of_kind[box.kinds] = number
-        batches = -(-box.pairs // _rows(tokens, *box.widest))
-        rows = -(-box.pairs // batches)
-        cuts += [cuts[-1] + min(rows * place, box.pairs) for place in range(1, batches + 1)]
-        shapes += [(rows, *box.widest)] * batches
-    return box_of_kind[kind.reshape(-1)], np.array(cuts), shapes
-
-
-class _Box:
-    """Some kinds of lengths that share a shape, and how they are best split into two boxes."""
-
-    def __init__(self, lengths: Array, counts: Array, kinds: Array, tokens: int):
-        self.kinds, self.tokens = kinds, tokens
-        self.pairs = int(counts[kinds].sum())
-        self.widest: tuple[int, int] = tuple(lengths[kinds].max(axis=0).tolist())
-        self.gain, self.halves = 0.0, [kinds]
-        whole = self._cells(np.array([self.pairs]), lengths[kinds].max(axis=0, keepdims=True))[0]
-        for side in (0, 1):
-            ordered = kinds[np.argsort(lengths[kinds, side], kind="stable")]
-            found, number = lengths[ordered], counts[ordered]
-            before, after = np.maximum.accumulate(found), np.maximum.accumulate(found[::-1])[::-1]
-            done = np.cumsum(number)
-            cells = self._cells(done[:-1], before[:-1]) + self._cells(self.pairs - done[:-1], after[1:])
-            cells[found[:-1, side] == found[1:, side]] = np.inf  # equal lengths stay together
-            if len(cells) and whole - cells.min() > self.gain:
-                place = int(cells.argmin()) + 1
-                self.gain, self.halves = whole - cells.min(), [ordered[:place], ordered[place:]]
-
-    def _cells(self, pairs: Array, widest: Array) -> Array:
-        """What batches as large as the budget allows take, the last one's empty rows included."""
-        rows = np.maximum(1, self.tokens // widest.max(axis=1))
-        return (-(-pairs // rows) * rows * widest.sum(axis=1)).astype(float)

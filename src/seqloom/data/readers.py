@@ -6,7 +6,8 @@ A byte order mark at the beginning is dropped and Windows line ends become "\\n"
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from seqloom.core.errors import DataError
@@ -116,9 +117,16 @@ def decoded(content: bytes, path: Path | str) -> str:
 
 
 def _read_bytes(path: Path) -> bytes:
-    try:
+    with readable(path):
         content = path.read_bytes()
         return gzip.decompress(content) if path.name.endswith(".gz") else content
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What keeps a file from being read, or unpacked, as one clear line."""
+    try:
+        yield
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Check the name, and from which folder the command is run.") from None
     except gzip.BadGzipFile as error:

@@ -6,6 +6,7 @@
 Row t of the weights is where the model looked when it produced target token t.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -110,13 +111,13 @@ class Said:
 
 def say(translator: Any, source: str, target: str | None = None, **options: Any) -> Said:
     """Let a translator find a translation, or take the given one."""
-    source, tokenizer = _line(source, "text"), translator.tokenizer
+    source, tokenizer = one_line(source, "text"), translator.tokenizer
     if target is None:
         (found,) = translator.translate([source], **options)
         ids, finished = found.candidates[0].ids, found.candidates[0].finished
         text, spans = tokenizer.decode(ids), decoded_spans(tokenizer, ids)
     else:
-        text, finished = _line(target, "translation"), True
+        text, finished = one_line(target, "translation"), True
         ids, spans = tokenizer.encode(text), token_spans(tokenizer, text)
     read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
     return Said(
@@ -136,14 +137,19 @@ def say(translator: Any, source: str, target: str | None = None, **options: Any)
 
 def _notes(tokenizer: Tokenizer, source: str, target: str | None, finished: bool) -> tuple[str, ...]:
     notes = [
-        f"the vocabulary lacks {', '.join(map(repr, unknown[:8]))} of the {what}: read as <unk>"
+        unknown_note(unknown, what)
         for what, text in (("text", source), ("translation", target or ""))
         if (unknown := tokenizer.unknown_pieces(text))
     ]
     return (*notes, *([] if finished else ["the translation was cut at the longest allowed: the model did not end it"]))
 
 
-def _line(text: str, what: str) -> str:
+def unknown_note(unknown: Sequence[str], what: str) -> str:
+    return f"the vocabulary lacks {', '.join(map(repr, unknown[:8]))} of the {what}: read as <unk>"
+
+
+def one_line(text: str, what: str) -> str:
+    """The text without white space at its ends, if it can be looked at."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise DataError(f"The {what} must be UTF-8, but this is not: {text!r}.")
     if not text.strip():

@@ -1,6 +1,6 @@
 """Training curves of one or several runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqloom.inspect.figures import COLOURS, literal, new_figure, tidy
@@ -11,12 +11,20 @@ if TYPE_CHECKING:
 
 
 Points = list[tuple[int, float]]
+# Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier.
+BESIDE = {
+    "bleu": "BLEU on dev, of greedy translations",
+    "span_f1": "span F1 on dev",
+    "token_accuracy": "share of the words of dev that is right",
+    "accuracy": "share of dev that is right",
+}
+PER = {"classify": "text", "tag": "word"}  # what a loss is the mean of, where that is no token
 
 
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
     """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
 
-    Of a translator also (step, BLEU) on dev.
+    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is.
     """
     found: dict[str, Points] = {"train": [], "dev": []}
     for entry in run.log():
@@ -26,9 +34,14 @@ def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
         elif entry["event"] == "evaluated" and entry["split"] == "dev":
             if (loss := entry["metrics"].get("loss")) is not None:
                 found["dev"].append((step, loss * scale))
-            if (bleu := entry["metrics"].get("bleu")) is not None:
-                found.setdefault("bleu", []).append((step, bleu))
+            name = figure_beside(entry["metrics"])
+            if name is not None and entry["metrics"][name] is not None:
+                found.setdefault(name, []).append((step, entry["metrics"][name]))
     return found
+
+
+def figure_beside(metrics: Mapping[str, Any]) -> str | None:
+    return next((name for name in BESIDE if name in metrics), None)
 
 
 def training_remark(run: Run) -> str:
@@ -46,6 +59,9 @@ def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
     """
     if not all(run.of_text for run in runs):
         return "loss", [1.0] * len(runs)
+    tasks = {str(run.recipe.get("task")) for run in runs}
+    if tasks & PER.keys():
+        return f"loss, nats per {PER[tasks.pop()]}" if len(tasks) == 1 else "loss, nats", [1.0] * len(runs)
     measured = [run.metrics("dev") or {} for run in runs]
     if len({run.tokenizer.fingerprint() for run in runs}) == 1:
         return "loss, nats per token", [1.0] * len(runs)
@@ -58,29 +74,31 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     """Thin lines for training, thick with dots for dev; a run that was estimated in one go is a level line.
 
     A thin line is dotted where training lowers another sum than dev measures: that of a few samples, or a smoothed one.
-    Where there are translators, their BLEU on dev has a panel of its own.
+    Translators, taggers and classifiers also have a panel with their BLEU, F1 or accuracy on dev, if they have it in
+    common.
     """
-    bleu = [curves(run).get("bleu", []) for run in runs]
-    figure = new_figure(width=12 if any(bleu) else 8)
-    axes, *beside = (tidy(one) for one in figure.subplots(1, 2 if any(bleu) else 1, squeeze=False)[0])
+    name = _in_common(runs)
+    figures = [curves(run).get(name or "", []) for run in runs]
+    figure = new_figure(width=12 if name else 8)
+    axes, *beside = (tidy(one) for one in figure.subplots(1, 2 if name else 1, squeeze=False)[0])
     unit, scales = common_unit(runs)
     last = max((step for run in runs for points in curves(run).values() for step, _ in points), default=1)
     for colour, run, scale in zip(COLOURS * len(runs), runs, scales, strict=False):
-        found, name = curves(run, scale), literal(run.path.name)
+        found, said = curves(run, scale), literal(run.path.name)
         if found["train"]:
             remark = training_remark(run)
             thin: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
-            axes.plot(*zip(*found["train"], strict=True), **thin, label=f"{name}: train{remark}")
+            axes.plot(*zip(*found["train"], strict=True), **thin, label=f"{said}: train{remark}")
             if found["dev"]:
-                axes.plot(*zip(*found["dev"], strict=True), color=colour, marker="o", label=f"{name}: dev")
+                axes.plot(*zip(*found["dev"], strict=True), color=colour, marker="o", label=f"{said}: dev")
         elif found["dev"]:
             loss = found["dev"][-1][1]
-            axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{name}: dev")
+            axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{said}: dev")
     for panel in beside:
-        for colour, run, points in zip(COLOURS * len(runs), runs, bleu, strict=False):
+        for colour, run, points in zip(COLOURS * len(runs), runs, figures, strict=False):
             panel.plot(*zip(*points, strict=True), color=colour, marker="o", label=literal(run.path.name))
-        panel.set_ylabel("BLEU on dev, of greedy translations")
-        panel.set_ylim(0, max(1.0, 1.05 * max(value for points in bleu for _, value in points)))
+        panel.set_ylabel(BESIDE[name or ""])
+        panel.set_ylim(0, max(1.0, 1.05 * max(value for points in figures for _, value in points)))
     axes.set_ylabel(unit)
     title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     (figure.suptitle if beside else axes.set_title)(title)
@@ -88,6 +106,12 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
         panel.set_xlabel("step")
         panel.legend(frameon=False)
     return figure
+
+
+def _in_common(runs: Sequence[Run]) -> str | None:
+    """The figure beside the loss; None if runs have none, or not the same."""
+    found = [name for run in runs for name in BESIDE if curves(run).get(name)]
+    return found[0] if len(set(found)) == 1 else None
 
 
 def _headline(run: Run) -> str:
@@ -98,4 +122,6 @@ def _headline(run: Run) -> str:
         return f"{name}: {metrics['bits_per_character']:.3f} bits per character"
     if "bleu" in metrics:
         return f"{name}: BLEU {metrics['bleu']:.1f}"
+    if (figure := figure_beside(metrics)) is not None:
+        return f"{name}: {figure.replace('_', ' ')} {metrics[figure]:.4f}"
     return f"{name}: loss {metrics['loss']:.4f}"

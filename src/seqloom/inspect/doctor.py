@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqloom.inspect.doctor_examples import ExampleFacts, about_examples, example_facts
 from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
 from seqloom.inspect.lengths import Lengths as Lengths
 from seqloom.inspect.lengths import lengths as lengths
@@ -20,6 +21,7 @@ from seqloom.nn import fused
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 from seqloom.tasks import task_module
+from seqloom.tasks.classify import ReadingTask
 from seqloom.tasks.language_model import TextTask
 from seqloom.tasks.translate import SIDES
 from seqloom.tasks.translate import Task as TranslateTask
@@ -37,6 +39,8 @@ PARTS = {
     "target_embed": "target embedding",
     "stack": "layers",
     "attend": "attention",
+    "lexicon": "embedding",
+    "chain": "CRF",
 }
 SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer keeps beside each weight and its gradient
 
@@ -92,6 +96,7 @@ class Diagnosis:
     memory_at_hand: int | None  # bytes, of the device
     warnings: list[str]
     pairs: PairFacts | None = None  # of a translator, in place of `splits`
+    examples: ExampleFacts | None = None  # of a classifier or a tagger, in place of `splits`
 
     @property
     def seconds(self) -> float | None:
@@ -110,18 +115,20 @@ def examine(recipe: Any) -> Diagnosis:
     budget = budget_of(task, recipe) if gradient else None
     splits = [split_facts(task, name) for name in task.corpus.splits] if isinstance(task, TextTask) else []
     pairs = pair_facts(task) if isinstance(task, TranslateTask) else None
-    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask | TranslateTask) else None
+    examples = example_facts(task) if isinstance(task, ReadingTask) else None
+    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask | TranslateTask | ReadingTask) else None
     model = model_facts(task, device) if gradient else None
     at_hand = memory_at_hand(device)
     too_big = model is not None and _too_big(model, recipe, at_hand)
     rehearsal = Rehearsal(failure=too_big) if too_big else rehearse(recipe)
     warnings = [*_about_data(splits), *(about_pairs(pairs) if pairs is not None else ())]
+    warnings += about_examples(examples) if examples is not None else []
     warnings += _about_unknown(splits, tokenizer.kind) if tokenizer is not None else []
     warnings += task.warnings() if hasattr(task, "warnings") else []
     warnings += _about_training(recipe, budget) if budget is not None else []
     warnings += _about_rehearsal(rehearsal, at_hand, recipe)
     kind = str(device)
-    return Diagnosis(recipe.task, kind, splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs)
+    return Diagnosis(recipe.task, kind, splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs, examples)
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -158,9 +165,12 @@ def _long_lines(documents: Sequence[str]) -> Iterator[str]:
         yield from (line.strip() for line in document.split("\n") if len(line.strip()) >= LONG_LINE)
 
 
-def tokenizer_facts(task: TextTask | TranslateTask) -> TokenizerFacts:
+def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
     """Over both sides, where there are two."""
-    if isinstance(task, TranslateTask):
+    if isinstance(task, ReadingTask):
+        total, unknown = len(task.batches.texts.ids), len(task.batches.texts.ids) * task.unknown_rate("train")
+        characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # each end counts as one, as for others
+    elif isinstance(task, TranslateTask):
         tokens = {side: len(task.side("train", side).ids) for side in SIDES}
         characters = sum(counts.characters for counts in task.corpus.counts("train").values())
         unknown = sum(count * task.unknown_rate("train", side) for side, count in tokens.items())

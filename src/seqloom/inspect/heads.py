@@ -9,6 +9,8 @@ Three parts have heads:
     decoder   self-attention: to say a word, the model looks at what it has said before
     cross     to say a word, the model looks at the source
 
+A classifier or a tagger with a Transformer encoder has the first of them: `heads_of_reader`.
+
 In all of them a row is who looks and a column at whom. A row of decoder or cross is the word that is being said; the
 columns of decoder are what has been read by then: END, which stands before every sentence, and the words said before.
 """
@@ -19,13 +21,16 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqloom.core.errors import UsageError
+from seqloom.core.tree import Tree
 from seqloom.core.words import did_you_mean
-from seqloom.evaluate.alignment import Word, merge
-from seqloom.inspect.alignment import Array, Grid, Said, say
+from seqloom.evaluate.alignment import Word, merge, words_of
+from seqloom.inspect.alignment import Array, Grid, Said, say, unknown_note
 from seqloom.inspect.reading import evaluating
 from seqloom.text.base import END_TEXT
+from seqloom.text.spans import Span
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -137,12 +142,13 @@ class Part:
 class HeadsView:
     name: str  # of the model
     source: str
-    text: str  # the translation
+    text: str  # what the model says: the translation, the label, the line with its tags
     given: bool  # whether it was given, or else found
     finished: bool  # whether it came to its end
-    log_prob: float  # of the translation, its end included
+    log_prob: float  # of what it says; of a translation, its end included
     parts: dict[str, Part]  # those that have attention weights
     notes: tuple[str, ...] = ()  # what a person should know
+    says: Literal["translation", "label", "tags"] = "translation"
 
     def part(self, name: str) -> Part:
         if name not in PARTS:
@@ -195,6 +201,41 @@ def heads_view(translator: Any, source: str, target: str | None = None, **option
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A line as a classifier or a tagger reads it, and what it says of it."""
+
+    line: str
+    text: str  # what its tokens are taken from
+    spans: Sequence[Span]  # where they stand in that, those that were not read too
+    batch: Tree  # it alone
+    says: Literal["label", "tags"]
+    answer: str
+    log_prob: float
+    unknown: Sequence[str]  # pieces the vocabulary does not have
+
+
+def heads_of_reader(reader: Any, read: Read) -> HeadsView:
+    """Where each head of a classifier's or a tagger's encoder looked while it read a line. Dropout is off."""
+    with evaluating(reader.model):
+        layers = reader.model.attentions(read.batch)
+    if not layers:
+        raise UsageError(
+            f"{reader.name} has no heads to look at: its encoder is no Transformer (model.encoder.kind=transformer)."
+        )
+    tokens = [reader.tokenizer.token(token) for token in read.batch["tokens"][0].tolist()]  # END is the last
+    words = words_of(read.text, read.spans[: len(tokens) - 1], END_TEXT)
+    notes = [unknown_note(read.unknown, "text")] if read.unknown and not reader.spells else []
+    if len(tokens) <= len(read.spans):
+        notes.append(
+            f"only the first {len(tokens) - 1:,} of {len(read.spans):,} tokens are shown: so many are read at once"
+        )
+    part = _part("encoder", layers, (tokens, tokens), (words, words))
+    return HeadsView(
+        reader.name, read.line, read.answer, False, True, read.log_prob, {"encoder": part}, tuple(notes), read.says
+    )
+
+
 def check_heads(translator: Any) -> None:
     """Refuse a model without layers and heads."""
     if not hasattr(translator.model, "attentions"):
@@ -209,19 +250,30 @@ def parts_of(attentions: dict[str, Any], said: Said, align_layer: int | None = N
     source, target = said.source_words, said.target_words
     before = read_words(said)
     sides: dict[PartName, Any] = {
-        "encoder": (said.source_tokens, said.source_tokens, source, source),
-        "decoder": (said.target_tokens, [END_TEXT, *said.target_tokens[:-1]], target, before),
-        "cross": (said.target_tokens, said.source_tokens, target, source),
+        "encoder": ((said.source_tokens, said.source_tokens), (source, source)),
+        "decoder": ((said.target_tokens, [END_TEXT, *said.target_tokens[:-1]]), (target, before)),
+        "cross": ((said.target_tokens, said.source_tokens), (target, source)),
     }
-    for name, (row_tokens, column_tokens, rows, columns) in sides.items():
-        layers = attentions.get(name)
-        if not layers:  # convolutions and recurrence have no weights
-            continue
-        weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
-        tokens = Maps(row_tokens, column_tokens, weights)
-        words = Maps([word.text for word in rows], [word.text for word in columns], merged(weights, rows, columns))
-        usual = align_layer if name == "cross" and align_layer is not None else len(weights)
-        yield name, Part(name, tokens, words, usual, (name == "encoder" or said.finished, True))
+    for name, (tokens, words) in sides.items():
+        if layers := attentions.get(name):  # convolutions and recurrence have no weights
+            usual = align_layer if name == "cross" else None
+            yield name, _part(name, layers, tokens, words, usual, finished=name == "encoder" or said.finished)
+
+
+def _part(
+    name: PartName,
+    layers: Sequence[Tensor],
+    tokens: tuple[list[str], list[str]],
+    words: tuple[Sequence[Word], Sequence[Word]],
+    usual: int | None = None,
+    *,
+    finished: bool = True,
+) -> Part:
+    """The first sentence's weights; `tokens` and `words` are those of the rows, and of the columns."""
+    weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
+    rows, columns = ([word.text for word in side] for side in words)
+    by_words = Maps(rows, columns, merged(weights, *words))
+    return Part(name, Maps(*tokens, weights), by_words, usual or len(weights), (finished, True))
 
 
 def read_words(said: Said) -> list[Word]:

@@ -5,7 +5,7 @@ explained above; and where even that is too much, the columns are cut into block
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,29 +25,42 @@ NUMBERED = 3  # cells of a numbered column: one cell of map at least, even past 
 ISOLATE, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 
 
-def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Array, *, width: int, colour: bool) -> "Text":
-    """Weights (rows, columns) from 0 to 1, at most `width` cells wide."""
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    weights: Array,
+    *,
+    width: int,
+    colour: bool,
+    numbers: Sequence[Sequence[str]] | None = None,
+    spell: Callable[[str], str] = label,
+) -> "Text":
+    """Weights (rows, columns) from 0 to 1, at most `width` cells wide. `numbers` are written where given, and shades
+    are then left to colour. `spell` makes a heading of a word."""
     from rich.text import Text
 
-    heads, sides = [_cut(word) for word in columns], [_cut(word) for word in rows]
+    heads, sides = [_cut(word, spell) for word in columns], [_cut(word, spell) for word in rows]
     side = max(map(_cells, sides), default=0) + 2
-    widths, text = [_cells(head) + 2 for head in heads], Text(no_wrap=True, overflow="ignore")
+    longest = [max((len(row[place]) for row in numbers or ()), default=0) for place in range(len(heads))]
+    widths = [max(_cells(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
+    text = Text(no_wrap=True, overflow="ignore")
     if side + sum(widths) > width:
         for line in _legend(heads, width):
             text.append(line + "\n", style="dim")
         heads = [str(number) for number in range(1, len(heads) + 1)]
-        widths = [max(NUMBERED, len(head) + 1) for head in heads]
+        widths = [max(NUMBERED, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
     for block in _blocks(widths, width - side):
         if block.start > 0:
             text.append("\n")
         text.append(" " * side)
         for place in block:
-            text.append(_middle(heads[place], widths[place]), style="bold")
+            text.append((_middle if numbers is None else _right)(heads[place], widths[place]), style="bold")
         text.append("\n")
         for row, word in enumerate(sides):
             text.append(" " * (side - 1 - _cells(word)) + _isolated(word) + " ")
             for place in block:
-                _append_cell(text, float(weights[row, place]), widths[place], colour)
+                shown = None if numbers is None else numbers[row][place]
+                _append_cell(text, float(weights[row, place]), widths[place], colour, shown)
             text.append("\n")
     return text
 
@@ -77,7 +90,11 @@ def scale(colour: bool) -> "Text":
     return text.append(f"{'' if colour else SHADES} 1")
 
 
-def _append_cell(text: "Text", weight: float, width: int, colour: bool) -> None:
+def _append_cell(text: "Text", weight: float, width: int, colour: bool, shown: str | None) -> None:
+    if shown is not None:
+        ink = "#000000" if weight > 0.5 else "#ffffff"
+        text.append(_right(shown, width), style=f"{ink} {_style(weight)}" if colour else "")
+        return
     if colour:
         text.append(" " * width, style=_style(weight))
         return
@@ -126,11 +143,16 @@ def _cells(text: str) -> int:
     return cell_len(text)
 
 
-def _cut(word: str) -> str:
+def beside(word: str, spell: Callable[[str], str] = label) -> str:
+    """A word to stand in a line with others."""
+    return _isolated(spell(word))
+
+
+def _cut(word: str, spell: Callable[[str], str] = label) -> str:
     """A label no wider than WIDEST."""
     from rich.cells import set_cell_size
 
-    shown = label(word)
+    shown = spell(word)
     return shown if _cells(shown) <= WIDEST else set_cell_size(shown, WIDEST - 1).rstrip() + "…"
 
 
@@ -143,3 +165,7 @@ def _isolated(word: str) -> str:
 def _middle(word: str, width: int) -> str:
     free = width - _cells(word)
     return " " * (free // 2) + _isolated(word) + " " * (free - free // 2)
+
+
+def _right(word: str, width: int) -> str:
+    return " " * (width - 1 - _cells(word)) + _isolated(word) + " "

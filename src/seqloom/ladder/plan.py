@@ -88,7 +88,8 @@ class Ladder:
     @property
     def metric(self) -> str:
         chosen = getattr(self.rungs[0].recipe, "goal", None)  # some tasks leave it to the recipe
-        return self.config.metric or chosen or str(self.task.goal.metric)
+        goal = getattr(self.task, "goal", None)  # and a tagger's depends on its data
+        return self.config.metric or chosen or (str(goal.metric) if goal else "")
 
     @property
     def higher_is_better(self) -> bool:
@@ -125,7 +126,11 @@ def read_ladder(
     _refuse_for_all(overrides, own)
     rungs = [_rung(name, base, (chosen.overrides, words, overrides), chosen) for name, words in own.items()]
     _refuse_clashes(chosen, overrides, rungs)
-    return Ladder(name, chosen, tuple(rungs))
+    ladder = Ladder(name, chosen, tuple(rungs))
+    if not ladder.metric:
+        task = ladder.rungs[0].recipe.task
+        raise UsageError(f"What the task {task} is measured by depends on its data. Say what to rank by: `metric`.")
+    return ladder
 
 
 def _find_ladder(source: str) -> tuple[str, Path]:
@@ -231,10 +236,13 @@ def solve(ladder: Ladder) -> Ladder:
 
 
 def _task(recipe: Any, prepared: dict[str, Any]) -> Any:
-    """The task of a rung. Where only model and training differ, the data is read once for all of them."""
+    """The task of a rung. Where only model and training differ, the data is read once for all of them, unless the model
+    says how: what of it does, the task knows."""
+    kind = task_module(recipe.task).Task
     shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
+    shared += [getattr(recipe.model, name) for name in getattr(kind, "read_by_model", ())]
     if (name := repr(shared)) not in prepared:
-        prepared[name] = task_module(recipe.task).Task.prepare(recipe)
+        prepared[name] = kind.prepare(recipe)
         return prepared[name]
     task = _with_recipe(prepared[name], recipe)
     if hasattr(task, "refuse_too_long"):  # what `prepare` would have said of this model

@@ -9,7 +9,6 @@ is the data's: see `build`.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 from seqloom.core.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
-from seqloom.nn.bidirectional import BidirectionalStack, Combination, Depth
-from seqloom.nn.cells import cell_problems, make_cell
+from seqloom.nn.bidirectional import BidirectionalStack, Combination, Depth, make_stack, stack_problems
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.recurrent import Stack, StackState
 
@@ -37,23 +35,10 @@ class RecurrentReaderConfig:
     depth: Depth = "each"  # combine them after each layer, or keep them apart up to the top
 
     def problems(self) -> Iterator[str]:
-        for name in ("layers", "hidden"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1; got {getattr(self, name)}"
-        if not 0 <= self.dropout < 1:
-            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
-        if not self.bidirectional and (self.combine, self.depth) != ("concat", "each"):
-            yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
-        yield from cell_problems(self)
+        yield from stack_problems(self)
 
     def stack(self, inputs: int) -> Stack | BidirectionalStack:
-        make = partial(make_cell, self)
-        if self.bidirectional:
-            return BidirectionalStack(
-                make, inputs, self.hidden, self.layers, combine=self.combine, depth=self.depth, dropout=self.dropout
-            )
-        widths = [inputs if depth == 0 else self.hidden for depth in range(self.layers)]
-        return Stack([make(width, self.hidden) for width in widths], self.dropout)
+        return make_stack(self, inputs)
 
     def build(self, inputs: int, outputs: int) -> "RecurrentReader":
         """For vectors `inputs` wide and answers of `outputs` numbers."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
-from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.cross_entropy import UNCOUNTED, disagreement
 from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
 
 Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
@@ -84,7 +84,7 @@ class Seq2Seq(nn.Module, ABC):
             return self.output.total_loss(seen, targets, label_smoothing) / count, count
         log_probs = self.output.log_probs(seen)  # the costliest there is: once for both
         value = self.output.loss_of(log_probs, targets, label_smoothing) / count
-        return value + consistency / 2 * _apart(log_probs, targets) / count, count // 2
+        return value + consistency / 2 * disagreement(log_probs, targets) / count, count // 2
 
     def target_log_probs(self, batch: Batch) -> Tensor:
         """log p of each target (B, T), 0 at padding. Logits are made for a few positions at a time."""
@@ -98,10 +98,3 @@ class Seq2Seq(nn.Module, ABC):
         """Where each target (B, T) looked: weights (B, T, S), zero at padding; None without attention."""
         _, weights = self.taught(batch, weights=True)
         return None if weights is None else weights.masked_fill(~batch["target_mask"].unsqueeze(-1), 0)
-
-
-def _apart(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Σ KL(p‖q) + KL(q‖p) over the targets (2·N,) that count, p of the first N and q of the others."""
-    p, q = log_probs.chunk(2)
-    apart = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
-    return apart.masked_fill(targets[: len(apart)] == UNCOUNTED, 0).sum()

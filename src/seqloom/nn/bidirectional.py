@@ -13,14 +13,17 @@ Right to left means the real steps of each row in reverse: `mask` (B, T) is True
 stands, is read by nobody.
 """
 
-from collections.abc import Callable
-from typing import Literal, TypedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Literal, Protocol, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from seqloom.nn.cells import Cell, State
+from seqloom.nn.cells import Cell, CellChoice, State, cell_problems, make_cell
 from seqloom.nn.dropout import WeightDropout, make_dropout
+from seqloom.nn.masks import at_last, turned
 from seqloom.nn.recurrent import Recurrent, Stack
 
 Combination = Literal["concat", "sum", "mix"]
@@ -96,6 +99,12 @@ class Bidirectional(nn.Module):
         left, end = self.weight_dropout(self.backwards, reverse(x), first["backwards"], reverse(mask), fused)
         return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": end}
 
+    def directions(self, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+        """→h and ←h (B, T, H) from no memory; `order` (B, T, 1) turns the real steps round and leaves padding last."""
+        right = self.weight_dropout(self.forwards, x)[0]
+        left = self.weight_dropout(self.backwards, x.take_along_dim(order, dim=1))[0]
+        return right, left.take_along_dim(order, dim=1)
+
 
 class BidirectionalStack(nn.Module):
     """Layers that read both ways: an encoder for whatever may see its whole input at once.
@@ -165,9 +174,30 @@ class BidirectionalStack(nn.Module):
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
         """One vector (B, width) for a whole sequence: →h_T and ←h_1 of the top layer, combined as its outputs are."""
-        combine = self._layers()[-1].combine if self.depth == "each" else self.combine
-        vector: Tensor = combine(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
+        vector: Tensor = self._top()(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
         return vector
+
+    def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Sequences whole, padding last: outputs (B, T, width), zero at padding, and `ends` (B, width), zero for none.
+
+        Never waits for a GPU; see `Stack.read`.
+        """
+        order = turned(mask).unsqueeze(2)  # (B, T, 1)
+        if self.depth == "each":
+            layers = self._layers()
+            right, left = layers[0].directions(x, order)
+            for below, layer in pairwise(layers):
+                right, left = layer.directions(self.dropout(below.combine(right, left)), order)
+        else:
+            forwards, backwards = self._stacks()
+            right, left = forwards(x)[0], backwards(x.take_along_dim(order, dim=1))[0].take_along_dim(order, dim=1)
+        combine = self._top()
+        ends = combine(at_last(right, mask), left[:, 0]).where(mask.any(dim=1, keepdim=True), 0)
+        return torch.where(mask.unsqueeze(2), combine(right, left), 0), ends
+
+    def _top(self) -> Combine:
+        """How the directions of the top layer are combined."""
+        return self._layers()[-1].combine if self.depth == "each" else self.combine
 
     def _each(
         self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None, fused: bool
@@ -196,3 +226,56 @@ class BidirectionalStack(nn.Module):
 
 def _paired(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tuple[BothStates, ...]:
     return tuple({"forwards": a, "backwards": b} for a, b in zip(forwards, backwards, strict=True))
+
+
+# --- one way or both, as a config says --------------------------------------------------------------------------------
+
+
+class StackChoice(CellChoice, Protocol):
+    """What a model's config says of its layers."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def bidirectional(self) -> bool: ...
+    @property
+    def combine(self) -> Combination: ...
+    @property
+    def depth(self) -> Depth: ...
+
+
+def stack_problems(choice: StackChoice) -> Iterator[str]:
+    """What is wrong with a choice of layers; a cell that does not exist ends the list."""
+    for name in ("layers", "hidden"):
+        if getattr(choice, name) < 1:
+            yield f"{name} must be at least 1; got {getattr(choice, name)}"
+    if not 0 <= choice.dropout < 1:
+        yield f"dropout must be at least 0 and below 1; got {choice.dropout}"
+    if not choice.bidirectional and (choice.combine, choice.depth) != ("concat", "each"):
+        yield "combine and depth are about two directions; set bidirectional to true, or leave them out"
+    yield from cell_problems(choice)
+
+
+def make_stack(
+    choice: StackChoice, inputs: int, *, variational: bool = False, weight_dropout: float = 0.0
+) -> Stack | BidirectionalStack:
+    make = partial(make_cell, choice)
+    if choice.bidirectional:
+        return BidirectionalStack(
+            make,
+            inputs,
+            choice.hidden,
+            choice.layers,
+            combine=choice.combine,
+            depth=choice.depth,
+            dropout=choice.dropout,
+            variational=variational,
+            weight_dropout=weight_dropout,
+        )
+    widths = [inputs if depth == 0 else choice.hidden for depth in range(choice.layers)]
+    cells = [make(width, choice.hidden) for width in widths]
+    return Stack(cells, choice.dropout, variational=variational, weight_dropout=weight_dropout)

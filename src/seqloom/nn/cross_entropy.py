@@ -65,3 +65,10 @@ def _gradient_and_loss(logits: Tensor, targets: Tensor, label_smoothing: float) 
     if label_smoothing:
         p -= label_smoothing / p.shape[1]
     return p.scatter_add_(1, targets, p.new_full(targets.shape, label_smoothing - 1)), loss
+
+
+def disagreement(log_probs: Tensor, targets: Tensor) -> Tensor:
+    """Σ KL(p‖q) + KL(q‖p) over the targets (2·N,) that count; p is of the first N rows (2·N, V), q of the others."""
+    p, q = log_probs.chunk(2)
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
+    return apart.masked_fill(targets[: len(apart)] == UNCOUNTED, 0).sum()

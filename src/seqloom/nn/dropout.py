@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 
 def make_dropout(share: float, variational: bool = False) -> nn.Module:
-    """Of recurrent models: every number on its own, or one mask for all steps of a sequence.
+    """Of recurrent models, and of what reads texts: every number on its own, or one mask for all steps of a sequence.
 
     The former is torch's, slower than `Dropout`: golden losses, and the figures the docs give for a seed, are of its
     draws.

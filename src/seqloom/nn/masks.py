@@ -61,6 +61,23 @@ def reversal(mask: Tensor) -> Tensor:
     return torch.where(place < words, words - 1 - place, place)
 
 
+def turned(mask: Tensor) -> Tensor:
+    """Where each step of sequences read from their end comes from (B, T): x_1 … x_n is read as x_n … x_1.
+
+    Real steps stand first; padding stays where it is. Done twice it changes nothing.
+    """
+    place = torch.arange(mask.shape[1], device=mask.device)
+    length = mask.sum(dim=1, keepdim=True)  # (B, 1)
+    return torch.where(place < length, length - 1 - place, place)
+
+
+def at_last(outputs: Tensor, mask: Tensor) -> Tensor:
+    """Of outputs (B, T, H), whose real steps stand first, the one at the last of them (B, H); zero if there is none."""
+    last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
+    found = outputs[torch.arange(len(outputs), device=mask.device), last]
+    return found.where(mask.any(dim=1, keepdim=True), 0)
+
+
 def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
     """Of two equal trees, the leaves' rows (R, …) of `after` where `real` (R, 1), else those of `before`."""
     if isinstance(after, Tensor):

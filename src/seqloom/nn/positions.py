@@ -29,7 +29,7 @@ BASE = 10000.0
 class PositionsConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     layout: Layout | None = None  # sinusoidal, rotary: how sines and cosines are laid; None is interleaved
-    max_length: int | None = None  # learned: the longest source or target, in tokens, END included; None is 512
+    max_length: int | None = None  # learned: the longest source, target or text, in tokens, END included; None is 512
     base: float | None = None  # sinusoidal, rotary: the slowest wave takes 2π·base places; None is 10000
 
     def problems(self) -> Iterator[str]:
@@ -128,15 +128,18 @@ class Learned(nn.Module):
         return "{1}, max_length={0}".format(*self.weight.shape)
 
 
-def refuse_beyond(longest: int | None, most: int, lengths: Tensor, what: str) -> None:
-    """Learned positions end somewhere. Only where `most` tokens are beyond that, the lengths (…) are looked at."""
+def refuse_beyond(
+    longest: int | None, most: int, lengths: Tensor, what: str, key: str = "model.positions.max_length"
+) -> None:
+    """Learned positions end somewhere, as `key` says. Only where `most` tokens are beyond that, the lengths (…) are
+    looked at."""
     if longest is None or most <= longest:
         return
     found = int(lengths.max())
     if found > longest:
         raise UsageError(
             f"The model knows {longest:,} positions, and a {what} has {found:,} tokens, its end included. "
-            "Shorten it, or train with a larger model.positions.max_length."
+            f"Shorten it, or train with a larger {key}."
         )
 
 

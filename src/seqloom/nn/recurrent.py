@@ -9,6 +9,7 @@ from seqloom.nn import fused as kernels
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.connections import Connections, Residual, connect
 from seqloom.nn.dropout import WeightDropout, make_dropout
+from seqloom.nn.masks import at_last
 
 StackState = tuple[State, ...]  # one state per layer, the lowest first
 
@@ -131,6 +132,15 @@ class Stack(nn.Module):
 
         outputs = self._climb(x, read, mask)[-1]["y"]
         return outputs, tuple(after)
+
+    def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Sequences whole, padding last: outputs (B, T, H), zero at padding, and those of the last real steps (B, H).
+
+        `forward` with a mask leaves padding out, and so must know where it is: on a GPU that is a wait. Here padding is
+        read along. It comes last, so what is made of it reaches nothing that counts; there should not be much of it.
+        """
+        outputs = torch.where(mask.unsqueeze(2), self(x)[0], 0)
+        return outputs, at_last(outputs, mask)
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`.

@@ -22,7 +22,7 @@ from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.core.version import VERSION
 from seqloom.core.words import shown
 from seqloom.runs.record import data_section, machine, number
-from seqloom.runs.run import Run
+from seqloom.runs.run import DOCUMENTS, Run
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
 MOST_SHOWN = 12  # steps named one by one
@@ -184,7 +184,8 @@ def create(
 
 
 def _documents(run: Run) -> list[str]:
-    return ["data.json", "tokenizer.json" if run.of_text else "sizes.json"]
+    """What its task wrote when it began."""
+    return [name for name in DOCUMENTS if (run.path / name).exists()]
 
 
 def _log(made: Mean, metrics: Mapping[str, float]) -> str:

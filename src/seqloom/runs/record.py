@@ -111,7 +111,7 @@ def data_section(data: Mapping[str, Any]) -> str:
         " | ".join([f"| {split}", *(f"{c[unit]:,}" for unit in units), f"{data['sha256'][split][:16]}… |"])
         for split, c in data["counts"].items()
     )
-    ends = "\nEach document's end counts as one word and one character.\n" if "words" in units else ""
+    ends = "\nEach document's end counts as one word and one character.\n" if "documents" in units else ""
     return f"""## Data
 
 {data["corpus"]}{_languages(data)}, version {data["version"]}. Licence: {data["licence"]}.

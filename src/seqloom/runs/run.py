@@ -3,7 +3,10 @@
 runs/<name>/
     recipe.yaml          the resolved recipe, with the format of this directory
     data.json            which data it was trained on: source version, checksums, counts
-    tokenizer.json       of a model of text; another has sizes.json, what its data decided of its shape
+    tokenizer.json       of a model of text
+    sizes.json           what else the data decided of the model's shape: how many labels, how wide vectors are
+    labels.json          what a classifier or tagger can say, in the order of its output
+    characters.json      the alphabet of a model that also reads how words are spelled
     model.safetensors    the best weights so far
     checkpoints/         see seqloom.train.checkpoints
     average.json         of a mean of others, instead of checkpoints: see seqloom.runs.average
@@ -13,6 +16,7 @@ runs/<name>/
 """
 
 import fcntl
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,10 +38,11 @@ from seqloom.core.files import (
 )
 from seqloom.core.version import VERSION
 from seqloom.runs.models import MODELS
-from seqloom.text import Tokenizer, tokenizer_from_json
+from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
 FORMAT = 1
+DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
 
 
 class Run:
@@ -109,21 +114,49 @@ class Run:
                 f"{self.path} is no model of text: its task, {self.recipe.get('task')}, reads numbers. "
                 f"Measure it with `seqloom evaluate {self.path}`."
             )
-        content = self._json("tokenizer.json")
+        return self._tokenizer("tokenizer.json")
+
+    def _tokenizer(self, name: str) -> Tokenizer:
+        content = self._json(name)
         try:
             return tokenizer_from_json(content)
         except CheckpointError as error:
-            raise CheckpointError(f"{self.path / 'tokenizer.json'} cannot be used. {error}") from error
+            raise CheckpointError(f"{self.path / name} cannot be used. {error}") from error
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """What its model can say: labels of texts, or tags of words."""
+        found, sizes = self._json("labels.json"), self.sizes
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise CheckpointError(f"{self.path / 'labels.json'} is damaged: it must be a list of names.")
+        if len(found) not in (sizes.get("labels"), sizes.get("tags")) or len(set(found)) < len(found):
+            raise CheckpointError(f"{self.path / 'labels.json'} is damaged: its names are not those of the model.")
+        return found
+
+    @cached_property
+    def characters(self) -> Characters | None:
+        """The alphabet of a model that reads how words are spelled; None if it does not."""
+        if self.recipe["model"].get("characters") is None:
+            return None
+        alphabet = self._tokenizer("characters.json")
+        if not isinstance(alphabet, Characters) or len(alphabet) != self.sizes.get("characters"):
+            raise CheckpointError(f"{self.path / 'characters.json'} is damaged: its letters are not the model's.")
+        return alphabet
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """What the data decided of the model's shape: the arguments of its config's `build`."""
-        if self.of_text:
-            return {"vocabulary": len(self.tokenizer)}
+        """What the data decided of the model's shape: the arguments of its config's `build`.
+
+        The tokenizer says how large the vocabulary is, and `sizes.json` all else: how many labels there are, say.
+        """
+        known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
+        asked = inspect.signature(self._config().build).parameters.values()
+        if known and all(one.name in known or one.default is not one.empty for one in asked):
+            return known
         found = self._json("sizes.json")
         if not isinstance(found, dict) or not all(type(size) is int and size > 0 for size in found.values()):
             raise CheckpointError(f"{self.path / 'sizes.json'} is damaged: it does not say how wide the data is.")
-        return found
+        return found | known
 
     @cached_property
     def average(self) -> dict[str, Any] | None:

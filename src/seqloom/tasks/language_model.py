@@ -20,8 +20,10 @@ from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import LabelledCorpus
 from seqloom.data.parallel import ParallelCorpus
 from seqloom.data.stream import StreamBatches
+from seqloom.data.tagged import TaggedCorpus
 from seqloom.data.vectors import VectorData
 from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
 from seqloom.models.recurrent_lm import RecurrentLMConfig
@@ -231,7 +233,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(run: Run, corpus: Corpus | ParallelCorpus | VectorData) -> None:
+def refuse_changed_data(run: Run, corpus: Corpus | ParallelCorpus | LabelledCorpus | TaggedCorpus | VectorData) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

@@ -34,12 +34,14 @@ TAG = re.compile("[A-Za-z0-9_-]+")
 ENOUGH = 100  # countries a language must have names for; below that CLDR has hardly begun with it
 
 
-def require_babel() -> None:
+def require_babel(corpus: str = "cldr") -> None:
     try:
         import babel  # noqa: F401
         import num2words  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ResourceError("The corpus cldr needs babel and num2words: pip install 'seqloom[corpora]'.") from error
+        raise ResourceError(
+            f"The corpus {corpus} needs babel and num2words: pip install 'seqloom[corpora]'."
+        ) from error
 
 
 @cache

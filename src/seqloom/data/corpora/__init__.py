@@ -1,8 +1,13 @@
 """The corpora, one file each: a new file here is a new corpus, and its name is the file's.
 
-Each has `SUMMARY` (one line), `Config` (whose `corpus` is the name) and `load(config)`, which gives a `Corpus`, or
-where the module says `PARALLEL = True`, a `ParallelCorpus`. Importing this imports all of them; whatever is slow or may
-be missing they import when they load.
+Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `corpus` is the name) and `load(config)`:
+
+    text        documents                            Corpus
+    pairs       sentences and their translations     ParallelCorpus
+    labelled    texts with a label each              LabelledCorpus
+    tagged      sentences with a tag for each word   TaggedCorpus
+
+Importing this imports all of them; whatever is slow or may be missing they import when they load.
 """
 
 from functools import reduce
@@ -16,15 +21,19 @@ from seqloom.core.config import Discriminator
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import LabelledCorpus, checked_labels
 from seqloom.data.parallel import ParallelCorpus
+from seqloom.data.tagged import TaggedCorpus, checked_tags
 
+FORMS = ("text", "pairs", "labelled", "tagged")
 CORPORA: dict[str, ModuleType] = {
     name.replace("_", "-"): import_module(f"{__name__}.{name}")
     for name in sorted(module.name for module in iter_modules(__path__))
     if not name.startswith("_")
 }
-PARALLEL = {name: module for name, module in CORPORA.items() if getattr(module, "PARALLEL", False)}
-PLAIN = {name: module for name, module in CORPORA.items() if name not in PARALLEL}
+PLAIN, PARALLEL, LABELLED, TAGGED = (
+    {name: module for name, module in CORPORA.items() if form == module.FORM} for form in FORMS
+)
 
 if TYPE_CHECKING:
 
@@ -40,15 +49,23 @@ if TYPE_CHECKING:
         @property
         def corpus(self) -> str: ...
 
+    class LabelledConfig(Protocol):
+        """The Config of any corpus of texts with labels."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class TaggedConfig(Protocol):
+        """The Config of any corpus of sentences with tags."""
+
+        @property
+        def corpus(self) -> str: ...
+
 else:
-    CorpusConfig, ParallelConfig = (
+    CorpusConfig, ParallelConfig, LabelledConfig, TaggedConfig = (
         Annotated[reduce(or_, [module.Config for module in modules.values()]), Discriminator("corpus")]
-        for modules in (PLAIN, PARALLEL)
+        for modules in (PLAIN, PARALLEL, LABELLED, TAGGED)
     )
-
-
-def names() -> list[str]:
-    return list(CORPORA)
 
 
 def load(config: CorpusConfig) -> Corpus:
@@ -61,6 +78,16 @@ def load_parallel(config: ParallelConfig) -> ParallelCorpus:
     """The parallel corpus this configuration describes."""
     corpus: ParallelCorpus = find(config.corpus).load(config)
     return corpus
+
+
+def load_labelled(config: LabelledConfig) -> LabelledCorpus:
+    """The texts and labels this configuration describes: at least two labels, a note on those train never has."""
+    return checked_labels(find(config.corpus).load(config))
+
+
+def load_tagged(config: TaggedConfig) -> TaggedCorpus:
+    """The tagged sentences this configuration describes: at least two tags, a note on those train never has."""
+    return checked_tags(find(config.corpus).load(config))
 
 
 def find(name: str) -> ModuleType:

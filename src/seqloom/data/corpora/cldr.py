@@ -18,7 +18,7 @@ from seqloom.data.cldr.tags import find, require_babel, same
 from seqloom.data.parallel import Pair, ParallelCorpus
 
 SUMMARY = "dates, times, lists, numbers, money in any two languages, from Unicode CLDR; no download"
-PARALLEL = True
+FORM = "pairs"
 DRAWING = "1"  # of what is drawn here; a change of it is a new version
 TRIES = 100  # a kind that gives nothing new in so many draws is used up
 

@@ -9,7 +9,7 @@ from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
-PARALLEL = True
+FORM = "pairs"
 SOURCE = DataSet(
     "Multi30k",
     "https://github.com/multi30k/dataset, data/task1/raw (for research and education, not for commerce)",

@@ -14,7 +14,7 @@ from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import located, placed, read_columns, read_parallel
 
 SUMMARY = "one's own sentence pairs: two UTF-8 files line by line, or a tab-separated table"
-PARALLEL = True
+FORM = "pairs"
 Files = str | tuple[str, str]
 _NO_LANGUAGE = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", "tgt", "trg"}
 

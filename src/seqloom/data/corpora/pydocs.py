@@ -10,6 +10,7 @@ from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, content_version
 
 SUMMARY = "Python's language reference, from inside Python itself: prose and code; no download"
+FORM = "text"
 SEED = 1  # decides which topics are held out
 HELD_OUT = 0.1  # of the characters, for each of dev and test
 TELLING = 50  # characters from which on a line that two topics share is no coincidence

@@ -8,6 +8,7 @@ from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_filled
 
 SUMMARY = "Tiny Shakespeare: 1.1M characters of plays; train and dev only (needs SEQLOOM_DATA)"
+FORM = "text"
 SOURCE = DataSet("Tiny Shakespeare", "https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt (MIT)")
 
 

@@ -11,7 +11,7 @@ from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import read_columns
 
 SUMMARY = "Tatoeba: 160,000 everyday sentences, English with French or German (needs SEQLOOM_DATA)"
-PARALLEL = True
+FORM = "pairs"
 SOURCE = DataSet(
     "Tatoeba",
     "https://www.manythings.org/anki/ (fra-eng.zip, deu-eng.zip; CC BY 2.0, manythings.org/anki and tatoeba.org)",

@@ -13,6 +13,7 @@ from seqloom.data.corpus import Corpus, content_version
 from seqloom.data.readers import lines, located, placed, read_files
 
 SUMMARY = "one's own UTF-8 text: a file, a .gz file, or a folder of .txt files"
+FORM = "text"
 
 
 @config

@@ -10,6 +10,7 @@ from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus
 
 SUMMARY = "memory tests made on the spot: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7)"
+FORM = "text"
 VERSION = "1"  # of the drawing below; a change of what it draws is a new version
 BAR = "|"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

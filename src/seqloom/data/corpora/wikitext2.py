@@ -8,6 +8,7 @@ from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_lines
 
 SUMMARY = "WikiText-2: 2M words of Wikipedia, 33,278 different (needs SEQLOOM_DATA)"
+FORM = "text"
 SOURCE = DataSet(
     "WikiText-2",
     "https://github.com/pytorch/examples, word_language_model/data/wikitext-2 (no licence is stated for the text)",

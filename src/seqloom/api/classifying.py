@@ -1,0 +1,208 @@
+"""Classifiers in use: texts in, a label for each, in their order."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from seqloom.api.lines import alike, answered, check_sizes
+from seqloom.api.trained import Trained
+from seqloom.core.errors import ResourceError
+from seqloom.core.tree import to_device
+from seqloom.data.reading import TextReader
+from seqloom.data.spellings import SpelledBatches
+from seqloom.evaluate.classification import Report
+from seqloom.inspect.alignment import one_line
+from seqloom.inspect.heads import HeadsView, Read, heads_of_reader
+from seqloom.inspect.why import Why, explain
+from seqloom.tasks.classify import spellings_of
+
+
+@dataclass(frozen=True)
+class Said:
+    """A label, and how probable the model finds it."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Classification:
+    """A text and what it is, best first. What is asked of it is answered by the best; a blank text has no answer."""
+
+    text: str  # as it came
+    candidates: list[Said]
+    unknown: tuple[str, ...] = ()  # pieces of the text the vocabulary does not have
+    cut: bool = False  # whether only its beginning was read
+    why: Why | None = None  # how much each word weighed, where that was asked for
+
+    @property
+    def label(self) -> str:
+        return self.candidates[0].label if self.candidates else ""
+
+    @property
+    def probability(self) -> float:
+        return self.candidates[0].probability if self.candidates else 0.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An example of a split, and what the model says it is."""
+
+    text: str
+    expected: str
+    label: str
+    probability: float
+
+
+class Understanding(Trained):
+    """What classifiers and taggers share."""
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens are read at once, END included; None for any number."""
+        longest: int | None = self._recipe.batch.max_length
+        return longest
+
+    @property
+    def spells(self) -> bool:
+        """Whether it reads how words are spelled, so that words it does not know are still told apart."""
+        return self.run.characters is not None
+
+    @cached_property
+    def own_task(self) -> Any:
+        """The task it was trained for, on its own data; opened once."""
+        return self.task()
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        metrics: dict[str, float] = self.report(split).metrics
+        return metrics
+
+    def report(self, split: str = "dev") -> Any:
+        """Every figure of a split of the data it was trained on; kept in the run for `compare`."""
+        found = self._figures(split)
+        with suppress(ResourceError):  # a run that cannot be written to can still be measured
+            self.run.save_metrics(split, found.kept())
+        return found
+
+    def _figures(self, split: str) -> Any:
+        raise NotImplementedError
+
+    def heads(self, text: str) -> HeadsView:
+        """Where every layer and head of a Transformer encoder looks while it reads a text."""
+        return heads_of_reader(self, self._looked(one_line(text, "text")))
+
+    def _looked(self, line: str) -> Read:
+        raise NotImplementedError
+
+
+class Classifier(Understanding):
+    """A trained classifier."""
+
+    what = "a classifier"
+    used_by = "`seqloom classify` uses it"
+
+    @property
+    def labels(self) -> list[str]:
+        return self.run.labels
+
+    def classify(
+        self,
+        texts: str | Iterable[str],
+        *,
+        top: int | None = None,
+        why: bool = False,
+        batch_size: int = 128,
+        window: int = 1024,
+    ) -> Iterator[Classification]:
+        """Say what each text is, exactly one answer for each, in their order; a blank text stays without one.
+
+        `top` is how many labels are named, best first; all, if left out. With `why`, an answer also says how much each
+        word weighed. `window` texts are read at a time, and those of like length `batch_size` at a time; with window=1
+        every text is answered before the next is read.
+        """
+        if top is not None:
+            check_sizes(top=top)
+        return answered(
+            texts, lambda lines: self._answer(lines, batch_size, top, why), batch_size=batch_size, window=window
+        )
+
+    def _answer(self, lines: Sequence[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:
+        answers = [Classification(line, []) for line in lines]
+        places = [place for place, line in enumerate(lines) if line.strip()]
+        if places:
+            texts, reader = [lines[place].strip() for place in places], self._reader()
+            batches = reader.batches(texts, tokens=1)
+            for chosen in alike(batches.texts.lengths.tolist(), batch_size):
+                for number, one in zip(chosen, self._judge(reader, batches, chosen, texts, top, why), strict=True):
+                    answers[places[number]] = as_it_came(one, lines[places[number]])
+        yield from answers
+
+    def _judge(
+        self,
+        reader: TextReader,
+        batches: SpelledBatches,
+        chosen: list[int],
+        texts: Sequence[str],
+        top: int | None,
+        why: bool,
+    ) -> Iterator[Classification]:
+        batch = to_device(batches.tree(np.array(chosen)), self.device)
+        own = [texts[number] for number in chosen]
+        reasons: Sequence[Why | None] = [None] * len(own)
+        if why:
+            reasons = explain(self.model, batch, own, [reader.read(text)[1] for text in own], self.tokenizer)
+        ordered = self.model.probabilities(batch).sort(dim=1, descending=True, stable=True)
+        rows = zip(own, chosen, ordered.values.tolist(), ordered.indices.tolist(), reasons, strict=True)
+        for text, number, values, labels, reason in rows:
+            yield Classification(
+                text=text,
+                candidates=[Said(self.labels[label], p) for label, p in zip(labels[:top], values[:top], strict=True)],
+                unknown=tuple(reader.unknown(text)),
+                cut=bool(batches.was_cut[number]),
+                why=reason,
+            )
+
+    def _reader(self) -> TextReader:
+        return TextReader(self.tokenizer, spellings_of(self.run), self._recipe.batch.max_length)
+
+    def _looked(self, line: str) -> Read:
+        (said,), reader = self.classify(line, top=1), self._reader()
+        batch = to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
+        log_prob = math.log(said.probability)
+        return Read(line, line, reader.read(line)[1], batch, "label", said.label, log_prob, said.unknown)
+
+    def judged(self, split: str = "dev") -> list[Judged]:
+        """Every example of a split of the data it was trained on, and what it says of it."""
+        best = self._thought(split).exp().max(dim=1)
+        rows = zip(self.own_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Judged(one.text, one.label, self.labels[label], probability) for one, label, probability in rows]
+
+    def _thought(self, split: str) -> Tensor:
+        """log p (N, L); each split is read once."""
+        if split not in self._thoughts:
+            self._thoughts[split] = self.own_task.log_probs(self.model, split)
+        return self._thoughts[split]
+
+    @cached_property
+    def _thoughts(self) -> dict[str, Tensor]:
+        return {}
+
+    def report(self, split: str = "dev") -> Report:
+        found: Report = super().report(split)
+        return found
+
+    def _figures(self, split: str) -> Report:
+        found: Report = self.own_task.figures(self._thought(split), split)
+        return found
+
+
+def as_it_came(one: Classification, line: str) -> Classification:
+    """The answer to a line that was read without the white space at its ends."""
+    before = len(line) - len(line.lstrip())
+    return replace(one, text=line, why=None if one.why is None else one.why.moved(before))

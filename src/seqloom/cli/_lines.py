@@ -1,0 +1,60 @@
+"""What commands share that answer line by line: where lines come from, where answers go, what is said at the end."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from seqloom.cli._input import arguments, lines_of
+from seqloom.core.errors import UsageError
+
+BATCH = 128
+WINDOW = 8  # batches read before the first line is answered, so that lines of one length are read together
+_ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
+
+
+def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple[Iterable[str], int]:
+    """The lines to answer, and how many to read at once; output that is not for a terminal becomes UTF-8."""
+    by_hand = not texts and sys.stdin.isatty()
+    if by_hand:
+        print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
+    if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
+    lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
+    return lines, window or (1 if by_hand else WINDOW * batch)
+
+
+def check_answers(path: Path | None, what: str) -> None:
+    """Refuse, before any work, a file for all answers that could not be written in the end, or that is there."""
+    if path is None:
+        return
+    from seqloom.core.files import check_writable
+
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file for the {what}.")
+    if path.exists():
+        raise UsageError(f"{path} exists. Choose another name for the {what}, or remove it first.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+    check_writable(path)
+
+
+def one_line(text: str) -> str:
+    """A name or a text that must neither end the line nor begin a new field."""
+    return text.translate(_ONE_LINE)
+
+
+class Notes:
+    """How many lines were not answered as one might think, and the first of each sort; said at the end."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, int, str]] = {}  # what to say → of how many lines, the first, more on it
+
+    def see(self, said: str, number: int, more: str = "") -> None:
+        """`said` has {lines} where the number of lines belongs."""
+        count, first, before = self._found.get(said, (0, number, more))
+        self._found[said] = count + 1, first, before
+
+    def show(self) -> None:
+        for said, (count, first, more) in self._found.items():
+            lines = said.format(lines="1 line" if count == 1 else f"{count:,} lines")
+            print(f"note: {lines}; the first is line {first:,}{more}", file=sys.stderr)

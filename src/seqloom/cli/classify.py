@@ -1,0 +1,104 @@
+"""Say what texts are, with a trained classifier."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from seqloom.api import Classification, Classifier
+
+
+def classify(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Labels named for each text, best first.")] = 1,
+    why: Annotated[bool, typer.Option("--why", help="How much each word weighed.")] = False,
+    color: Annotated[
+        bool | None,
+        typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: by the terminal]"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
+    from seqloom.api import Classifier, load
+
+    model: Classifier = load(run, device, Classifier)
+    lines, size = open_lines(texts, batch, window)
+    found = model.classify(lines, top=top, why=why, batch_size=batch, window=size)
+    _write(model, found, _way(why, color, as_json))
+
+
+def _write(model: "Classifier", found: Iterable["Classification"], show: Callable[["Classification"], None]) -> None:
+    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
+    notes = Notes()
+    for number, one in enumerate(found, start=1):
+        show(one)
+        if one.unknown and not model.spells:
+            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
+        if one.cut:
+            notes.see(f"of {{lines}} with more than {model.longest} tokens only the beginning was read", number)
+    notes.show()
+
+
+def _way(why: bool, color: bool | None, as_json: bool) -> Callable[["Classification"], None]:
+    """How an answer is shown."""
+    if as_json:
+        return lambda one: print_json(_object(one))
+    if why:
+        from seqloom.cli._console import coloured_console
+
+        console, coloured = coloured_console(color)
+        if coloured:
+            return lambda one: _show(console, one)
+    return lambda one: print(_plain(one), flush=True)
+
+
+def _plain(one: "Classification") -> str:
+    """label, probability, the next label …; with --why each word and its weight, in one last field."""
+    fields = [part for said in one.candidates for part in (one_line(said.label), f"{said.probability:.4f}")]
+    if one.why is not None:
+        sign = "+" if one.why.kind == "influence" else ""
+        fields.append(" ".join(f"{_visible(word.text)} {word.weight:{sign}.3f}" for word in one.why.words))
+    return "\t".join(fields)
+
+
+def _visible(text: str) -> str:
+    """A word or a character, none of which may look like the space between two."""
+    return "".join("␣" if letter.isspace() else letter for letter in text)
+
+
+def _show(console: "Console", one: "Classification") -> None:
+    from seqloom.cli._why import shaded
+
+    labels = "  ".join(f"{one_line(said.label)} {said.probability:.4f}" for said in one.candidates)
+    console.print(labels, markup=False, soft_wrap=True)
+    if one.why is not None:
+        few = console.color_system in ("standard", "windows")
+        console.print(shaded(one.text, one.why, few=few), soft_wrap=True)
+
+
+def _object(one: "Classification") -> dict[str, object]:
+    found: dict[str, object] = {
+        "text": one.text,
+        "label": one.label or None,
+        "probability": one.probability if one.candidates else None,
+        "candidates": [asdict(said) for said in one.candidates],
+        "unknown": list(one.unknown),
+        "cut": one.cut,
+    }
+    if one.why is not None:
+        found["why"] = {"kind": one.why.kind, "words": [asdict(word) for word in one.why.words], "end": one.why.end}
+    return found

@@ -1,0 +1,138 @@
+"""Spans written as tags, one for each word: B begins a span, I is inside it, O is outside of all.
+
+    Pankaj  Singh  lives  in  New    Delhi  India
+    I-PER   I-PER  O      O   I-LOC  I-LOC  B-LOC     IOB1: B only where a span of the same type ends just before
+    B-PER   I-PER  O      O   B-LOC  I-LOC  B-LOC     IOB2: every span begins with B
+    B-PER   E-PER  O      O   B-LOC  E-LOC  S-LOC     BIOES: E ends a span, S is a span of one word
+
+Each scheme writes given spans in one way only. So one rule reads them all, and takes anything (`spans_of`, the rule of
+the CoNLL evaluations), and a sequence is valid if it is what its scheme would write of what was read.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from seqloom.core.errors import DataError
+
+Scheme = Literal["IOB1", "IOB2", "BIOES"]
+SCHEMES: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES")  # of two that fit, the first
+OUTSIDE = "O"
+
+
+class Span(NamedTuple):
+    """Words `start` to `end`, the last one not included, are a `type`."""
+
+    type: str
+    start: int
+    end: int
+
+
+class Reading(NamedTuple):
+    spans: list[Span]
+    mistakes: list[int]  # places of the tags that the scheme would have written otherwise
+
+
+# --- reading and writing --------------------------------------------------------------------------------------------
+
+
+def parse_tag(tag: str) -> tuple[str, str]:
+    """`B-PER` → B, PER. The type of a bare `B` is empty."""
+    prefix, dash, kind = tag.partition("-")
+    if tag == OUTSIDE or (prefix in ("B", "I", "E", "S") and bool(dash) == bool(kind)):
+        return prefix, kind
+    raise DataError(f"A tag of a span must be O, or B-, I-, E- or S- and the type, such as B-PER; got {tag!r}.")
+
+
+def marks_spans(tags: Iterable[str]) -> bool:
+    """Whether these are tags of spans, and not parts of speech or the like."""
+    known = set(tags)
+    try:
+        prefixes = {parse_tag(tag)[0] for tag in known}
+    except DataError:
+        return False
+    return bool(prefixes - {OUTSIDE}) and (OUTSIDE in known or any("-" in tag for tag in known))
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The spans of tags of any scheme, valid or not.
+
+    A span begins at B or S, after E or S, after O, and where the type changes; it ends before the next one, before O,
+    and after E or S.
+    """
+    found: list[Span] = []
+    last, kind = OUTSIDE, ""  # of the tag before
+    for place, (prefix, own) in enumerate(map(parse_tag, tags)):
+        begins = prefix in ("B", "S") or last in (OUTSIDE, "E", "S") or own != kind
+        if prefix != OUTSIDE and begins:
+            found.append(Span(own, place, place + 1))
+        elif prefix != OUTSIDE:
+            found[-1] = found[-1]._replace(end=place + 1)
+        last, kind = prefix, own
+    return found
+
+
+def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list[str]:
+    """Spans as the tags of so many words. They may come in any order but must not overlap."""
+    tags, before = [OUTSIDE] * length, Span("", -1, -1)
+    for span in sorted(spans, key=lambda span: span.start):
+        if not max(before.end, 0) <= span.start < span.end <= length:
+            raise DataError(f"Spans must lie within the {length} words, hold one at least and not overlap; got {span}.")
+        touching = before.end == span.start and before.type == span.type
+        suffix = f"-{span.type}" if span.type else ""
+        tags[span.start : span.end] = [prefix + suffix for prefix in _prefixes(span, scheme, touching)]
+        before = span
+    return tags
+
+
+def _prefixes(span: Span, scheme: Scheme, touching: bool) -> str:
+    """`touching`: a span of the same type ends where this one begins."""
+    inside = "I" * (span.end - span.start - 1)
+    if scheme == "IOB1":
+        return ("B" if touching else "I") + inside
+    if scheme == "IOB2":
+        return "B" + inside
+    return "B" + inside[1:] + "E" if inside else "S"
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> Reading:
+    """The spans, read as `spans_of` reads them, and where the tags are not those of the scheme.
+
+    To repair a sequence is to write what was read: `tags_of(read_tags(tags).spans, len(tags))`.
+    """
+    spans = spans_of(tags)
+    written = tags_of(spans, len(tags), scheme)
+    return Reading(spans, [place for place, (a, b) in enumerate(zip(tags, written, strict=True)) if a != b])
+
+
+def strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
+    """Only the spans whose tags are spelled as the scheme spells them: an I-PER after O is then no person."""
+    spans, mistakes = read_tags(tags, scheme)
+    wrong = set(mistakes)
+    return [span for span in spans if wrong.isdisjoint(range(span.start, span.end))]
+
+
+def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> bool:
+    """Whether a tag may stand after another; None is the beginning, or the end, of the sentence.
+
+    A sequence is valid in its scheme exactly if all its neighbours are, beginning and end included.
+    """
+    last, kind = (OUTSIDE, "") if before is None else parse_tag(before)
+    prefix, own = (OUTSIDE, "") if tag is None else parse_tag(tag)
+    inside = last in ("B", "I") and kind == own
+    if scheme == "BIOES":
+        return inside and prefix in ("I", "E") if last in ("B", "I") else prefix in (OUTSIDE, "B", "S")
+    if prefix in ("E", "S") or last in ("E", "S"):
+        return False
+    return inside or prefix != ("I" if scheme == "IOB2" else "B")
+
+
+def scheme_of(sequences: Iterable[Sequence[str]]) -> Scheme:
+    """The scheme in which these sequences have the fewest mistakes."""
+    mistakes: dict[Scheme, int] = dict.fromkeys(SCHEMES, 0)
+    for tags in sequences:
+        for scheme in SCHEMES:
+            mistakes[scheme] += len(read_tags(tags, scheme).mistakes)
+    return min(SCHEMES, key=lambda scheme: mistakes[scheme])

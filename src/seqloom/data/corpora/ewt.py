@@ -1,0 +1,34 @@
+"""Universal Dependencies, English Web Treebank: weblogs, newsgroups, mail, reviews and answers with parts of speech."""
+
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.data.conll import Field, read_conllu, understood
+from seqloom.data.folder import DataSet
+from seqloom.data.tagged import TaggedCorpus, version_of
+
+SUMMARY = "UD English EWT: 16,600 sentences of the web with parts of speech (needs SEQLOOM_DATA)"
+FORM = "tagged"
+SOURCE = DataSet(
+    "UD English EWT", "https://github.com/UniversalDependencies/UD_English-EWT (release 2.16, CC BY-SA 4.0)"
+)
+
+
+@config
+class Config:
+    corpus: Literal["ewt"] = "ewt"
+    field: Field = "upos"  # upos: 17 universal tags; xpos: Penn's; feats; deprel
+
+
+def load(config: Config) -> TaggedCorpus:
+    splits = {}
+    for split in ("train", "dev", "test"):
+        path = SOURCE.file(f"ud_english_ewt/en_ewt-ud-{split}.conllu.gz")
+        splits[split], _ = understood(read_conllu(path, config.field), None, "refuse", str(path))
+    return TaggedCorpus(
+        name="ewt",
+        version=version_of(splits),
+        licence="CC BY-SA 4.0",
+        description=f"Universal Dependencies, English Web Treebank, {config.field}",
+        splits=splits,
+    )

@@ -1,0 +1,130 @@
+"""Which language a phrase is in: phrases of `cldr`, each in one of many languages."""
+
+import random
+import unicodedata
+from collections.abc import Iterator
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError, ResourceError
+from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Meaning, Shared, missing
+from seqloom.data.cldr.language import Language
+from seqloom.data.cldr.phrases import text_of
+from seqloom.data.cldr.tags import find, require_babel
+from seqloom.data.corpora.cldr import version
+from seqloom.data.corpus import SPLITS
+from seqloom.data.labelled import Labelled, LabelledCorpus
+
+SUMMARY = "which of 34 languages a phrase is in, from Unicode CLDR; no download"
+FORM = "labelled"
+DRAWING = "1"  # of what is drawn here; a change of it is a new version
+TRIES = 200  # draws without a new phrase before a language is used up
+LANGUAGES = (  # of thirteen scripts
+    *("en", "de", "nl", "sv", "da", "fr", "es", "pt", "it", "ro", "pl", "cs", "hu", "fi", "tr", "vi", "id"),  # Latin
+    *("ru", "uk", "bg", "sr"),  # Cyrillic
+    *("el", "ka", "hy"),
+    *("ar", "fa", "ur", "he"),
+    *("hi", "bn", "th"),
+    *("ko", "ja", "zh"),
+)
+SIGNS_ALONE = ("short date", "time", "price")  # kinds that are hardly more than digits
+LETTERS = 3  # a phrase must have so many, or it could be of any language
+
+
+@config
+class Config:
+    corpus: Literal["languages"] = "languages"
+    languages: tuple[str, ...] = LANGUAGES  # their tags, which are the labels
+    train: int = 10_000  # phrases, as many of each language
+    dev: int = 1_000
+    test: int = 2_000
+    seed: int = 0  # decides the phrases, not how a model is trained on them
+
+    def problems(self) -> Iterator[str]:
+        if len(set(self.languages)) < max(2, len(self.languages)):
+            yield f"languages must be two or more different ones, got {list(self.languages)}"
+        if min(self.train, self.dev, self.test) < len(self.languages):
+            yield f"train, dev and test must each be at least {len(self.languages)}: a phrase of each language"
+        try:
+            require_babel("languages")
+        except ResourceError:
+            return  # it can be read without; `load` says what is missing
+        for tag in self.languages:
+            find(tag)
+
+
+def load(config: Config) -> LabelledCorpus:
+    """No phrase stands twice, in any split or language, and those of dev and test are said so in one language only."""
+    require_babel("languages")
+    drawing = _Drawing(config)
+    splits = {split: drawing.take(getattr(config, split), alone=split != "train") for split in SPLITS}
+    return LabelledCorpus(
+        name="languages",
+        version=f"{DRAWING}/{version()} seed {config.seed}",
+        licence="Unicode License v3 (CLDR), LGPL-2.1 (num2words, the program; not what it writes)",
+        description=f"phrases from Unicode CLDR in {len(config.languages)} languages; no phrase stands twice, and "
+        "none of dev and test is the same in another of them",
+        splits=splits,
+    )
+
+
+class _Drawing:
+    def __init__(self, config: Config) -> None:
+        self.dice = Dice(random.Random(f"languages/{DRAWING}/{config.seed}").random)
+        self.seen: set[str] = set()
+        self.languages = {tag: Language(tag) for tag in config.languages}
+        self.shared = {tag: Shared(language, language) for tag, language in self.languages.items()}
+        self.kinds = {tag: self._kinds(language) for tag, language in self.languages.items()}
+        scripts = {tag: _script(language) for tag, language in self.languages.items()}
+        self.alike = {
+            tag: [other for other in scripts if other != tag and scripts[other] == scripts[tag]] for tag in scripts
+        }
+
+    @staticmethod
+    def _kinds(language: Language) -> list[Kind]:
+        """As often as their shares, so that one is drawn by its place."""
+        without = {*SIGNS_ALONE, *missing(language)}
+        return [kind for kind in KINDS if kind.name not in without for _ in range(kind.share)]
+
+    def take(self, count: int, alone: bool) -> list[Labelled]:
+        """In turn from every language; `alone`: only what no other language would say with the same letters."""
+        tags = list(self.languages)
+        return [Labelled(self._new(tags[n % len(tags)], alone), tags[n % len(tags)]) for n in range(count)]
+
+    def _new(self, tag: str, alone: bool) -> str:
+        for _ in range(TRIES):
+            kind = self.dice.one_of(self.kinds[tag])
+            meaning = kind.draw(self.dice, self.shared[tag])
+            text = text_of(kind.say(self.languages[tag], *meaning))
+            if text in self.seen or _letters(text) < LETTERS or (alone and self._elsewhere(tag, kind, meaning, text)):
+                continue
+            self.seen.add(text)
+            return text
+        raise DataError(f"There are not enough phrases in {tag}: ask for fewer (data.train, data.dev, data.test).")
+
+    def _elsewhere(self, tag: str, kind: Kind, meaning: Meaning, text: str) -> bool:
+        """Whether another language of the same script says it with the same letters: 74 volt.
+
+        Perhaps as another kind: what is a long date here may be a medium one there.
+        """
+        return any(
+            self._said(other, alike, meaning) == text
+            for other in self.alike[tag]
+            for alike in dict.fromkeys(self.kinds[other])
+            if alike.draw is kind.draw
+        )
+
+    def _said(self, tag: str, kind: Kind, meaning: Meaning) -> str | None:
+        try:
+            return text_of(kind.say(self.languages[tag], *meaning))
+        except LookupError:  # CLDR has no name for it there
+            return None
+
+
+def _script(language: Language) -> str:
+    """The script of the language's Monday, by the name of its first letter: LATIN, CJK."""
+    return unicodedata.name(language.locale.days["format"]["wide"][0][0]).split()[0]
+
+
+def _letters(text: str) -> int:
+    return sum(unicodedata.category(character)[0] == "L" for character in text)

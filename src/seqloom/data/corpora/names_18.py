@@ -1,0 +1,95 @@
+"""Family names of eighteen languages, as the PyTorch tutorial has them."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError
+from seqloom.data.folder import DataSet
+from seqloom.data.holdout import held_out_evenly
+from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
+from seqloom.data.own_files import fraction_problems
+from seqloom.data.readers import read_lines
+
+SUMMARY = "17,500 family names of 18 languages, half of them Russian (needs SEQLOOM_DATA)"
+FORM = "labelled"
+SOURCE = DataSet("names", "https://github.com/spro/practical-pytorch, data/names (MIT)")
+LANGUAGES = (
+    "Arabic",
+    "Chinese",
+    "Czech",
+    "Dutch",
+    "English",
+    "French",
+    "German",
+    "Greek",
+    "Irish",
+    "Italian",
+    "Japanese",
+    "Korean",
+    "Polish",
+    "Portuguese",
+    "Russian",
+    "Scottish",
+    "Spanish",
+    "Vietnamese",
+)
+
+
+@config
+class Config:
+    corpus: Literal["names-18"] = "names-18"
+    dev_fraction: float = 0.1  # of the names of each language
+    test_fraction: float = 0.1
+    ambiguous: Literal["keep", "drop"] = "keep"  # names that several languages have; keep: with each of its labels
+    seed: int = 0  # decides which names are held out
+
+    def problems(self) -> Iterator[str]:
+        yield from fraction_problems(self)
+        if min(self.dev_fraction, self.test_fraction) == 0:
+            yield "dev_fraction and test_fraction must be more than 0"
+
+
+def load(config: Config) -> LabelledCorpus:
+    """Each name once in a language; all its languages are in one split, so that none is known beforehand."""
+    lines = {language: _names(language) for language in LANGUAGES}
+    languages_of: dict[str, list[str]] = {}
+    for language, names in lines.items():
+        for name in dict.fromkeys(names):
+            languages_of.setdefault(name, []).append(language)
+    shared = [name for name, languages in languages_of.items() if len(languages) > 1]
+    kept = {n: ls for n, ls in languages_of.items() if config.ambiguous == "keep" or len(ls) == 1}
+    examples = [Labelled(name, language) for name, languages in kept.items() for language in languages]
+    shares = {"dev": config.dev_fraction, "test": config.test_fraction}
+    groups = [f"{config.seed}/{example.text}" for example in examples]
+    chosen = held_out_evenly(groups, [example.label for example in examples], shares)
+    splits: dict[str, list[Labelled]] = {"train": [], "dev": [], "test": []}
+    for example, split in zip(examples, chosen, strict=True):
+        splits[split].append(example)
+    if not all(splits.values()):
+        raise DataError(f"There are too few names to hold any out: {len(examples)}. Check the files below names/.")
+    return LabelledCorpus(
+        name="names-18",
+        version=f"{version_of(splits)} seed {config.seed}",
+        licence="MIT (practical-pytorch)",
+        description="family names of 18 languages; each name once in a language, and in one split only",
+        splits=splits,
+        notes=_notes(config, sum(map(len, lines.values())), languages_of, shared, splits["test"]),
+    )
+
+
+def _notes(
+    config: Config, lines: int, languages_of: dict[str, list[str]], shared: list[str], test: list[Labelled]
+) -> tuple[str, ...]:
+    pairs = sum(map(len, languages_of.values()))
+    found = [f"{lines - pairs:,} of {lines:,} lines repeat a name of the same language and were left out"]
+    if config.ambiguous == "drop":
+        return (*found, f"{len(shared):,} names that several languages have were left out")
+    best = len({example.text for example in test}) / len(test)
+    several = f"{len(shared):,} of {len(languages_of):,} names are in several languages"
+    return (*found, f"{several}: no model can have more than {best:.1%} of test right")
+
+
+def _names(language: str) -> list[str]:
+    lines = read_lines(SOURCE.file(f"names/{language}.txt"))
+    return [name for line in lines if (name := " ".join(line.split()))]

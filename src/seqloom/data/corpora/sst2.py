@@ -1,0 +1,96 @@
+"""SST-2, the Stanford Sentiment Treebank in two classes: sentences of film reviews, and phrases of them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError
+from seqloom.core.words import shown
+from seqloom.data.folder import DataSet
+from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
+from seqloom.data.readers import read_columns
+
+SUMMARY = "SST-2: film reviews, positive or negative; 64,000 phrases or 6,900 sentences (needs SEQLOOM_DATA)"
+FORM = "labelled"
+SOURCE = DataSet(
+    "SST-2",
+    "https://gluebenchmark.com/tasks (sst2/glue) and https://github.com/clairett/pytorch-sentiment-classification, "
+    "data/SST2 (sst2/sentence); no licence is stated",
+)
+LABELS = {"0": "negative", "1": "positive"}
+SPLITS = ("train", "dev", "test")
+
+
+@config
+class Config:
+    corpus: Literal["sst2"] = "sst2"
+    form: Literal["phrases", "sentence"] = "phrases"  # phrases: GLUE's, of the training sentences; or these alone
+
+
+def load(config: Config) -> LabelledCorpus:
+    """872 sentences are dev and 1,821 test in both forms, written as the training texts of the form are."""
+    notes: tuple[str, ...] = ()
+    if config.form == "sentence":
+        splits = {split: _sentences(split) for split in SPLITS}
+    else:
+        held = {"dev": _glue("dev"), "test": _labelled(_glue_test(), _sentences("test"))}
+        phrases = _glue("train")
+        kept = without(phrases, [example.text for examples in held.values() for example in examples])
+        splits = {"train": kept, **held}
+        out = len(phrases) - len(kept)
+        notes = (
+            f"{out:,} of GLUE's {len(phrases):,} phrases stand within a sentence of dev or test and were left out",
+        )
+    return LabelledCorpus(
+        name="sst2",
+        version=version_of(splits),
+        licence="none stated by its sources",
+        description=f"Stanford Sentiment Treebank, two classes, trained on {config.form.removesuffix('s')}s",
+        splits=splits,
+        notes=notes,
+    )
+
+
+def without(phrases: Sequence[Labelled], sentences: Iterable[str]) -> list[Labelled]:
+    """The phrases that do not stand, word for word, within any of these sentences."""
+    words = [tuple(phrase.text.split()) for phrase in phrases]
+    lengths = set(map(len, words))
+    inside = {
+        tuple(sentence[start : start + length])
+        for sentence in (text.split() for text in sentences)
+        for length in lengths
+        for start in range(len(sentence) - length + 1)
+    }
+    return [phrase for phrase, found in zip(phrases, words, strict=True) if found not in inside]
+
+
+def _sentences(split: str) -> list[Labelled]:
+    _, rows = read_columns(SOURCE.file(f"sst2/sentence/{split}.tsv.gz"), (1, 2))
+    return [Labelled(text.strip(), LABELS[label.strip()]) for text, label in rows]
+
+
+def _glue(split: str) -> list[Labelled]:
+    _, rows = read_columns(SOURCE.file(f"sst2/glue/{split}.tsv.gz"), ("sentence", "label"))
+    return [Labelled(text.strip(), LABELS[label.strip()]) for text, label in rows]
+
+
+def _glue_test() -> list[str]:
+    _, rows = read_columns(SOURCE.file("sst2/glue/test.tsv.gz"), ("sentence",))
+    return [text.strip() for (text,) in rows]
+
+
+def _labelled(texts: Sequence[str], sentences: Sequence[Labelled]) -> list[Labelled]:
+    """GLUE keeps the labels of test to itself; the same sentences have them where they are written without hyphens,
+    accents and most punctuation. So the letters tell which is which."""
+    labels = {_letters(sentence.text): sentence.label for sentence in sentences}
+    for text in texts:
+        if _letters(text) not in labels:
+            raise DataError(f"A test sentence of GLUE is not among those of sst2/sentence/test.tsv: {shown(text)}.")
+    return [Labelled(text, labels[_letters(text)]) for text in texts]
+
+
+def _letters(text: str) -> str:
+    """What both copies have: ASCII letters and digits; brackets are LRB in one of them, and humour is humor."""
+    plain = re.sub(r"-?\b[lr]rb\b-?", "", text.lower()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]", "", plain).replace("our", "or").replace("learnt", "learned")

@@ -1,0 +1,32 @@
+"""WNUT-17: new and rare entities in tweets, comments and forums."""
+
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.data.conll import read_conll, understood
+from seqloom.data.folder import DataSet
+from seqloom.data.tagged import TaggedCorpus, version_of
+
+SUMMARY = "WNUT-17: 5,700 tweets and comments with new and rare entities (needs SEQLOOM_DATA)"
+FORM = "tagged"
+SOURCE = DataSet("WNUT-17", "https://github.com/leondz/emerging_entities_17 (CC BY 4.0)")
+FILES = {"train": "wnut17train.conll.gz", "dev": "emerging.dev.conll.gz", "test": "emerging.test.annotated.gz"}
+
+
+@config
+class Config:
+    corpus: Literal["wnut17"] = "wnut17"
+
+
+def load(config: Config) -> TaggedCorpus:
+    splits = {}
+    for split, name in FILES.items():
+        path = SOURCE.file(f"wnut17/{name}")
+        splits[split], _ = understood(read_conll(path), "IOB2", "refuse", str(path))
+    return TaggedCorpus(
+        name="wnut17",
+        version=version_of(splits),
+        licence="CC BY 4.0",
+        description="WNUT-17, emerging and rare entities: person, location, group, corporation, product, creative work",
+        splits=splits,
+    )

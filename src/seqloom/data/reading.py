@@ -1,0 +1,150 @@
+"""From text to what a classifier or a tagger reads, the same in training, in evaluation and in use.
+
+A classifier reads the tokens of a text and END after them, and of a long text the beginning alone. A tagger reads the
+words of a sentence with a space between any two, whatever stood there, and of a long sentence one piece after the
+other: each of its words must have a tag.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seqloom.data.example_batches import FIRST
+from seqloom.data.pair_batches import Ragged
+from seqloom.data.spellings import SPELLING, SpelledBatches, Spellings
+from seqloom.text import Tokenizer, Words
+from seqloom.text.spans import Span, token_spans
+from seqloom.text.word_spans import first_tokens, join_words, word_spans
+
+SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
+TOGETHER = 9  # words and marks that may be one entry of a vocabulary: over-the-top, rock-'n'-roll
+
+
+class TextReader:
+    """Reads texts for a classifier.
+
+    Where a vocabulary of what stands between white space does not have a piece of text, `film,` say, words and marks in
+    it are told apart: files are often written so that they already are, and what people type is not.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None) -> None:
+        self.tokenizer, self.spellings, self.max_length = tokenizer, spellings, max_length
+        self._apart = isinstance(tokenizer, Words) and tokenizer.config.split == "whitespace"
+        self._pieces: dict[str, list[Span]] = {}  # how a piece of text falls into tokens
+
+    def read(self, text: str) -> tuple[str, list[Span]]:
+        """The text as its tokens are taken from it, and where in the text that was given each of them stands."""
+        if not self._apart:
+            return text, token_spans(self.tokenizer, text)
+        found = [
+            (match.start() + start, match.start() + end)
+            for match in re.finditer(r"\S+", text)
+            for start, end in self._cut(match[0])
+        ]
+        return " ".join([text[start:end] for start, end in found]), found
+
+    def _cut(self, piece: str) -> list[Span]:
+        if piece not in self._pieces:
+            whole = [(0, len(piece))]
+            self._pieces[piece] = whole if self._known(piece) else self._known_parts(piece) or whole
+        return self._pieces[piece]
+
+    def _known_parts(self, piece: str) -> list[Span]:
+        """From the left the longest parts that are known: `old-fashioned,` is old-fashioned and a comma."""
+        words, place, found = word_spans(piece), 0, []
+        while place < len(words):
+            start, most = words[place][0], min(TOGETHER, len(words) - place)
+            ends = [words[place + count][1] for count in range(most)]
+            count = next((n for n in range(most, 1, -1) if self._known(piece[start : ends[n - 1]])), 1)
+            found.append((start, ends[count - 1]))
+            place += count
+        return found
+
+    def _known(self, piece: str) -> bool:
+        return self.tokenizer.encode(piece) != [self.tokenizer.unknown]
+
+    def batches(self, texts: Sequence[str], *, tokens: int, **options: Any) -> SpelledBatches:
+        """`options` are those of `ExampleBatches`."""
+        encoded = Ragged.of(self.tokenizer.encode_batch(self.read(text)[0] if self._apart else text for text in texts))
+        spelled = None
+        if self.spellings is not None:
+            spelled = Ragged.of(map(self.spellings.numbers, map(self.pieces, texts)))  # END is no word: number 0
+        return SpelledBatches(
+            encoded, spellings=self.spellings, spelled=spelled, tokens=tokens, max_length=self.max_length, **options
+        )
+
+    def pieces(self, text: str) -> list[str]:
+        """What stands in the text where its tokens are: of an unknown word the word."""
+        return [text[start:end] for start, end in self.read(text)[1]]
+
+    def unknown(self, text: str) -> list[str]:
+        """What the vocabulary does not have."""
+        return self.tokenizer.unknown_pieces(self.read(text)[0] if self._apart else text)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Words `start` to `end` of a sentence, the last one not included."""
+
+    sentence: int
+    start: int
+    end: int
+    tokens: list[int]  # without END
+    first: list[int]  # the place of each word's first token
+
+
+class SentenceReader:
+    def __init__(self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None) -> None:
+        self.tokenizer, self.spellings, self.max_length = tokenizer, spellings, max_length
+
+    def pieces(self, sentences: Iterable[Sequence[str]]) -> list[Piece]:
+        """In the order of the sentences; one without words has none."""
+        return [piece for number, words in enumerate(sentences) if words for piece in self._sentence(number, words)]
+
+    def _sentence(self, number: int, words: Sequence[str]) -> Iterator[Piece]:
+        text, spans = join_words(words)
+        ids = self.tokenizer.encode(text)
+        first = first_tokens(token_spans(self.tokenizer, text), spans)
+        borders = [*first, len(ids)]
+        most = len(ids) if self.max_length is None else self.max_length - 1  # END comes after them
+        for start, end in cuts(words, borders, most):
+            tokens = ids[borders[start] : borders[end]][: max(most, 1)]
+            last = max(len(tokens) - 1, 0)  # a word without a token of its own has the last
+            yield Piece(number, start, end, tokens, [min(place - borders[start], last) for place in first[start:end]])
+
+    def batches(
+        self,
+        sentences: Sequence[Sequence[str]],
+        pieces: Sequence[Piece],
+        *,
+        tags: Sequence[Sequence[int]] | None = None,
+        **options: Any,
+    ) -> SpelledBatches:
+        """Batches of pieces of these sentences. `tags` has a number for each word of each piece."""
+        words = {FIRST: Ragged.plain([piece.first for piece in pieces])}
+        if tags is not None:
+            words["tags"] = Ragged.plain(tags)
+        if self.spellings is not None:
+            own = (sentences[piece.sentence][piece.start : piece.end] for piece in pieces)
+            words[SPELLING] = Ragged.plain([self.spellings.numbers(each) for each in own])
+        texts = Ragged.of(piece.tokens for piece in pieces)
+        return SpelledBatches(texts, spellings=self.spellings, words=words, **options)
+
+
+def cuts(words: Sequence[str], borders: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Where to cut a sentence, so that no piece has more than `most` tokens, or it is one word alone.
+
+    `borders` (W + 1) says where the tokens of each word begin. Of the places that leave a piece at least half full, the
+    last one after the end of a sentence is best; if there is none, the last one of all.
+    """
+    start = 0
+    while start < len(words):
+        end = start + 1
+        while end < len(words) and borders[end + 1] - borders[start] <= most:
+            end += 1
+        if end < len(words):
+            half = start + (end - start) // 2
+            end = next((place for place in range(end, half, -1) if words[place - 1] in SENTENCE_ENDS), end)
+        yield start, end
+        start = end

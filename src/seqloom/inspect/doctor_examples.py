@@ -1,0 +1,122 @@
+"""What the doctor says of texts with labels and of tagged sentences: lengths, balance, what is unknown, batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seqloom.core.words import shown
+from seqloom.data.tagged import TaggedCorpus
+from seqloom.inspect.lengths import Lengths, lengths
+from seqloom.tasks.classify import ReadingTask
+
+REPEATED = 0.10  # of the training examples: more is worth a word
+OVERLAP = 0.05  # of a split's texts that stand in train too
+UNKNOWN = 0.05  # of a split's tokens read as <unk>, where the model does not read how words are spelled
+PADDING = 0.25  # of the cells of an epoch
+UNEVEN = 10.0  # times as many examples of the largest class as of the smallest
+FEW = 10  # training examples of a class: fewer are hard to learn from
+
+
+@dataclass(frozen=True)
+class ExampleSplit:
+    name: str
+    examples: int
+    tokens: int  # END after each text, or piece of one, included
+    lengths: Lengths
+    duplicates: int  # texts that stand earlier in the same split too
+    in_train: int  # texts that stand in train too; 0 for train itself
+    unknown_rate: float
+    new_words: float  # the share of words that never occur in train
+    unseen: dict[str, int]  # labels or tags that train never has, and how often
+
+
+@dataclass(frozen=True)
+class ExampleFacts:
+    splits: list[ExampleSplit]
+    unit: str  # what is counted: texts or sentences
+    classes: dict[str, int]  # of train, the largest first: labels, tags, or types of spans
+    of_classes: str  # what these are counted in: texts, words or spans
+    spelled: bool  # whether the model also reads how words are spelled
+    cut: int  # training examples longer than batch.max_length
+    max_length: int | None
+    tokens: int  # batch.tokens: the budget of a batch
+    per_batch: float
+    shapes: int  # different shapes of batches
+    fixed: bool  # whether batch.shapes says how many there may be
+    padding: float  # the share of an epoch's cells that hold no token
+
+
+def example_facts(task: ReadingTask) -> ExampleFacts:
+    batches, corpus = task.batches, task.corpus
+    tagged = isinstance(corpus, TaggedCorpus)
+    classes = corpus.tag_counts("train") if isinstance(corpus, TaggedCorpus) else corpus.label_counts("train")
+    spans = isinstance(corpus, TaggedCorpus) and corpus.has_spans
+    return ExampleFacts(
+        splits=[_split(task, name) for name in corpus.splits],
+        unit="sentences" if tagged else "texts",
+        classes=classes,
+        of_classes="spans" if spans else "words" if tagged else "texts",
+        spelled=task.spellings is not None,
+        cut=task.cut(),
+        max_length=task.recipe.batch.max_length,
+        tokens=batches.tokens,
+        per_batch=len(batches) / batches.steps_per_epoch,
+        shapes=len(batches.shapes()),
+        fixed=task.recipe.batch.shapes is not None,
+        padding=batches.padding(),
+    )
+
+
+def _split(task: ReadingTask, name: str) -> ExampleSplit:
+    corpus = task.corpus
+    texts = task.plain_texts(name)
+    train = set(task.plain_texts("train")) if name != "train" else set()
+    ids = task.read(name).texts.ids
+    return ExampleSplit(
+        name=name,
+        examples=len(texts),
+        tokens=len(ids),
+        lengths=lengths(ids, task.tokenizer.end),
+        duplicates=len(texts) - len(set(texts)),
+        in_train=sum(text in train for text in texts),
+        unknown_rate=task.unknown_rate(name),
+        new_words=corpus.new_words(name) if name != "train" else 0.0,
+        unseen=corpus.unseen_tags(name) if isinstance(corpus, TaggedCorpus) else corpus.unseen_labels(name),
+    )
+
+
+def about_examples(found: ExampleFacts) -> Iterator[str]:
+    """What to mend first. Long texts and unseen labels the task itself speaks of."""
+    for split in found.splits:
+        if split.name == "train" and split.duplicates > REPEATED * split.examples:
+            yield (
+                f"{split.duplicates / split.examples:.0%} of the training {found.unit} are repetitions of others. "
+                "Leave them out, unless they are meant to weigh more."
+            )
+        if split.in_train > OVERLAP * split.examples:
+            yield (
+                f"{split.in_train / split.examples:.0%} of the {found.unit} of {split.name} stand in train too: its "
+                "figures will flatter the model. Split them so that nothing is in both."
+            )
+        if split.name != "train" and split.unknown_rate > UNKNOWN and not found.spelled:
+            yield (
+                f"{split.unknown_rate:.1%} of {split.name} is read as <unk>: the model cannot tell these tokens apart. "
+                "Let it read characters too (model.characters.kind=cnn), or take tokenizer.kind=byte-pair."
+            )
+    yield from _about_classes(found)
+    if found.padding > PADDING:
+        less = "Raise batch.shapes, or set it to null for batches cut to measure."
+        fewer = "Lower batch.tokens: smaller batches hold fewer different lengths."
+        yield f"{found.padding:.0%} of what a batch holds is padding. {less if found.fixed else fewer}"
+
+
+def _about_classes(found: ExampleFacts) -> Iterator[str]:
+    counts = list(found.classes.values())
+    rare = [name for name, count in found.classes.items() if count < FEW]
+    if rare:
+        few = f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {shown(rare[0])} has"
+        yield f"{few} fewer than {FEW} training {found.of_classes}: hardly enough to learn from."
+    if found.of_classes == "texts" and max(counts) > UNEVEN * min(counts):
+        yield (
+            f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "
+            "F1 beside accuracy; loss.class_weights=balanced makes all classes count the same."
+        )

@@ -1,0 +1,159 @@
+"""Classifier: many tokens in, one of L labels out.
+
+    x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     c = pooling(h)     p(y) = softmax(W c + b)
+
+A bag of words (`seqloom.nn.bag`) has neither order nor pooling: c = Σ_j w_j x_j. `seqloom.nn.encoders` has the other
+encoders, `seqloom.nn.pooling` the ways from many vectors to one, `seqloom.nn.lexicon` what is read of a token.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import Discriminator, config
+from seqloom.nn.bag import Bag, BagConfig
+from seqloom.nn.cross_entropy import UNCOUNTED, disagreement
+from seqloom.nn.dropout import make_dropout
+from seqloom.nn.encoder import Encoder
+from seqloom.nn.encoders import AnyEncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.lexicon import Lexicon, VectorsConfig, lexicon_problems
+from seqloom.nn.pooling import POOLINGS, PoolingKind
+from seqloom.nn.softmax import precise
+from seqloom.nn.spelling import SpellingConfig
+
+# tokens (B, S), mask (B, S), labels (B,), and where spelling is read, characters (B, S, C), 0 where there is none
+Batch = dict[str, Tensor]
+
+
+@config
+class ClassifierConfig:
+    kind: Literal["classifier"] = "classifier"
+    embedding: int = 128  # width of the token vectors
+    vectors: VectorsConfig | None = None  # begin with vectors from a file
+    characters: SpellingConfig | None = None  # also read how each token is spelled
+    encoder: Annotated[BagConfig | AnyEncoderConfig, Discriminator("kind")] = RecurrentEncoderConfig()
+    pooling: PoolingKind | None = None  # last, mean, max or attention; None is mean, and a bag has none
+    dropout: float = 0.0  # on what is read of each token, and before the output layer
+    embedding_dropout: float = 0.0  # share of the token types that are the zero vector for one batch
+
+    def problems(self) -> Iterator[str]:
+        yield from lexicon_problems(self)
+        if self.pooling is not None and self.encoder.kind == "bag":
+            yield "pooling is for encoders that keep the order of the words; leave it out for a bag"
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens it can read; None for any number."""
+        return None if isinstance(self.encoder, BagConfig) else self.encoder.longest
+
+    def build(self, vocabulary: int, labels: int, characters: int = 0) -> "Classifier":
+        return Classifier(self, vocabulary, labels, characters)
+
+
+class Classifier(nn.Module):
+    """Reads a text and says what it is. Tokens stand first and padding last; a text may have no tokens at all.
+
+    Labels below 0 are of a kind that was never seen in training: they have no loss.
+    """
+
+    def __init__(self, config: ClassifierConfig, vocabulary: int, labels: int, characters: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.lexicon = Lexicon(config, vocabulary, characters)
+        self.bag: Bag | None = None
+        self.encoder: Encoder | None = None
+        if isinstance(config.encoder, BagConfig):
+            self.bag, width = config.encoder.build(vocabulary), self.lexicon.width
+        else:
+            self.encoder = config.encoder.build(self.lexicon.width)
+            width = self.encoder.width
+            self.pooling = POOLINGS[config.pooling or "mean"](width)
+        self.dropout = make_dropout(config.dropout)
+        self.output = nn.Linear(width, labels)
+        nn.init.zeros_(self.output.bias)
+
+    def notes(self) -> list[str]:
+        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        return [] if self.encoder is None else self.encoder.notes()
+
+    def set_documents(self, found_in: Tensor, documents: int) -> None:
+        """In how many of the training texts each token is (V,), and how many there are: tf-idf weighs by it."""
+        if self.bag is not None:
+            self.bag.set_documents(found_in, documents)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, L)."""
+        return self._logits(self._read(batch), batch)[0]
+
+    def _read(self, batch: Batch) -> Tensor:
+        """x (B, S, D)"""
+        x: Tensor = self.lexicon(batch["tokens"], self.lexicon.spelled(batch.get("characters")))
+        return x
+
+    def _logits(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """x (B, S, D) to logits (B, L), and to the weights (B, S) of pooling that attends."""
+        mask, weights = batch["mask"], None
+        if self.encoder is not None:
+            h, ends = self.encoder.read(x, mask)  # (B, S, H), (B, H)
+            summary, weights = self.pooling(h, mask, ends)
+        elif self.bag is not None:
+            summary = self.bag(x, batch["tokens"], mask)
+        return self.output(self.dropout(summary)), weights
+
+    def loss(
+        self,
+        batch: Batch,
+        class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        consistency: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """The mean of ℓ = −log p over the texts whose label is known, and how many they are; never waits for a GPU.
+
+        With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a text is
+        (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α every text is read
+        twice in training, under two dropouts, and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+        """
+        twice = consistency > 0 and self.training
+        if twice:
+            batch = {name: torch.cat([value] * 2) for name, value in batch.items() if isinstance(value, Tensor)}
+        labels = batch["labels"]
+        known = labels >= 0
+        targets, logits = labels.masked_fill(~known, UNCOUNTED), precise(self(batch))
+        weight = None if class_weights is None else precise(class_weights)
+        total = F.cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)
+        count = known.sum()
+        shares = count if weight is None else (weight[labels.clamp(min=0)] * known).sum()
+        value = total / shares.to(total.dtype).clamp(min=torch.finfo(total.dtype).tiny)
+        if twice:
+            value = value + consistency / 2 * disagreement(logits.log_softmax(dim=1), targets) / count.clamp(min=1)
+        return value, count // (1 + twice)
+
+    @torch.no_grad()
+    def probabilities(self, batch: Batch) -> Tensor:
+        """p (B, L) of every label."""
+        return precise(self(batch)).softmax(dim=1)
+
+    @torch.no_grad()
+    def attention(self, batch: Batch) -> Tensor | None:
+        """How much each token (B, S) weighed in the pooling, 0 at padding; None where pooling does not attend."""
+        return self._logits(self._read(batch), batch)[1]
+
+    @torch.no_grad()
+    def attentions(self, batch: Batch) -> list[Tensor]:
+        """Where the heads of each layer of the encoder look (B, N, S, S), 0 at padding; empty where there are none."""
+        return [] if self.encoder is None else self.encoder.attentions(self._read(batch), batch["mask"])
+
+    @torch.enable_grad()
+    def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
+        """What each token (B, S) adds to the logit of a label (B,), to first order: xᵀ ∂logit/∂x, 0 at padding.
+
+        Of the most probable label unless told. For a bag it is exact: the sum of it is the logit, but for b.
+        """
+        x = self._read(batch).detach().requires_grad_()
+        logits, _ = self._logits(x, batch)
+        chosen = logits.argmax(dim=1) if labels is None else labels
+        (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
+        return precise(x.detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)

@@ -1,0 +1,154 @@
+"""Linear-chain conditional random field: the tags of a sentence are judged together, not each by itself.
+
+    s(y) = a_{y_1} + Σ_t e_{t, y_t} + Σ_t A_{y_{t-1}, y_t} + z_{y_T}
+    p(y) = exp(s(y)) / Z,     Z = Σ_y exp(s(y)) over all K^T sequences of tags
+
+    forward     α_1(k) = a_k + e_{1,k}     α_t(k) = e_{t,k} + log Σ_j exp(α_{t-1}(j) + A_{jk})
+                log Z = log Σ_k exp(α_T(k) + z_k)
+    backward    β_T(j) = z_j               β_t(j) = log Σ_k exp(A_{jk} + e_{t+1,k} + β_{t+1}(k))
+    marginals   p(y_t = k) = exp(α_t(k) + β_t(k) − log Z)
+    Viterbi     forward with max in the place of log Σ exp, and the way back from where each max came from
+
+e are the emissions (B, T, K), what a model thinks of each word; A, a and z are learned. With A, a and z all zero every
+word is judged by itself: p(y) is then a product of softmaxes.
+
+Masks (B, T) are True at words, and those stand first. A sentence without words has one sequence of tags, the empty one.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.core.iob import Scheme, may_follow
+from seqloom.nn.softmax import precise
+
+FORBIDDEN = -1e6  # added to what may not be: exp of it is 0 in every precision, and sums of it stay finite
+
+
+class LinearChainCRF(nn.Module):
+    """K tags. Without `learned`, A, a and z are and stay zero.
+
+    `allowed` (K + 1, K + 1) says which tag (column) may follow which (row); the last row is the beginning of the
+    sentence, the last column its end. All are, until `constrain` says otherwise. What is not allowed has probability 0
+    and is never decoded. It is kept with the weights.
+    """
+
+    start: Tensor
+    transitions: Tensor
+    end: Tensor
+    allowed: Tensor
+
+    def __init__(self, tags: int, *, learned: bool = True) -> None:
+        super().__init__()
+        if tags < 1:
+            raise ValueError(f"there must be at least one tag; got {tags}")
+        self.tags, self.learned = tags, learned
+        for name, shape in (("start", (tags,)), ("transitions", (tags, tags)), ("end", (tags,))):
+            if learned:
+                self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+            else:
+                self.register_buffer(name, torch.zeros(shape), persistent=False)
+        self.register_buffer("allowed", torch.ones(tags + 1, tags + 1, dtype=torch.bool))
+
+    def extra_repr(self) -> str:
+        return f"{self.tags}" if self.learned else f"{self.tags}, learned=False"
+
+    def constrain(self, names: Sequence[str], scheme: Scheme = "IOB2") -> None:
+        """Only what is valid in the scheme from now on: no I-PER after O. `names` are the tags, in their order."""
+        if len(names) != self.tags:
+            raise ValueError(f"there must be {self.tags} names, one for each tag; got {len(names)}")
+        around = [*names, None]
+        table = [[may_follow(before, tag, scheme) for tag in around] for before in around]
+        if not any(table[k][k] and table[-1][k] and table[k][-1] for k in range(self.tags)):
+            raise ValueError(f"of the tags {', '.join(names)} none makes a valid {scheme} sequence by itself")
+        with torch.no_grad():
+            self.allowed.copy_(torch.tensor(table))
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """log p(y) of each sentence (B,), given emissions (B, T, K) and tags (B, T); 0 for one without words."""
+        return self.score(emissions, tags, mask) - self.log_partition(emissions, mask)
+
+    def score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """s(y) of each sentence (B,)."""
+        emissions = self._checked(emissions, mask)
+        start, transitions, end = self._potentials(FORBIDDEN)
+        tags = tags.masked_fill(~mask, 0)
+        own = emissions.gather(2, tags.unsqueeze(2)).squeeze(2)  # (B, T)
+        moves = transitions[tags[:, :-1], tags[:, 1:]]  # (B, T − 1)
+        last = tags.gather(1, (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)).squeeze(1)  # (B,)
+        inside = own.masked_fill(~mask, 0).sum(dim=1) + moves.masked_fill(~mask[:, 1:], 0).sum(dim=1)
+        return (start[tags[:, 0]] + inside + end[last]).where(mask[:, 0], 0)
+
+    def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """log Z of each sentence (B,)."""
+        emissions = self._checked(emissions, mask)
+        _, _, end = self._potentials(FORBIDDEN)
+        return torch.logsumexp(self._forward(emissions, mask)[-1] + end, dim=1).where(mask[:, 0], 0)
+
+    def _forward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
+        """α_t (B, K) of every t; at padding that of the last word."""
+        start, transitions, _ = self._potentials(FORBIDDEN)
+        alphas = [start + emissions[:, 0]]
+        for t in range(1, emissions.shape[1]):
+            step = emissions[:, t] + torch.logsumexp(alphas[-1].unsqueeze(2) + transitions, dim=1)
+            alphas.append(torch.where(mask[:, t : t + 1], step, alphas[-1]))
+        return alphas
+
+    def _backward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
+        """β_t (B, K) of every t; at padding that of the last word."""
+        _, transitions, end = self._potentials(FORBIDDEN)
+        betas = [end.expand(len(emissions), -1)]
+        for t in range(emissions.shape[1] - 1, 0, -1):
+            step = torch.logsumexp(transitions + (emissions[:, t] + betas[-1]).unsqueeze(1), dim=2)
+            betas.append(torch.where(mask[:, t : t + 1], step, betas[-1]))
+        return betas[::-1]
+
+    # --- using ------------------------------------------------------------------------------------------------------
+
+    def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """p(y_t = k) of every word and tag (B, T, K), all other tags of the sentence summed out; 0 at padding."""
+        emissions = self._checked(emissions, mask)
+        alphas, betas = self._forward(emissions, mask), self._backward(emissions, mask)
+        both = torch.stack([alpha + beta for alpha, beta in zip(alphas, betas, strict=True)], dim=1)
+        # log Z is the same at every t but for rounding: each t by its own, so that its probabilities sum to 1.
+        return both.softmax(dim=2).masked_fill(~mask.unsqueeze(2), 0)
+
+    @torch.no_grad()
+    def viterbi(self, emissions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The best tags of each sentence (B, T), 0 at padding, and their s (B,); of equally good ones, any."""
+        emissions = self._checked(emissions, mask)
+        start, transitions, end = self._potentials(-math.inf)
+        score, came_from = start + emissions[:, 0], []  # (B, K)
+        itself = torch.arange(self.tags, device=mask.device)
+        for t in range(1, emissions.shape[1]):
+            real = mask[:, t : t + 1]
+            best, before = (score.unsqueeze(2) + transitions).max(dim=1)
+            came_from.append(torch.where(real, before, itself))
+            score = torch.where(real, best + emissions[:, t], score)
+        total, last = (score + end).max(dim=1)
+        tags = [last]
+        for before in reversed(came_from):
+            tags.append(before.gather(1, tags[-1].unsqueeze(1)).squeeze(1))
+        return torch.stack(tags[::-1], dim=1).masked_fill(~mask, 0), total.where(mask[:, 0], 0)
+
+    def _potentials(self, forbidden: float) -> tuple[Tensor, Tensor, Tensor]:
+        """a (K,), A (K, K) and z (K,), with what is not allowed put out of reach."""
+        barred, last = ~self.allowed, self.tags
+        start = precise(self.start).masked_fill(barred[last, :last], forbidden)
+        transitions = precise(self.transitions).masked_fill(barred[:last, :last], forbidden)
+        return start, transitions, precise(self.end).masked_fill(barred[:last, last], forbidden)
+
+    def _checked(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """In float32 at least; a loop over words would not notice a wrong shape."""
+        if emissions.dim() != 3 or emissions.shape[1] < 1 or emissions.shape[2] != self.tags:
+            raise ValueError(f"emissions must have shape (B, T, {self.tags}), T ≥ 1; got {tuple(emissions.shape)}")
+        if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:
+            shape = tuple(emissions.shape[:2])
+            raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
+        if mask.device.type == "cpu" and bool((mask[:, 1:] & ~mask[:, :-1]).any()):  # elsewhere, asking would wait
+            raise ValueError("words must stand first and padding last; a mask goes from False to True")
+        return precise(emissions)

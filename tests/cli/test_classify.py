@@ -1,0 +1,312 @@
+"""`seqloom classify`, and what the other commands say of classifiers."""
+
+import re
+import shutil
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.understanding import classify_recipe, reviews, tag_recipe, trained, write_reviews
+
+from seqloom import api
+from seqloom.cli._why import shaded
+from seqloom.inspect import doctor
+from seqloom.inspect.curves import draw_curves
+from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.runs.run import Run
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifiers")
+    kinds = {
+        "gru": ["model.pooling=mean"],
+        "bag": ["model.encoder.kind=bag", "train.steps=30"],
+        "bytes": ["tokenizer.kind=byte-pair", "tokenizer.size=300", "model.pooling=attention"],
+    }
+    for name, overrides in kinds.items():
+        trained(classify_recipe(folder, *overrides), folder / name)
+    trained(tag_recipe(folder, "train.steps=2", "train.evaluate_every=2"), folder / "tagger")
+    return folder
+
+
+@pytest.fixture
+def runs(made: Path, tmp_path: Path) -> Path:
+    for name in ("gru", "bag", "bytes", "tagger"):
+        shutil.copytree(made / name, tmp_path / name)
+    return tmp_path
+
+
+# --- classify ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_line_out_for_each_line_in(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    type_in("\ufeffa gripping, funny film\n\na dull plot\r\nzebra\u2028film".encode())
+    shown = seqloom("classify", runs / "gru")
+    assert shown.code == 0
+    lines = shown.out.split("\n")
+    assert len(lines) == 5 and lines[1] == "" and lines[4] == ""
+    assert re.fullmatch(r"good\t[01]\.\d{4}", lines[0])
+    assert lines[2].startswith("bad\t")
+    assert shown.err == "note: the vocabulary lacks parts of 1 line; the first is line 4: 'zebra'\n"
+
+
+def test_top_names_several_labels(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("classify", runs / "gru", "a gripping, funny film", "--top", 5)
+    (label, one, other, two) = shown.out.rstrip("\n").split("\t")
+    assert (label, other) == ("good", "bad")
+    assert float(one) + float(two) == pytest.approx(1.0, abs=2e-4)
+
+
+def test_why_in_plain_letters(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("classify", runs / "bag", "a gripping, funny film", "--why")
+    weights = shown.out.rstrip("\n").split("\t")[2]
+    assert re.fullmatch(r"a [+-][\d.]+ gripping \+[\d.]+ , [+-][\d.]+ funny \+[\d.]+ film [+-][\d.]+", weights)
+    shown = seqloom("classify", runs / "bytes", "a film", "--why")
+    assert re.fullmatch(r"a 0\.\d+ film 0\.\d+", shown.out.rstrip("\n").split("\t")[2])
+
+
+def test_why_in_colour(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("classify", runs / "bag", " a gripping, dull film", "--why", "--color")
+    answer, text = shown.out.splitlines()
+    assert re.fullmatch(r"(good|bad) [\d.]+", answer)
+    assert "\x1b[" in text
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == " a gripping, dull film"
+    grounds = re.findall(r"48;2;(\d+);(\d+);(\d+)", text)
+    assert {max(range(3), key=lambda n: int(ground[n])) for ground in grounds} >= {0, 1}  # red and green
+    plain = seqloom("classify", runs / "bag", "a film", "--why", "--no-color")
+    assert "\x1b" not in plain.out
+
+
+def test_why_where_there_are_few_colours(runs: Path) -> None:
+    (one,) = api.load(runs / "bag", "cpu", api.Classifier).classify("a gripping, dull film", why=True)
+    assert one.why is not None
+    styles = {str(span.style) for span in shaded(one.text, one.why, few=True).spans}
+    assert styles & {"white on green", "white on red"} and styles <= {
+        *("white on green", "white on red"), *("green", "red"),
+    }  # fmt: skip
+
+
+def test_json_has_everything(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    type_in(b" a gripping zebra\n\n")
+    one, blank = seqloom("classify", runs / "gru", "--json", "--why", "--top", 2).objects
+    assert one["text"] == " a gripping zebra"
+    assert one["label"] == one["candidates"][0]["label"]
+    assert sum(said["probability"] for said in one["candidates"]) == pytest.approx(1.0, abs=1e-5)
+    assert one["unknown"] == ["zebra"] and one["cut"] is False
+    assert one["why"]["kind"] == "influence"
+    assert [(w["text"], w["start"], w["end"]) for w in one["why"]["words"]] == [
+        ("a", 1, 2),
+        ("gripping", 3, 11),
+        ("zebra", 12, 17),
+    ]
+    assert blank == {"text": "", "label": None, "probability": None, "candidates": [], "unknown": [], "cut": False}
+
+
+def test_a_very_long_line_is_cut_and_said(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    type_in(b"a film\n" + b"gripping " * 100_000 + b"\n")
+    shown = seqloom("classify", runs / "gru")
+    assert shown.code == 0 and shown.out.count("\n") == 2
+    assert shown.err == "note: of 1 line with more than 20 tokens only the beginning was read; the first is line 2\n"
+
+
+def test_neither_batch_nor_window_changes_an_answer(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    lines = "".join(f"{text}\n" * (n % 3) + "\n" for n, (text, _) in enumerate(reviews()[:40])).encode()
+    outputs = set()
+    for options in ([], ["--batch", 1], ["--batch", 7, "--window", 3], ["--window", 1]):
+        type_in(lines)
+        outputs.add(seqloom("classify", runs / "gru", *options).out)
+    assert len(outputs) == 1
+    assert outputs.pop().count("\n") == lines.count(b"\n")
+
+
+def test_what_is_not_utf_8_is_named_after_the_lines_before_it(
+    seqloom: Any, runs: Path, type_in: Callable[[bytes], None]
+) -> None:
+    type_in(b"a dull film\nna\xefve\n")
+    shown = seqloom("classify", runs / "gru")
+    assert shown.code == 3
+    assert shown.out.startswith("bad\t")
+    assert "seqloom: The input must be UTF-8, but line 2 holds the byte 0xEF." in shown.err
+
+
+def test_a_run_that_does_not_classify(seqloom: Any, runs: Path) -> None:
+    seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: `seqloom tag` uses it", "needs a classifier")
+    seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: `seqloom classify` uses it")
+    seqloom("generate", runs / "gru").refuses(2, "is a classifier: `seqloom classify` uses it")
+    seqloom("classify", runs / "nothing", "text").refuses(4, "is not a run: it does not exist")
+    seqloom("classify", runs / "gru", "text", "--top", 0).refuses(2, "--top")
+
+
+def test_damaged_runs(seqloom: Any, runs: Path) -> None:
+    (runs / "gru" / "labels.json").write_text('["good"]')
+    seqloom("classify", runs / "gru", "x").refuses(4, "labels.json is damaged: its names are not those of the model")
+    (runs / "gru" / "labels.json").unlink()
+    seqloom("classify", runs / "gru", "x").refuses(4, "is incomplete: labels.json is missing")
+    (runs / "bag" / "sizes.json").write_text('{"labels": 3}')
+    seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model its recipe describes")
+
+
+# --- train, evaluate, compare, doctor ---------------------------------------------------------------------------------
+
+
+def test_what_training_says(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    data = [f"data.train={made / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
+    small = [
+        "model.embedding=8",
+        "model.encoder.hidden=8",
+        "batch.tokens=64",
+        "train.steps=4",
+        "train.evaluate_every=2",
+    ]
+    shown = seqloom("train", "classify-table", *data, *small, "train.warmup=0", "--out", tmp_path / "new")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^step 2  dev: loss [\d.]+  accuracy [\d.]+  macro_f1 [\d.]+  \(best\)$", shown.out, re.MULTILINE)
+    assert "perplexity" not in shown.out
+    assert f"Try: seqloom classify {tmp_path / 'new'} · seqloom evaluate" in shown.out
+
+
+def test_a_column_that_is_not_there(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    words = ["train", "classify-table", f"data.train={made / 'reviews.csv'}", "data.label=verdict"]
+    shown = seqloom(*words, "data.text=revue", "--out", tmp_path / "new")
+    shown.refuses(3, "must name the column 'revue'; it has ['review', 'verdict']", "did you mean data.text=review?")
+    assert not (tmp_path / "new").exists()
+
+
+def test_evaluate_shows_all_figures_and_draws(seqloom: Any, runs: Path) -> None:
+    pictures = [runs / "confusion.png", runs / "reliability.svg"]
+    answers = runs / "answers.tsv"
+    shown = seqloom(
+        "evaluate", runs / "gru", "--split", "test", "--confusion", pictures[0], "--reliability", pictures[1], "--out",
+        answers,
+    )  # fmt: skip
+    assert shown.code == 0, shown.err
+    assert "on table, test: 12 examples" in shown.out
+    assert re.search(r"accuracy +[\d.]+   95 %: [\d.]+ to [\d.]+", shown.out)
+    assert re.search(r"calibration error +[\d.]+", shown.out)
+    assert "macro average" in shown.out and "what is taken for what" in shown.out
+    assert pictures[0].read_bytes().startswith(PNG)
+    assert struct.unpack(">II", pictures[0].read_bytes()[16:24])[0] > 300
+    assert pictures[1].read_text().startswith("<?xml")
+    head, *rows = answers.read_text().splitlines()
+    assert head == "expected\tpredicted\tprobability\ttext" and len(rows) == 12
+
+
+def test_evaluate_as_json(seqloom: Any, runs: Path) -> None:
+    found = seqloom("evaluate", runs / "gru", "--split", "test", "--json").json
+    low, high = found["intervals"]["accuracy"]
+    assert low <= found["accuracy"] <= high
+    assert found["confusion"]["labels"] == ["bad", "good"]
+    total = sum(map(sum, found["confusion"]["counts"]))
+    right = sum(found["confusion"]["counts"][n][n] for n in range(2))
+    assert found["accuracy"] == right / total
+    assert found["by_class"]["good"]["expected"] == sum(found["confusion"]["counts"][1])
+    assert sum(one["count"] for one in found["calibration"]) == total
+    assert found["unseen"] == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--confusion", "x.jpeg"], 2, ".png or .svg"),
+        (["--confusion", "no/x.png"], 2, "no"),
+        (["--beam", "3"], 2, "--source and --reference are for translators"),
+        (["--text", "x.txt"], 2, "classifies: it is measured on texts with labels"),
+        (["--out", "no/answers.tsv"], 2, "the folder no does not exist"),
+        (["--split", "train", "--interpolate"], 2, "--interpolate"),
+    ],
+)
+def test_evaluate_refuses(seqloom: Any, runs: Path, here: Path, options: list[str], code: int, words: str) -> None:
+    seqloom("evaluate", runs / "gru", *options).refuses(code, words)
+
+
+def test_confusion_is_not_for_others(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("evaluate", runs / "tagger", "--reliability", runs / "x.png")
+    shown.refuses(2, "--reliability is for classifiers", "is a tagger")
+
+
+def test_compare_ranks_by_accuracy_whatever_the_tokens(seqloom: Any, runs: Path) -> None:
+    for name, accuracy in (("gru", 0.5), ("bag", 0.9), ("bytes", 0.7)):
+        run = Run.open(runs / name)
+        run.save_metrics("dev", {**(run.metrics("dev") or {}), "accuracy": accuracy})
+    found = seqloom("compare", runs / "gru", runs / "bag", runs / "bytes", "--json").json
+    assert found["ranked_by"] == "accuracy" and found["not_ranked"] is None
+    assert [row["metrics"]["accuracy"] for row in found["runs"]] == [0.9, 0.7, 0.5]
+    assert "model.encoder.kind" in found["recipes"]
+    by_loss = seqloom("compare", runs / "gru", runs / "bag", runs / "bytes", "--by", "loss", "--json").json["runs"]
+    losses = [row["metrics"]["loss"] for row in by_loss]
+    assert losses == sorted(losses)
+    shown = seqloom("compare", runs / "gru", runs / "bag")
+    assert "accuracy" in shown.out and "macro F1" in shown.out
+
+
+def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> None:
+    assert seqloom("compare", runs / "gru", runs / "bag", "--plot", runs / "curves.png").code == 0
+    assert (runs / "curves.png").read_bytes().startswith(PNG)
+    loss, beside = draw_curves([Run.open(runs / "gru"), Run.open(runs / "bytes")]).axes
+    assert loss.get_ylabel() == "loss, nats per text"
+    assert beside.get_ylabel() == "share of dev that is right"
+    assert "accuracy" in repr(api.load(runs / "gru", "cpu"))
+    (alone,) = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # these have no figure in common
+    assert alone.get_ylabel() == "loss, nats"
+
+
+def test_several_are_measured_one_at_a_time(seqloom: Any, runs: Path) -> None:
+    seqloom("evaluate", runs / "gru", runs / "bag").refuses(2, "Evaluate one run at a time", lines=1)
+
+
+@pytest.mark.parametrize("name", ["gru", "bag", "tagger"])
+def test_the_mean_of_checkpoints_is_a_run_like_any_other(seqloom: Any, runs: Path, name: str) -> None:
+    last = len(list((runs / name / "checkpoints").glob("step-*")))
+    shown = seqloom("average", runs / name, "--last", last)
+    assert shown.code == 0, shown.err
+    one, mean = (Run.open(runs / path) for path in (name, f"{name}-averaged"))
+    assert mean.labels == one.labels and mean.sizes == one.sizes
+    assert (mean.characters is not None) == (name == "tagger")
+    assert mean.metrics("dev") is not None and "intervals" in (mean.metrics("dev") or {})
+    assert seqloom("tag" if name == "tagger" else "classify", mean.path, "Ann sings in Rome").code == 0
+    compared = seqloom("compare", one.path, mean.path, "--json").json
+    assert compared["ranked_by"] == ("span_f1" if name == "tagger" else "accuracy")
+
+
+def test_a_split_that_is_not_there(seqloom: Any, tmp_path: Path) -> None:
+    run = trained(classify_recipe(tmp_path, "data.test_fraction=0", "train.steps=1"), tmp_path / "run")
+    seqloom("evaluate", run, "--split", "test").refuses(3, "has no test split: data.test_fraction is 0")
+
+
+def test_doctor(seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
+    good = [row for row in reviews() if row[1] == "good"]
+    rows = [*good, *good[:20], *[row for row in reviews() if row[1] == "bad"][:5]]
+    uneven = write_reviews(tmp_path / "uneven.csv", rows)
+    data = [f"data.train={uneven}", "data.text=review", "data.label=verdict", "data.test_fraction=0"]
+    shown = seqloom("doctor", "classify-table", *data, "batch.max_length=4", "tokenizer.min_count=60")
+    assert shown.code == 0, shown.err
+    assert re.search(r"^data +texts +tokens +length: min", shown.out, re.MULTILINE)
+    assert re.search(r"^classes: 2, in \d+ texts of train: good: \d+ \([\d.]+%\), bad: \d ", shown.out, re.MULTILINE)
+    assert "longer than 4 tokens" in shown.out
+    assert "repetitions of others" in shown.out
+    assert "The class 'bad' has fewer than 10 training texts" in shown.out
+    assert "times as many texts as the smallest" in shown.out
+    assert "is read as <unk>" in shown.out
+    found = seqloom("doctor", "classify-table", *data, "--json").json
+    assert found["examples"]["classes"]["bad"] < 10
+
+
+def test_typing_by_hand_says_how(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Keyboard:
+        buffer = iter([b"a dull film\n"])
+
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Keyboard())
+    shown = seqloom("classify", runs / "gru")
+    assert shown.err == "Type a line and press Enter; end with Ctrl-D.\n"
+    assert shown.out.startswith("bad\t")

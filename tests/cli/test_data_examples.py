@@ -1,0 +1,75 @@
+"""`seqloom data show` on texts with labels and tags."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.core.config import build
+from seqloom.data import corpora
+
+pytest.importorskip("faker")
+SMALL = ["train=240", "dev=48", "test=48"]
+
+
+def test_labels_for_people(seqloom: Any) -> None:
+    shown = seqloom("data", "show", "names", *SMALL, "--lines=2")
+    assert shown.code == 0 and shown.err == ""
+    assert re.search(r"^split +examples +labels +words +characters +new words   sha256$", shown.out, re.MULTILINE)
+    assert re.search(r"^train +240 +24 .* 0\.0%   [0-9a-f]{12}$", shown.out, re.MULTILINE)
+    assert re.search(r"^labels: Croatian 4\.2%, Czech 4\.2%", shown.out, re.MULTILINE)
+    assert re.search(r"\ntest begins:\n  Croatian: .+\n  Czech: .+\n$", shown.out)
+
+
+def test_tags_for_people(seqloom: Any) -> None:
+    shown = seqloom("data", "show", "people", *SMALL, "--lines=40").out
+    assert re.search(r"^spans:  (PER|LOC) \d+\.\d%, (PER|LOC) \d+\.\d%$", shown, re.MULTILINE)
+    assert re.search(r"\[[^\]]+ PER\]", shown) and re.search(r"\[[^\]]+ LOC\]", shown)
+
+
+def test_words_with_their_tags(seqloom: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text(
+        "".join(f"{n}\tw{n}\t_\t{t}\t_\t_\t0\t_\t_\t_\n" for n, t in ((1, "X"), (2, "Y")))
+    )
+    words = ["data", "show", "conll", f"train={tmp_path / 'a.conllu'}", "dev_fraction=0", "test_fraction=0"]
+    shown = seqloom(*words).out
+    assert "  w1/X w2/Y\n" in shown and "tags:   X 50.0%, Y 50.0%" in shown
+    assert "dev     absent: data.dev_fraction is 0" in shown
+
+
+@pytest.mark.parametrize("name", ["names", "people"])
+def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
+    found = seqloom("data", "show", name, *SMALL, "--json").json
+    settings = {"corpus": name, "train": 240, "dev": 48, "test": 48}
+    corpus: Any
+    if name == "names":
+        corpus = corpora.load_labelled(build(corpora.LabelledConfig, settings))
+        assert found["labels"] == list(corpus.labels)
+        assert found["counts"]["dev"]["labels_of"] == corpus.label_counts("dev")
+    else:
+        corpus = corpora.load_tagged(build(corpora.TaggedConfig, settings))
+        assert found["tags"] == list(corpus.tags)
+        assert found["counts"]["dev"]["tags_of"] == corpus.tag_counts("dev")
+    assert found["sha256"] == corpus.fingerprint()
+    assert found["counts"]["test"]["new_words"] == corpus.new_words("test")
+    assert found["notes"] == list(corpus.notes) and found["absent"] == {}
+
+
+def test_notes_and_bad_input(seqloom: Any, tmp_path: Path) -> None:
+    path = tmp_path / "reviews.csv"
+    path.write_text("review,stars\n" + "".join(f"fine {n},{n % 2}\n" for n in range(40)) + ",1\n")
+    show = ["data", "show", "table", f"train={path}"]
+    seqloom(*show).refuses(3, "must name the column 'text'", "['review', 'stars']", "set data.text")
+    shown = seqloom(*show, "text=review", "label=stars").out
+    assert "note: 1 example has no text and was left out, at line 42 of" in shown
+    seqloom(*show, "text=review", "label=stars", "header=false").refuses(2, "numbers of columns", lines=3)
+    path.write_text("text,label\na,x\nb,x\n")
+    seqloom(*show, "dev_fraction=0", "test_fraction=0").refuses(3, "at least two labels")
+
+
+def test_a_long_text_is_cut(seqloom: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(f'{{"text": "{"long " * 9000}{n}\\nline", "label": {n}}}' for n in range(2)))
+    shown = seqloom("data", "show", "table", f"train={path}", "dev_fraction=0", "test_fraction=0").out
+    assert max(map(len, shown.splitlines())) < 250 and "…" in shown

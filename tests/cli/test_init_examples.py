@@ -1,0 +1,147 @@
+"""`seqloom init` for texts with labels and for tagged sentences: what it writes can be trained as it stands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.understanding import reviews, sentences, write_reviews, write_sentences
+
+from seqloom import api
+from seqloom.cli._init_examples import size_for
+
+
+def steps(name: str) -> list[str]:
+    return [name, "train.steps=2", "train.warmup=0", "--out", "runs/it"]
+
+
+def test_a_classifier(seqloom: Any, here: Path) -> None:
+    write_reviews(here / "reviews.csv")
+    shown = seqloom("init", "reviews.csv", "--task", "classify", "--text", "review", "--label", "verdict")
+    assert shown.code == 0, shown.err
+    assert shown.out.splitlines() == [
+        "reviews.csv: 104 texts of 2 classes, 416 words to train on.",
+        "Wrote reviews.yaml. Look it over, then: seqloom train reviews.yaml",
+    ]
+    _, recipe = api.read_recipe("reviews.yaml")
+    assert (recipe.data.text, recipe.data.label) == ("review", "verdict")
+    assert recipe.loss.class_weights == "none" and recipe.goal == "accuracy"
+    assert "# the column of the labels: bad, good" in Path("reviews.yaml").read_text()
+    assert seqloom("train", *steps("reviews.yaml")).code == 0
+    assert seqloom("classify", "runs/it", "a dull film").code == 0
+
+
+def test_classes_of_uneven_size(seqloom: Any, here: Path) -> None:
+    rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
+    write_reviews(here / "reviews.csv", rows)
+    seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
+    _, recipe = api.read_recipe("reviews.yaml")
+    assert recipe.loss.class_weights == "balanced" and recipe.goal == "macro_f1"
+
+
+@pytest.mark.parametrize("name", ["own.jsonl", "own.csv", "own.tsv", "own.tsv.gz"])
+def test_columns_called_text_and_label_need_not_be_named(seqloom: Any, here: Path, name: str) -> None:
+    import gzip
+
+    if "jsonl" in name:
+        content = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in reviews())
+    else:
+        sign = "," if "csv" in name else "\t"
+        content = f"text{sign}label\n" + "".join(f"{text.replace(',', '')}{sign}{label}\n" for text, label in reviews())
+    Path(name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    more = ["--task", "classify"] if "tsv" in name else []
+    assert seqloom("init", name, *more).code == 0
+    assert api.read_recipe("own.yaml")[1].task == "classify"
+    assert seqloom("train", *steps("own.yaml")).code == 0
+
+
+def test_numbers_of_columns(seqloom: Any, here: Path) -> None:
+    Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
+    assert seqloom("init", "rows.tsv", "--text", "2", "--label", "3").code == 0
+    _, recipe = api.read_recipe("rows.yaml")
+    assert (recipe.data.text, recipe.data.label) == (2, 3)
+    assert seqloom("train", *steps("rows.yaml")).code == 0
+
+
+def test_names_that_yaml_would_read_otherwise(seqloom: Any, here: Path) -> None:
+    file = here / "my: own #1.csv"
+    content = "null,yes: no\n" + "".join(f'"{text}",{label}\n' for text, label in reviews())
+    file.write_text(content)
+    assert seqloom("init", file.name, "--text", "null", "--label", "yes: no", "--out", "x.yaml").code == 0
+    _, recipe = api.read_recipe("x.yaml")
+    assert (recipe.data.text, recipe.data.label) == ("null", "yes: no")
+    assert seqloom("train", *steps("x.yaml")).code == 0
+
+
+def test_a_tagger(seqloom: Any, here: Path) -> None:
+    write_sentences(here / "mine.conll", [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
+    shown = seqloom("init", "mine.conll")
+    assert shown.code == 0, shown.err
+    assert "60 sentences," in shown.out and "spans of 2 types to train on." in shown.out
+    assert "repaired" in shown.out
+    _, recipe = api.read_recipe("mine.yaml")
+    assert recipe.task == "tag" and recipe.model.crf and recipe.data.format == "conll"
+    assert seqloom("train", *steps("mine.yaml")).code == 0
+    assert seqloom("tag", "runs/it", "Ann lives in Rome.").code == 0
+
+
+def test_parts_of_speech(seqloom: Any, here: Path) -> None:
+    words = [[(word, "NAME" if tag != "O" else "X") for word, tag in one] for one in sentences()]
+    rows = [
+        "".join(f"{n}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n" for n, (word, tag) in enumerate(one, start=1))
+        for one in words
+    ]
+    Path("mine.conllu").write_text("\n".join(rows))
+    shown = seqloom("init", "mine.conllu")
+    assert "2 tags to train on" in shown.out
+    _, recipe = api.read_recipe("mine.yaml")
+    assert not recipe.model.crf and recipe.data.format == "conllu"
+    assert seqloom("train", *steps("mine.yaml")).code == 0
+
+
+def test_labels_that_are_all_different_are_noted(seqloom: Any, here: Path) -> None:
+    rows = "".join(f"{n},this is text {n}\n" for n in range(50))
+    (here / "mine.csv").write_text(f"id,text\n{rows}")
+    shown = seqloom("init", "mine.csv", "--label", "id")
+    assert shown.code == 0, shown.err
+    assert "48 of the 48 labels have only one training example: check their column" in shown.out
+
+
+@pytest.mark.parametrize("words", [500, 20_000, 200_000, 5_000_000])
+def test_sizes_grow_with_the_text(words: int) -> None:
+    small, large = size_for(words // 2), size_for(words)
+    assert small.hidden <= large.hidden and small.tokens <= large.tokens and small.epochs >= large.epochs
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["reviews.csv"], 2, "Say which column of reviews.csv holds the texts: --text NAME, one of: review, verdict."),
+        (["reviews.csv", "--text", "review"], 2, "holds the labels: --label NAME, one of: review, verdict."),
+        (
+            ["reviews.csv", "--text", "reviw", "--label", "verdict"],
+            3,
+            "did you mean review? (choose from review, verdict)",
+        ),
+        (["reviews.csv", "--text", "review", "--label", "review"], 2, "must be two different columns"),
+        (
+            ["plain.txt", "--task", "classify", "--text", "a", "--label", "b"],
+            3,
+            "plain.txt has no column 'a' for --text",
+        ),
+        (["plain.md", "--task", "classify"], 2, "plain.md must end in .csv, .tsv or .jsonl"),
+        (["plain.txt", "--text", "a", "--task", "tag"], 2, "--text and --label name columns of a table"),
+        (["reviews.csv", "plain.txt", "--task", "classify"], 2, "name one file"),
+        (["missing.csv", "--text", "a", "--label", "b"], 3, "missing.csv"),
+        (["same.csv"], 3, "must have at least two labels to tell apart"),
+        (["missing.conll"], 3, "missing.conll"),
+        (["plain.txt", "--task", "tag"], 3, "must have"),
+    ],
+)
+def test_what_is_refused(seqloom: Any, here: Path, words: list[str], code: int, said: str) -> None:
+    write_reviews(here / "reviews.csv")
+    (here / "same.csv").write_text("text,label\n" + "".join(f"text {n},same\n" for n in range(20)))
+    for name in ("plain.txt", "plain.md"):
+        (here / name).write_text("one line of text\nand another\n")
+    seqloom("init", *words).refuses(code, said)
+    assert not list(here.glob("*.yaml"))

@@ -1,0 +1,95 @@
+"""`inspect attention` of classifiers and taggers whose encoder is a Transformer."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.understanding import classify_recipe, tag_recipe, trained
+
+from seqloom import api
+
+TRANSFORMER = ["model.encoder.kind=transformer", "model.encoder.width=8", "model.encoder.heads=2", "train.steps=4"]
+BYTES = ["tokenizer.kind=byte-pair", "tokenizer.size=280"]
+FILM, LINE = "a gripping, funny film", "Ann sings in New Delhi."
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readers")
+    trained(classify_recipe(folder, *TRANSFORMER, "model.characters={kind: cnn, filters: 4}"), folder / "classifier")
+    trained(tag_recipe(folder, *TRANSFORMER, *BYTES, "train.evaluate_every=4"), folder / "tagger")
+    trained(classify_recipe(folder, "train.steps=1"), folder / "recurrent")
+    trained(classify_recipe(folder, "train.steps=1", "model.encoder.kind=bag"), folder / "bag")
+    return folder
+
+
+def test_heads_of_a_classifier(seqloom: Any, runs: Path) -> None:
+    found = seqloom("inspect", "attention", runs / "classifier", f" {FILM}", "--json").json
+    words = ["a", "gripping", ",", "funny", "film", "</s>"]
+    assert found["part"] == "encoder" and (found["layers"], found["heads"]) == (2, 2)
+    assert found["row_words"] == found["column_words"] == words
+    assert [(one["layer"], one["head"]) for one in found["maps"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    weights = np.array([one["weights"] for one in found["maps"]])
+    assert weights.shape == (4, 6, 6)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    answer = seqloom("classify", runs / "classifier", FILM, "--json").objects[0]
+    assert (found["source"], found["label"]) == (FILM, answer["label"])
+    assert np.exp(found["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
+    assert "translation" not in found
+
+
+def test_they_are_the_models_own(runs: Path) -> None:
+    classifier = api.load(runs / "classifier", "cpu", api.Classifier)
+    part = classifier.heads(FILM).encoder
+    block = classifier.model.encoder.blocks[1].mixer.attention
+    seen: list[Any] = []
+    keep = block.register_forward_hook(lambda _, __, made: seen.append(made[1]))
+    classifier.heads(FILM)
+    keep.remove()
+    np.testing.assert_allclose(part.tokens.weights[1], seen[-1][0].numpy())
+    assert not np.allclose(part.tokens.weights[0], part.tokens.weights[1])
+
+
+def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) -> None:
+    view = api.load(runs / "tagger", "cpu", api.Tagger).heads(LINE)
+    part = view.encoder
+    assert part.words.rows == ["Ann", "sings", "in", "New", "Delhi", ".", "</s>"]
+    assert len(part.tokens.rows) > 7
+    np.testing.assert_allclose(part.words.weights.sum(axis=-1), 1, atol=1e-5)
+    found = seqloom("inspect", "attention", runs / "tagger", LINE, "--layer", 1, "--head", 2, "--json").json
+    assert found["tags"] == view.text == seqloom("tag", runs / "tagger", LINE).out.rstrip("\n")
+    np.testing.assert_allclose(found["maps"][0]["word_weights"], part.words.weights[0, 1], atol=1e-6)
+    assert view.log_prob < 0
+
+
+def test_in_the_terminal_and_as_pictures(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    command = ["inspect", "attention", runs / "classifier", FILM]
+    table = seqloom(*command, "--out", tmp_path / "heads.png")
+    assert table.code == 0 and (tmp_path / "heads.png").stat().st_size > 5_000
+    assert table.out.startswith(f"{FILM}\n") and "encoder self-attention, heads" in table.out
+    links = seqloom(*command, "--view", "links", "--layer", 2)
+    assert "encoder self-attention, layer 2 of 2, mean over its 2 heads" in links.out and " → " in links.out
+    assert "</s>" not in seqloom(*command, "--view", "heat", "--no-end").out
+
+
+def test_what_is_said_of_a_text(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
+    assert "tokens are shown: so many are read at once" in shown.err
+    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # it is read by its spelling
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "said"),
+    [
+        ("recurrent", [FILM], "has no heads to look at: its encoder is no Transformer"),
+        ("bag", [FILM], "has no heads to look at"),
+        ("classifier", [" "], "The text is empty"),
+        ("classifier", [FILM, "--target", "x"], "--beam and --target are for translators"),
+        ("tagger", [LINE, "--beam", "2"], "is a tagger"),
+        ("classifier", [FILM, "--part", "cross"], "The cross of"),
+        ("classifier", [FILM, "--layer", "3"], "There are 2 layers, 1 to 2"),
+    ],
+)
+def test_what_cannot_be_shown(seqloom: Any, runs: Path, run: str, words: list[str], said: str) -> None:
+    seqloom("inspect", "attention", runs / run, *words).refuses(2, said)

@@ -1,0 +1,154 @@
+"""Spans and tags: every scheme there and back, what is valid, and what is made of what is not."""
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.errors import DataError
+from seqloom.core.iob import (
+    SCHEMES,
+    Scheme,
+    Span,
+    marks_spans,
+    may_follow,
+    parse_tag,
+    read_tags,
+    scheme_of,
+    spans_of,
+    strict_spans,
+    tags_of,
+)
+
+PREFIXES: dict[Scheme, str] = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES"}
+PANKAJ = [Span("PER", 0, 2), Span("LOC", 4, 6), Span("LOC", 6, 7)]
+WRITTEN: dict[Scheme, str] = {
+    "IOB1": "I-PER I-PER O O I-LOC I-LOC B-LOC",
+    "IOB2": "B-PER I-PER O O B-LOC I-LOC B-LOC",
+    "BIOES": "B-PER E-PER O O B-LOC E-LOC S-LOC",
+}
+
+
+def alphabet(scheme: Scheme, types: str = "XY") -> list[str]:
+    return ["O", *(f"{prefix}-{kind}" for prefix in PREFIXES[scheme] for kind in types)]
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> tuple[list[Span], int]:
+    """Spans that do not overlap, some of them touching, and how many words there are."""
+    spans, place = [], 0
+    for _ in range(draw(st.integers(0, 5))):
+        start = place + draw(st.integers(0, 2))
+        place = start + draw(st.integers(1, 4))
+        spans.append(Span(draw(st.sampled_from(["PER", "LOC", "a-b", ""])), start, place))
+    return spans, place + draw(st.integers(0, 2))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_schemes_by_hand(scheme: Scheme) -> None:
+    tags = WRITTEN[scheme].split()
+    assert tags_of(PANKAJ, 7, scheme) == tags
+    assert spans_of(tags) == strict_spans(tags, scheme) == PANKAJ
+    assert read_tags(tags, scheme) == (PANKAJ, [])
+    assert scheme_of([tags]) == scheme
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(sentences())
+def test_there_and_back(scheme: Scheme, sentence: tuple[list[Span], int]) -> None:
+    spans, length = sentence
+    tags = tags_of(spans[::-1], length, scheme)
+    assert len(tags) == length and spans_of(tags) == strict_spans(tags, scheme) == spans
+    assert read_tags(tags, scheme).mistakes == []
+    assert read_tags(tags, scheme_of([tags])).mistakes == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_sequence_is_valid_if_its_neighbours_are(scheme: Scheme) -> None:
+    """Every sequence of up to four tags: two ways to say what is valid, and no two valid ones with the same spans."""
+    for length in range(5):
+        seen: dict[tuple[Span, ...], tuple[str, ...]] = {}
+        for tags in product(alphabet(scheme), repeat=length):
+            spans, mistakes = read_tags(tags, scheme)
+            valid = all(may_follow(before, tag, scheme) for before, tag in pairwise([None, *tags, None]))
+            assert valid == (not mistakes), tags
+            if valid:
+                assert seen.setdefault(tuple(spans), tags) == tags
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(st.lists(st.sampled_from(alphabet("BIOES")), max_size=12))
+def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[str]) -> None:
+    spans, mistakes = read_tags(tags, scheme)
+    repaired = tags_of(spans, len(tags), scheme)
+    assert read_tags(repaired, scheme) == (spans, [])
+    assert [place for place, tag in enumerate(tags) if tag != repaired[place]] == mistakes
+    assert set(strict_spans(tags, scheme)) <= set(spans)
+    covered = {place for span in spans for place in range(span.start, span.end)}
+    assert covered == {place for place, tag in enumerate(tags) if tag != "O"}  # no word is lost, none is added
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "repaired", "strict"),
+    [
+        ("O I-PER I-PER", "IOB2", "O B-PER I-PER", []),
+        ("B-PER I-LOC", "IOB2", "B-PER B-LOC", [Span("PER", 0, 1)]),
+        ("I-PER B-LOC", "IOB1", "I-PER I-LOC", [Span("PER", 0, 1)]),
+        ("B-PER O S-LOC", "BIOES", "S-PER O S-LOC", [Span("LOC", 2, 3)]),
+        ("B-PER I-PER B-PER E-PER", "BIOES", "B-PER E-PER B-PER E-PER", [Span("PER", 2, 4)]),
+        ("E-PER E-PER", "BIOES", "S-PER S-PER", []),
+        ("S-PER I-PER O", "IOB2", "B-PER B-PER O", []),
+    ],
+)
+def test_invalid_sequences(tags: str, scheme: Scheme, repaired: str, strict: list[Span]) -> None:
+    given_tags = tags.split()
+    spans, mistakes = read_tags(given_tags, scheme)
+    assert " ".join(tags_of(spans, len(given_tags), scheme)) == repaired
+    assert mistakes
+    assert strict_spans(given_tags, scheme) == strict
+
+
+def test_the_scheme_with_the_fewest_mistakes() -> None:
+    assert scheme_of([]) == scheme_of([["O", "O"]]) == "IOB2"
+    assert scheme_of([["I-X", "O", "I-Y"], ["B-X"]]) == "IOB1"
+    assert scheme_of([["B-X", "E-X", "S-Y"], ["I-X"]]) == "BIOES"
+
+
+@pytest.mark.parametrize(
+    ("tags", "does"),
+    [
+        (["O", "B-PER", "I-PER"], True),
+        (["I-PER", "B-PER"], True),
+        (["B", "I", "O"], True),
+        (["S-a", "O"], True),
+        (["O"], False),
+        ([], False),
+        (["NOUN", "X", "O"], False),
+        (["S", "I"], False),  # letters that happen to be tags of something else
+        (["B-PER", "U-PER", "O"], False),
+    ],
+)
+def test_which_tags_mark_spans(tags: list[str], does: bool) -> None:
+    assert marks_spans(tags) is does
+
+
+@pytest.mark.parametrize("tag", ["", "PER", "B-", "U-PER", "b-PER", "OO", "O-PER", "BPER", "-PER", "B PER"])
+def test_what_is_no_tag(tag: str) -> None:
+    with pytest.raises(DataError, match=r"must be O, or B-, I-, E- or S- and the type, such as B-PER; got "):
+        parse_tag(tag)
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [Span("X", 0, 2), Span("Y", 1, 3)],
+        [Span("X", 2, 5)],
+        [Span("X", 1, 1)],
+        [Span("X", -1, 1)],
+        [Span("X", 0, 3), Span("X", 1, 2)],
+    ],
+)
+def test_spans_that_cannot_be_written(spans: list[Span]) -> None:
+    with pytest.raises(DataError, match=r"within the 4 words, hold one at least and not overlap; got Span"):
+        tags_of(spans, 4)

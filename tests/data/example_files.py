@@ -1,0 +1,59 @@
+"""Small files laid out as the real sets are, for the tests of corpora with labels and tags."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+from seqloom.data.corpora.names_18 import LANGUAGES
+
+_SENTENCES = ["a fine film", "dull and long", "re imagining of humour", "not bad"]
+_GLUE = ["a fine film .", "dull and long .", "re-imagining of humor .", "-lrb- not bad -rrb-"]
+
+
+def _conllu(words: list[tuple[str, str]], text: str) -> str:
+    rows = [f"{n}\t{word}\t_\t{tag}\tX{tag}\t_\t0\troot\t_\t_" for n, (word, tag) in enumerate(words, start=1)]
+    return "\n".join([f"# text = {text}", *rows, "", ""])
+
+
+FILES = {
+    "sst2/sentence/train.tsv.gz": "great fun\t1\nno fun at all\t0\nso so\t0\n",
+    "sst2/sentence/dev.tsv.gz": "one long bore\t0\nlovely\t1\n",
+    "sst2/sentence/test.tsv.gz": "".join(f"{text}\t{n % 2}\n" for n, text in enumerate(_SENTENCES)),
+    "sst2/glue/train.tsv.gz": "sentence\tlabel\ngreat fun \t1\nno fun at all . \t0\nfine film \t1\n"
+    "long bore \t0\nfine \t1\nfilm fine \t1\n",
+    "sst2/glue/dev.tsv.gz": "sentence\tlabel\none long bore . \t0\nlovely \t1\n",
+    "sst2/glue/test.tsv.gz": "index\tsentence\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(_GLUE[::-1])),
+    "glue/CoLA/train.tsv.gz": "".join(f"gj04\t{n % 2}\t{'*' * (n % 2)}\tSentence {n}.\n" for n in range(30)),
+    "glue/CoLA/dev.tsv.gz": "gj04\t1\t\tSentence 3.\ngj04\t0\t*\tAsked this.",
+    "ud_english_ewt/en_ewt-ud-train.conllu.gz": _conllu([("Do", "AUX"), ("n't", "PART"), (".", "PUNCT")], "Don't.")
+    + _conllu([("Go", "VERB"), ("home", "NOUN")], "Go home"),
+    "ud_english_ewt/en_ewt-ud-dev.conllu.gz": _conllu([("Do", "AUX"), ("it", "PRON")], "Do it"),
+    "ud_english_ewt/en_ewt-ud-test.conllu.gz": _conllu([("Run", "VERB"), ("!", "PUNCT")], "Run!"),
+    "wnut17/wnut17train.conll.gz": "@ann\tB-person\nwas\tO\n\t\nin\tO\nNew\tB-location\nYork\tI-location\n\n",
+    "wnut17/emerging.dev.conll.gz": "Bob\tB-person\nran\tO\n\n",
+    "wnut17/emerging.test.annotated.gz": "&\tO\nCy\tB-person\nDoe\tI-person\n\n",
+    "table.csv": "text,label\n" + "".join(f'"text, no. {n}",{"good" if n % 3 else "bad"}\n' for n in range(40)),
+    "mine.conll": "".join(f"Ann{n} B-PER\nran O\n. O\n\n" for n in range(40)),
+    **{f"names/{language}.txt": "".join(f"{language[:4]}{n:c}\n" for n in range(97, 120)) for language in LANGUAGES},
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "names": {"train": 240, "dev": 48, "test": 48},
+    "people": {"train": 200, "dev": 40, "test": 60},
+    "languages": {"train": 102, "dev": 34, "test": 34},
+    "table": {"train": "table.csv"},
+    "conll": {"train": "mine.conll"},
+}
+
+
+def write(folder: Path) -> Path:
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return folder
+
+
+def settings(name: str, folder: Path) -> dict[str, Any]:
+    own = SETTINGS.get(name, {})
+    if isinstance(own.get("train"), str):
+        own = {**own, "train": str(folder / own["train"])}
+    return {"corpus": name, **own}

@@ -1,0 +1,233 @@
+"""What must hold for every corpus with labels or tags; those read from files are tried on small ones."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.data.example_files import settings, write
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.data import corpora
+from seqloom.data.corpora import CORPORA, FORMS, LABELLED, PARALLEL, PLAIN, TAGGED, LabelledConfig, TaggedConfig
+from seqloom.data.folder import use_data_folder
+from seqloom.data.labelled import Labelled, LabelledCorpus, checked_labels, sorted_labels
+from seqloom.data.tagged import Tagged, TaggedCorpus, checked_tags
+
+pytest.importorskip("babel")
+pytest.importorskip("faker")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module", params=LABELLED)
+def labelled(request: pytest.FixtureRequest, folder: Path) -> LabelledCorpus:
+    with use_data_folder(folder):
+        return corpora.load_labelled(build(LabelledConfig, settings(request.param, folder)))
+
+
+@pytest.fixture(scope="module", params=TAGGED)
+def tagged(request: pytest.FixtureRequest, folder: Path) -> TaggedCorpus:
+    with use_data_folder(folder):
+        return corpora.load_tagged(build(TaggedConfig, settings(request.param, folder)))
+
+
+def test_each_corpus_has_one_form() -> None:
+    assert {module.FORM for module in CORPORA.values()} == set(FORMS)
+    assert sum(map(len, (PLAIN, PARALLEL, LABELLED, TAGGED))) == len(CORPORA)
+    assert set(LABELLED) == {"table", "names", "names-18", "languages", "sst2", "cola"}
+    assert set(TAGGED) == {"conll", "people", "ewt", "wnut17"}
+
+
+@pytest.mark.parametrize("name", [*LABELLED, *TAGGED])
+def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
+    union = LabelledConfig if name in LABELLED else TaggedConfig
+    made = build(union, settings(name, folder))
+    assert type(made) is CORPORA[name].Config
+    assert build(union, to_mapping(made)) == made
+
+
+def test_a_corpus_of_another_form_is_not_offered() -> None:
+    with pytest.raises(UsageError, match=r"corpus.*names"):
+        build(LabelledConfig, {"corpus": "people"})
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_labelled_is_filled_in(labelled: LabelledCorpus) -> None:
+    assert all((labelled.version, labelled.licence, labelled.description))
+    assert set(labelled.splits) == {"train", "dev", "test"}
+    assert list(labelled.labels) == sorted({example.label for example in labelled.split("train")})
+    for split in labelled.splits:
+        examples = labelled.split(split)
+        assert all(example.text.strip() == example.text != "" and example.label for example in examples)
+        assert sum(labelled.label_counts(split).values()) == labelled.sizes(split)["examples"] == len(examples)
+        assert not labelled.unseen_labels(split)
+
+
+def test_no_text_is_in_two_splits(labelled: LabelledCorpus) -> None:
+    for one, other in combinations(labelled.splits.values(), 2):
+        assert not {example.text for example in one} & {example.text for example in other}
+
+
+def test_labelled_fingerprint_sees_texts_and_labels() -> None:
+    def of(*pairs: tuple[str, str]) -> str:
+        splits = {"train": [Labelled(*pair) for pair in pairs]}
+        return LabelledCorpus("x", "1", "", "", splits).fingerprint()["train"]
+
+    different = [(("a", "b"),), (("a", "c"),), (("ab", ""),), (("a", "b"), ("c", "d")), (("c", "d"), ("a", "b"))]
+    assert len({of(*pairs) for pairs in different}) == len(different)
+
+
+def test_labels_in_order() -> None:
+    assert sorted_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+    assert sorted_labels(["10", "9", "b"]) == ("10", "9", "b")
+
+
+def made(**splits: list[tuple[str, str]]) -> LabelledCorpus:
+    return LabelledCorpus(
+        "mine", "1", "", "", {name: [Labelled(*pair) for pair in pairs] for name, pairs in splits.items()}
+    )
+
+
+def test_one_label_only_is_refused() -> None:
+    with pytest.raises(DataError, match=r"at least two labels.*all its training examples are 'good'.*column"):
+        checked_labels(made(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
+
+
+def test_labels_that_train_never_has_are_noted() -> None:
+    corpus = checked_labels(made(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
+    assert corpus.unseen_labels("dev") == {"z": 2}
+    assert corpus.notes == (
+        "2 dev examples have labels that train never has (z): they count as wrong",
+        "1 test example has a label that train never has (w): it counts as wrong",
+    )
+
+
+def test_a_label_for_every_text_looks_like_the_wrong_column() -> None:
+    corpus = checked_labels(made(train=[(f"a{n}", f"label {n}") for n in range(5)]))
+    assert corpus.notes == ("5 of the 5 labels have only one training example: check their column",)
+
+
+def test_new_words() -> None:
+    corpus = made(train=[("a b", "x"), ("c", "y")], dev=[("a d d, c", "x")])
+    assert corpus.new_words("dev") == 3 / 5
+    assert corpus.new_words("train") == 0
+
+
+# --- tags -------------------------------------------------------------------------------------------------------------
+
+
+def test_tagged_is_filled_in(tagged: TaggedCorpus) -> None:
+    assert all((tagged.version, tagged.licence, tagged.description))
+    assert set(tagged.splits) == {"train", "dev", "test"}
+    assert list(tagged.tags) == sorted({tag for sentence in tagged.split("train") for tag in sentence.tags})
+    assert tagged.has_spans == (tagged.name != "ewt")
+    for split in tagged.splits:
+        for sentence in tagged.split(split):
+            assert len(sentence.words) == len(sentence.tags) == len(sentence.spans) > 0
+            assert all(sentence.text[start:end] == word for word, (start, end) in zip_words(sentence))
+            assert all(one[1] <= other[0] for one, other in zip(sentence.spans, sentence.spans[1:], strict=False))
+        assert sum(len(sentence.words) for sentence in tagged.split(split)) == tagged.sizes(split)["words"]
+
+
+def zip_words(sentence: Tagged) -> Any:
+    return zip(sentence.words, sentence.spans, strict=True)
+
+
+def test_no_sentence_is_in_two_splits(tagged: TaggedCorpus) -> None:
+    for one, other in combinations(tagged.splits.values(), 2):
+        assert not {sentence.words for sentence in one} & {sentence.words for sentence in other}
+
+
+def test_tagged_notes_and_refusals() -> None:
+    def corpus(**splits: list[tuple[str, str]]) -> TaggedCorpus:
+        sentences = {
+            name: [Tagged.of(words.split(), tags.split()) for words, tags in own] for name, own in splits.items()
+        }
+        return TaggedCorpus("mine", "1", "", "", sentences)
+
+    with pytest.raises(DataError, match=r"at least two tags.*every word of train has 'O'"):
+        checked_tags(corpus(train=[("a b", "O O")]))
+    noted = checked_tags(corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")]))
+    assert noted.notes == (
+        "2 dev words have tags that train never has (B-Y, I-Y): they count as wrong",
+        "1 test word has a tag that train never has (I-X): it counts as wrong",
+    )
+    assert noted.tag_counts("dev") == {"Y": 1}
+    assert noted.sizes("dev") == {"sentences": 1, "words": 2, "tags": 2, "spans": 1}
+
+
+def test_tagged_fingerprint_sees_words_tags_and_borders() -> None:
+    different = [[("a b", "X Y")], [("a b", "X X")], [("a", "X"), ("b", "Y")], [("a b", "Y X")], [("b a", "X Y")]]
+    prints = {
+        TaggedCorpus("x", "1", "", "", {"train": [Tagged.of(w.split(), t.split()) for w, t in own]}).fingerprint()[
+            "train"
+        ]
+        for own in different
+    }
+    assert len(prints) == len(different)
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+FINGERPRINTS = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+from seqloom.core.config import build
+from seqloom.data import corpora
+for settings in json.loads(sys.argv[2]):
+    module = corpora.find(settings["corpus"])
+    load = corpora.load_labelled if module.FORM == "labelled" else corpora.load_tagged
+    corpus = load(build(module.Config, settings))
+    print(corpus.name, corpus.version, corpus.fingerprint())
+"""
+
+
+def test_the_same_in_every_process(folder: Path) -> None:
+    names = [*LABELLED, *TAGGED]
+    arguments = [json.dumps(sys.path), json.dumps([settings(name, folder) for name in names])]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", FINGERPRINTS, *arguments],
+            env={**os.environ, "PYTHONHASHSEED": seed, "SEQLOOM_DATA": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop().splitlines()) == len(names)
+
+
+@pytest.mark.parametrize("name", ["names", "people", "languages"])
+def test_the_seed_decides(name: str, folder: Path) -> None:
+    load: Any = corpora.load_labelled if name in LABELLED else corpora.load_tagged
+    one, other = (load(build(CORPORA[name].Config, {**settings(name, folder), "seed": seed})) for seed in (0, 1))
+    assert one.version != other.version
+    assert all(one.fingerprint()[split] != other.fingerprint()[split] for split in one.splits)
+
+
+@pytest.mark.parametrize(("name", "package"), [("names", "faker"), ("people", "faker"), ("languages", "babel")])
+def test_a_missing_package_is_named(name: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    made = build(CORPORA[name].Config, settings(name, folder))  # a recipe can be read without
+    with pytest.raises(ResourceError, match=rf"The corpus {name} needs {package}.*seqloom\[corpora\]"):
+        CORPORA[name].load(made)
+
+
+@pytest.mark.parametrize("name", ["sst2", "cola", "names-18", "ewt", "wnut17"])
+def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
+    with use_data_folder(tmp_path), pytest.raises(DataError, match="which is not there") as lacking:
+        CORPORA[name].load(CORPORA[name].Config())
+    assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)

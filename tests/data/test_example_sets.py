@@ -1,0 +1,122 @@
+"""SST-2, CoLA and the eighteen languages on small files; what is left out, and why."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.data.example_files import write
+
+from seqloom.core.errors import DataError
+from seqloom.data import corpora
+from seqloom.data.corpora import cola, names_18, sst2
+from seqloom.data.folder import use_data_folder
+from seqloom.data.holdout import held_out_evenly
+from seqloom.data.labelled import Labelled, LabelledCorpus
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path)
+
+
+def load(folder: Path, config: Any) -> LabelledCorpus:
+    with use_data_folder(folder):
+        return corpora.load_labelled(config)
+
+
+def test_phrases_without_those_of_dev_and_test(folder: Path) -> None:
+    corpus = load(folder, sst2.Config())
+    assert [example.text for example in corpus.split("train")] == ["great fun", "no fun at all .", "film fine"]
+    assert corpus.notes == ("3 of GLUE's 6 phrases stand within a sentence of dev or test and were left out",)
+
+
+def test_labels_of_test_come_from_the_other_copy(folder: Path) -> None:
+    corpus = load(folder, sst2.Config())
+    assert [(example.text, example.label) for example in corpus.split("test")] == [
+        ("-lrb- not bad -rrb-", "positive"),
+        ("re-imagining of humor .", "negative"),
+        ("dull and long .", "positive"),
+        ("a fine film .", "negative"),
+    ]
+    (folder / "sst2/sentence/test.tsv.gz").unlink()
+    (folder / "sst2/sentence/test.tsv").write_text("quite another\t1\n")
+    with pytest.raises(DataError, match="A test sentence of GLUE is not among those"):
+        load(folder, sst2.Config())
+
+
+def test_sentences(folder: Path) -> None:
+    corpus = load(folder, sst2.Config(form="sentence"))
+    assert corpus.split("train")[0] == Labelled("great fun", "positive")
+    assert {name: len(examples) for name, examples in corpus.splits.items()} == {"train": 3, "dev": 2, "test": 4}
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), max_size=8), st.text("abc ", max_size=30))
+def test_what_stands_within_a_sentence(phrases: list[list[str]], sentence: str) -> None:
+    examples = [Labelled(" ".join(words), "x") for words in phrases]
+    kept = sst2.without(examples, [sentence])
+    assert kept == [e for e in examples if f" {e.text} " not in f" {' '.join(sentence.split())} "]
+
+
+def test_cola_has_its_dev_part_for_test(folder: Path) -> None:
+    corpus = load(folder, cola.Config())
+    assert [example.text for example in corpus.split("test")] == ["Sentence 3.", "Asked this."]
+    assert corpus.notes == ("1 of 30 training sentences stand in test too and were left out",)
+    assert len(corpus.split("dev")) == 3
+    assert len(corpus.split("train")) == 26
+    assert corpus.labels == ("acceptable", "unacceptable")
+
+
+def test_names_of_two_languages_stay_together(folder: Path) -> None:
+    for language in ("German", "English", "Dutch"):
+        path = folder / f"names/{language}.txt"
+        path.write_text(path.read_text() + "Abel\nAbel\n Ber  gen\n")
+    corpus = load(folder, names_18.Config())
+    where = {split for split, examples in corpus.splits.items() for e in examples if e.text == "Abel"}
+    assert len(where) == 1
+    found = [e.label for examples in corpus.splits.values() for e in examples if e.text == "Abel"]
+    assert sorted(found) == ["Dutch", "English", "German"]
+    assert any(e.text == "Ber gen" for examples in corpus.splits.values() for e in examples)
+    assert corpus.notes[0].startswith("3 of 423 lines repeat a name of the same language")
+    assert "2 of 416 names are in several languages" in corpus.notes[1]
+    without = load(folder, names_18.Config(ambiguous="drop"))
+    assert not [e for examples in without.splits.values() for e in examples if e.text == "Abel"]
+    assert without.notes[1] == "2 names that several languages have were left out"
+
+
+def test_no_name_is_known_through_another_language(folder: Path) -> None:
+    shared = [f"Both{letter}{other}" for letter in "abcde" for other in "abcdefgh"]
+    for language in ("Korean", "Polish"):
+        path = folder / f"names/{language}.txt"
+        path.write_text(path.read_text() + "\n".join(shared))
+    corpus = load(folder, names_18.Config(dev_fraction=0.3, test_fraction=0.3))
+    texts = [{example.text for example in examples} for examples in corpus.splits.values()]
+    assert sum(map(len, texts)) == len(set.union(*texts))
+
+
+def test_names_are_split_by_the_seed(folder: Path) -> None:
+    one, other = (load(folder, names_18.Config(seed=seed)) for seed in (0, 1))
+    assert one.fingerprint() != other.fingerprint()
+    assert all(set(one.label_counts(split)) == set(one.labels) for split in one.splits)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from("xy")), min_size=1, max_size=60))
+def test_shares_of_every_label(pairs: list[tuple[str, str]]) -> None:
+    groups, labels = [group for group, _ in pairs], [label for _, label in pairs]
+    chosen = held_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
+    assert len(chosen) == len(pairs)
+    assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))  # a group is never torn apart
+    back = held_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
+    assert back == chosen
+
+
+def test_rare_labels_stay_in_train() -> None:
+    labels = ["often"] * 100 + ["rare"] * 2
+    chosen = held_out_evenly([str(n) for n in range(102)], labels, {"dev": 0.1, "test": 0.1})
+    counts = {(label, split): 0 for label in ("often", "rare") for split in ("train", "dev", "test")}
+    for pair in zip(labels, chosen, strict=True):
+        counts[pair] += 1
+    assert counts["often", "dev"] == counts["often", "test"] == 10
+    assert counts["rare", "train"] == 2
+    assert sorted(held_out_evenly(["a", "b", "c"], ["x", "y", "z"], {"dev": 0.1})) == ["dev", "train", "train"]

@@ -1,0 +1,74 @@
+"""Which language a phrase is in: every phrase can be told, and there are many languages and scripts."""
+
+import re
+import unicodedata
+from collections import Counter
+
+import pytest
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.cldr.kinds import KINDS
+from seqloom.data.corpora import languages
+from seqloom.data.labelled import LabelledCorpus
+
+pytest.importorskip("babel")
+
+
+@pytest.fixture(scope="module")
+def corpus() -> LabelledCorpus:
+    return corpora.load_labelled(languages.Config(train=3400, dev=340, test=340))
+
+
+def test_many_languages_and_scripts(corpus: LabelledCorpus) -> None:
+    assert len(corpus.labels) == len(languages.LANGUAGES) == 34
+    assert set(corpus.label_counts("train").values()) == {100}
+    letters = "".join(example.text for example in corpus.split("train"))
+    scripts = Counter(unicodedata.name(letter).split()[0] for letter in letters if letter.isalpha())
+    known = "LATIN CYRILLIC GREEK ARABIC HEBREW DEVANAGARI BENGALI THAI HANGUL CJK KATAKANA GEORGIAN ARMENIAN"
+    assert all(scripts[script] > 100 for script in known.split())
+
+
+def test_every_phrase_stands_once_and_has_letters() -> None:
+    close = corpora.load_labelled(languages.Config(languages=("ja", "zh"), train=3000, dev=300, test=300))
+    texts = [example.text for examples in close.splits.values() for example in examples]
+    assert len(set(texts)) == len(texts)
+    assert all(sum(letter.isalpha() for letter in text) >= languages.LETTERS for text in texts)
+
+
+def test_dev_and_test_can_be_told() -> None:
+    """Chinese and Japanese write some dates alike, Danish and Norwegian much else."""
+    made = languages._Drawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4))
+    kind = next(kind for kind in made.kinds["ja"] if kind.name == "long date")
+    meaning = kind.draw(made.dice, made.shared["ja"])
+    assert made._elsewhere("ja", kind, meaning, made._said("ja", kind, meaning) or "")
+    told = made.take(200, alone=True)
+    date = re.compile(r"\d+年\d+月\d+日")
+    assert not [example for example in told if date.fullmatch(example.text)]
+    assert [example for example in made.take(400, alone=False) if date.fullmatch(example.text)]
+
+
+def test_tags_are_the_labels() -> None:
+    chosen = corpora.load_labelled(languages.Config(languages=("pt-BR", "zh-Hant"), train=20, dev=2, test=2))
+    assert chosen.labels == ("pt-BR", "zh-Hant")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"languages": ["en"]}, "two or more different"),
+        ({"languages": ["en", "en"]}, "two or more different"),
+        ({"languages": ["en", "frx"]}, "CLDR has no language 'frx'"),
+        ({"dev": 33}, "at least 34"),
+    ],
+)
+def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        build(corpora.LabelledConfig, {"corpus": "languages", **setting})
+
+
+def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
+    with pytest.raises(DataError, match="not enough phrases in en: ask for fewer"):
+        corpora.load_labelled(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

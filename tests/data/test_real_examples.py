@@ -1,0 +1,82 @@
+"""The real sets with labels and tags, where they are: their sizes are those everyone reports."""
+
+from typing import Any
+
+import pytest
+
+from seqloom.data import corpora
+from seqloom.data.corpora import CORPORA, LABELLED
+from seqloom.data.folder import data_folder
+
+pytestmark = pytest.mark.skipif(
+    data_folder() is None, reason="the real data sets are not here: set SEQLOOM_DATA to the folder that holds them"
+)
+
+EXAMPLES = {
+    "sst2": {"train": 63_961, "dev": 872, "test": 1_821},
+    "cola": {"train": 7_681, "dev": 854, "test": 1_043},
+    "names-18": {"train": 14_409, "dev": 1_800, "test": 1_803},
+    "ewt": {"train": 12_544, "dev": 2_001, "test": 2_077},
+    "wnut17": {"train": 3_394, "dev": 1_009, "test": 1_287},
+}
+WORDS = {
+    "ewt": {"train": 204_577, "dev": 25_147, "test": 25_094},
+    "wnut17": {"train": 62_730, "dev": 15_733, "test": 23_394},
+}
+
+
+def load(name: str, **settings: Any) -> Any:
+    config = CORPORA[name].Config(**settings)
+    return corpora.load_labelled(config) if name in LABELLED else corpora.load_tagged(config)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_sizes(name: str) -> None:
+    corpus = load(name)
+    assert {split: len(examples) for split, examples in corpus.splits.items()} == EXAMPLES[name]
+    if name in WORDS:
+        assert {split: corpus.sizes(split)["words"] for split in corpus.splits} == WORDS[name]
+
+
+def test_sst2() -> None:
+    phrases, sentences = load("sst2"), load("sst2", form="sentence")
+    assert {split: len(examples) for split, examples in sentences.splits.items()} == {
+        "train": 6_920,
+        "dev": 872,
+        "test": 1_821,
+    }
+    assert phrases.notes == ("3,388 of GLUE's 67,349 phrases stand within a sentence of dev or test and were left out",)
+    for split in ("dev", "test"):  # the same sentences in another order and spelling
+        assert phrases.label_counts(split) == sentences.label_counts(split)
+    assert sentences.label_counts("train")["positive"] == 3_610
+    assert ("one long string of cliches .", "negative") in {(e.text, e.label) for e in phrases.split("dev")}
+    held = [f" {e.text} " for split in ("dev", "test") for e in phrases.split(split)]
+    assert not any(f" {e.text} " in text for e in phrases.split("train")[::400] for text in held)
+
+
+def test_wnut17() -> None:
+    corpus = load("wnut17")
+    assert {split: corpus.sizes(split)["spans"] for split in corpus.splits} == {"train": 1975, "dev": 836, "test": 1079}
+    assert len(corpus.tags) == 13 and corpus.notes == ()
+
+
+def test_ewt() -> None:
+    corpus = load("ewt")
+    assert len(corpus.tags) == 17 and corpus.notes == ()
+    whole = 0
+    for sentence in (s for sentences in corpus.splits.values() for s in sentences):
+        assert len(sentence.spans) == len(sentence.words)
+        whole += all(sentence.text[a:b] == word for word, (a, b) in zip(sentence.words, sentence.spans, strict=True))
+    assert whole / 16_622 > 0.99  # the others have words of other letters than what is written
+    assert len(load("ewt", field="xpos").tags) == 49
+
+
+def test_names_18() -> None:
+    corpus = load("names-18")
+    assert len(corpus.labels) == 18
+    assert corpus.notes == (
+        "2,038 of 20,050 lines repeat a name of the same language and were left out",
+        "469 of 17,450 names are in several languages: no model can have more than 97.0% of test right",
+    )
+    counts = corpus.label_counts("test")
+    assert set(counts) == set(corpus.labels) and 900 < counts["Russian"] < 960

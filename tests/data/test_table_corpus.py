@@ -1,0 +1,201 @@
+"""One's own texts with labels: how tables are read, and what people get wrong."""
+
+import csv
+import gzip
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.tables import column_names, read_table
+
+NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
+
+
+def load(path: Path | str, **settings: Any) -> LabelledCorpus:
+    return corpora.load_labelled(build(corpora.LabelledConfig, {"corpus": "table", "train": str(path), **settings}))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff"), max_size=20)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=6))
+def test_csv_comes_back_as_it_was_written(rows: list[tuple[str, str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.csv")
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+        found = read_table(path, {"t": "text", "l": "label"})
+    wanted = [row for row in rows if any(cell.strip() for cell in row)]
+    assert [(cells["t"], cells["l"]) for _, cells in found] == wanted
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt.gz", "a.csv", "a.csv.gz", "a.jsonl", "a.ndjson.gz"])
+def test_formats(tmp_path: Path, name: str) -> None:
+    rows = [("1", 'a "fine" film', "good"), ("2", "so so", "bad")]
+    if "json" in name:
+        lines = [json.dumps({"id": int(i), "review": text, "stars": label}) for i, text, label in rows]
+    elif "csv" in name:
+        lines = ["id,review,stars", *(f'{i},"{text.replace(chr(34), chr(34) * 2)}",{label}' for i, text, label in rows)]
+    else:
+        lines = ["id\treview\tstars", *("\t".join(row) for row in rows)]
+    path = write(tmp_path / name, "\ufeff" + "\r\n".join(lines) + "\n\n")
+    corpus = load(path, text="review", label="stars", **NONE)
+    assert corpus.split("train") == [Labelled('a "fine" film', "good"), Labelled("so so", "bad")]
+    assert corpus.notes == ()
+    assert set(column_names(path)) == {"id", "review", "stars"}
+
+
+def test_columns_by_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "good\tone\nbad\ttwo\n")
+    assert load(path, text=2, label=1, **NONE).split("train")[0] == Labelled("one", "good")
+    with_header = write(tmp_path / "b.tsv", "label\ttext\ngood\tone\nbad\ttwo\n")
+    assert load(with_header, text=2, label=1, header=True, **NONE).split("train")[0] == Labelled("one", "good")
+
+
+def test_semicolons(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'label;text\n1;"a; b, c"\n0;d\n')
+    assert load(path, **NONE).split("train") == [Labelled("a; b, c", "1"), Labelled("d", "0")]
+
+
+def test_a_text_may_span_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\n\nthree,y\n')
+    assert load(path, **NONE).split("train")[0] == Labelled("one\ntwo", "x")
+    assert read_table(path, {"text": "text"}) == [(2, {"text": "one\ntwo"}), (5, {"text": "three"})]
+
+
+def test_json_values(tmp_path: Path) -> None:
+    rows = [
+        {"text": "a", "label": 5},
+        {"text": "b", "label": True},
+        {"text": "c", "label": 2.5},
+        {"text": 7, "label": "x"},
+    ]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [e.label for e in load(path, **NONE).split("train")] == ["5", "true", "2.5", "x"]
+
+
+def test_a_text_of_100_000_words(tmp_path: Path) -> None:
+    """The csv module refuses cells of more than 131,072 characters unless it is told otherwise."""
+    before = csv.field_size_limit()
+    long = "word " * 100_000
+    path = write(tmp_path / "a.csv", f"text,label\n{long},x\nb,y\n")
+    assert load(path, **NONE).sizes("train")["words"] == 100_001
+    assert csv.field_size_limit() == before
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def test_shares_are_held_out_evenly(tmp_path: Path) -> None:
+    rows = [f"text {n}\t{'rare' if n % 10 == 0 else 'often'}\n" for n in range(200)]
+    corpus = load(write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(rows)))
+    assert [corpus.label_counts(split) for split in corpus.splits] == [
+        {"often": 144, "rare": 16},
+        {"often": 18, "rare": 2},
+        {"often": 18, "rare": 2},
+    ]
+    again = load(write(tmp_path / "b.tsv", "text\tlabel\n" + "".join(rows[::-1])))
+    assert {e.text for e in corpus.split("test")} == {e.text for e in again.split("test")}
+
+
+def test_the_same_text_is_never_in_two_splits(tmp_path: Path) -> None:
+    rows = [f"text {n % 20}\t{'x' if n % 3 else 'y'}\n" for n in range(200)]
+    corpus = load(write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(rows)), dev_fraction=0.2, test_fraction=0.2)
+    texts = [{e.text for e in examples} for examples in corpus.splits.values()]
+    assert sum(map(len, texts)) == len(set.union(*texts)) == 20
+    assert corpus.notes == ("20 of the 20 different texts of train have more than one label",)
+
+
+def test_files_of_their_own(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.tsv", "text\tlabel\na\tx\nb\ty\nc\tx\n")
+    dev = write(tmp_path / "d.csv", "text,label\na,x\nd,z\n")
+    corpus = load(train, dev=str(dev), test_fraction=0.0)
+    assert corpus.split("dev") == [Labelled("a", "x"), Labelled("d", "z")]
+    assert "1 of the 2 different texts of dev stand in train too" in corpus.notes
+    assert "1 dev example has a label that train never has (z): it counts as wrong" in corpus.notes
+    assert "data.test_fraction is 0" in corpus.absent["test"]
+    with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read"):
+        load(train, dev=str(train))
+
+
+def test_files_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    write(tmp_path / "there/a.tsv", "text\tlabel\na\tx\n")
+    monkeypatch.chdir(tmp_path)
+    made = build(corpora.LabelledConfig, {"corpus": "table", "train": "a.tsv"})
+    assert made.located(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
+
+
+# --- what people get wrong --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "review,stars\na,1\n", r"name the column 'text'; it has \['review', 'stars'\]: set data.text to one"),
+        ("a.csv", "Text,label\na,1\n", r"did you mean data.text=Text\?"),
+        ("a.csv", "text,text,label\na,b,1\n", r"name the column 'text' once; it does so 2 times"),
+        ("a.tsv", "text\tlabel\na\tx\nb\n", r"Line 3 of .*a.tsv must have 2 columns.*it has 1 column: 'b'"),
+        ("a.csv", "text,label\na,x\nb, no,y\n", r"Line 3 of .* must have 2 columns.*it has 3.*quotation marks"),
+        ("a.csv", 'text,label\n"a,x\nb,y\n', r"row that begins at line 2 of .* is not valid CSV"),
+        ("a.csv", 'text,label\n"a" b,x\n', r"row that begins at line 2 of .* is not valid CSV"),
+        ("a.csv", "text,label\n", "nothing below the names of its columns"),
+        ("a.csv", "text,label\n ,x\nb,\n", "every row has a blank text or label"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', r"Line 2 of .* column 'label'; it has \['text'\]"),
+        ("a.jsonl", '{"text": "a", "label": 1\n', r"Line 1 of .* must be a JSON object: Expecting"),
+        ("a.jsonl", '["a", 1]\n', "Line 1 of .* must be a JSON object, such as"),
+        ("a.json", '[{"text": "a",\n "label": 1}]\n', "a JSON list is not JSON Lines"),
+        ("a.jsonl", '{"text": "a", "label": [1]}\n', r"'label' at line 1 of .* must be text or a number, got \[1\]"),
+        ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', "half a character"),
+        ("a.xls", "text,label\n", r"must end in .tsv, .csv or .jsonl .*data.format=csv"),
+        ("a.csv", "", "is empty"),
+        ("a.csv", "text,label\na,x\nb,x\nc,x\n", "at least two labels"),
+        ("a.csv", "text,label\na,x\nb,y\n", "too short: dev and test are held out"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
+    settings = {} if "too short" in said or "two labels" in said else NONE
+    with pytest.raises(DataError, match=said) as error:
+        load(write(tmp_path / name, text), **settings)
+    assert str(error.value).count("\n") <= 1
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\tlabel\na\tx\n \tx\nb\ty\n\ty\nc\t \nd\tx\ne\ty\n")
+    corpus = load(path, **NONE)
+    assert [e.text for e in corpus.split("train")] == ["a", "b", "d", "e"]
+    assert corpus.notes == (
+        f"2 examples have no text and were left out, the first at line 3 of {path}",
+        f"1 example has no label and was left out, at line 6 of {path}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"text": 0}, "counted from 1"),
+        ({"text": "label"}, "two different columns"),
+        ({"header": False}, "must be numbers of columns"),
+        ({"dev_fraction": 0.7, "test_fraction": 0.4}, "together less than 1"),
+        ({"format": "jsonl", "text": 1, "label": 2}, "JSON Lines have names"),
+        ({"train": "a.jsonl", "text": 1, "label": 2}, "JSON Lines have names"),
+        ({"format": "xml"}, "format"),
+    ],
+)
+def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        build(corpora.LabelledConfig, {"corpus": "table", "train": "a.csv", **setting})

@@ -1,0 +1,119 @@
+"""Files of word vectors: what is found, what is not, and every way in which a file can be wrong."""
+
+import gzip
+from dataclasses import make_dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqloom.api import recipes
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import word_vectors
+from seqloom.data.word_vectors import read_vectors, vector_words
+from seqloom.models.classifier import ClassifierConfig
+from seqloom.nn.lexicon import VectorsConfig
+from seqloom.text.bytepair import BytePair, BytePairConfig
+from seqloom.text.characters import Characters
+from seqloom.text.words import Words, WordsConfig
+
+PLAIN = "the 1 2 3\nmarket -0.5 0.25 1e-3\nबाज़ार 7 8 9\nbear 4 5 6\nThe 9 9 9\nbear 0 0 0\n"
+
+
+def write(folder: Path, text: str | bytes, name: str = "vectors.txt") -> Path:
+    content = text.encode() if isinstance(text, str) else text
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["vectors.txt", "vectors.vec.gz"])
+@pytest.mark.parametrize("head", ["", "6 3\n", "\N{ZERO WIDTH NO-BREAK SPACE}6 3\n"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", " \n"])
+def test_the_vectors_of_the_words_that_are_there(tmp_path, name, head, ends) -> None:
+    path = write(tmp_path, (head + PLAIN).replace("\n", ends), name)
+    found = read_vectors(path, ["bear", "falls", "बाज़ार", "market", "the"], 3)
+    assert found.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
+    assert found.found.tolist() == [True, False, True, True, True]
+    assert found.coverage() == f"4 of 5 words have a vector in {name} (80.0%)"
+    assert found.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; of the running words 75.0%")
+
+
+def test_lower_case_steps_in_only_where_a_word_is_not_there(tmp_path) -> None:
+    path = write(tmp_path, PLAIN)
+    words = ["The", "THE", "Bear", "the"]
+    found = read_vectors(path, words, 3)
+    assert found.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
+    assert "2 of them that of their lower-case form" in found.coverage()
+    assert read_vectors(path, words, 3, lowercase=False).found.tolist() == [True, False, False, True]
+
+
+def test_words_with_spaces_in_them_are_read_as_such(tmp_path) -> None:
+    """Some published files have a few."""
+    found = read_vectors(write(tmp_path, "the 1 2\n. . . 3 4\nat name@example.org 5 6\n"), [". . .", "the"], 2)
+    assert found.rows.tolist() == [[3, 4], [1, 2]]
+
+
+def test_what_nobody_wants_need_be_no_text(tmp_path) -> None:
+    found = read_vectors(write(tmp_path, b"\xff\xfe\x80 1 2\nthe 3 4\n"), ["the"], 2)
+    assert found.rows.tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the 1 2\n", r"vectors of 2 numbers.*have 3.*model\.embedding=2"),
+        ("1 2\nthe 1 2\n", r"vectors of 2 numbers"),
+        ("6 3\nthe 1 2 3\n", "cut short: its first line promises 6 vectors, and it has 1"),
+        ("the 1 2 3\nbear 1 2\n", "Line 2 .* must have a word and 3 numbers; it has 2: 'bear 1 2'"),
+        ("the 1 2 3\nbear 1 2 3 4\n", "Line 2 .* must have a word and 3 numbers; it has 4"),
+        ("the 1 2 3\nbear 1 2 x\n", "Line 2 .* finite numbers after its word; it has 'x'"),
+        ("the 1 2 3\nbear 1 nan 3\n", "Line 2 .* it has 'nan'"),
+        ("the 1 2 3\nbear 1 inf 3\n", "Line 2 .* it has 'inf'"),
+        ("the 1 2 3\nbear 1 1e39 3\n", "Line 2 .* it has '1e39'"),
+        ("the 1 2 3\nbear 1  3\n", "Line 2 .* it has ''"),
+        ("the\t1\t2\t3\n", "with spaces between; line 1 has none"),
+        ("", "is empty"),
+        ("0 3\n", "is empty"),
+        ("dog 1 2 3\n", "none of the 2 words"),
+        ("2 3\nthe \0\1\2\n", "line 2 is not: .* not in its binary one"),
+        (gzip.compress(PLAIN.encode()), r"must end in \.gz"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, text, words) -> None:
+    with pytest.raises(DataError, match=words) as caught:
+        read_vectors(write(tmp_path, text), ["the", "bear"], 3)
+    assert caught.value.exit_code == 3 and str(tmp_path) in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        read_vectors(tmp_path / "no.txt", ["the"], 3)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_vectors(tmp_path, ["the"], 3)
+    damaged = write(tmp_path, PLAIN, "cut.gz")
+    damaged.write_bytes(damaged.read_bytes()[:-12])
+    with pytest.raises(DataError, match="cut short or damaged"):
+        read_vectors(damaged, ["the"], 3)
+    (tmp_path / "not.gz").write_text(PLAIN)
+    with pytest.raises(DataError, match="must be gzip-compressed"):
+        read_vectors(tmp_path / "not.gz", ["the"], 3)
+    monkeypatch.setattr(word_vectors, "LONGEST", 32)
+    with pytest.raises(DataError, match="line 1 is not"):  # a line without an end would fill the memory
+        read_vectors(write(tmp_path, "the" + " 1" * 100), ["the"], 100)
+
+
+def test_what_is_looked_up_for_each_token() -> None:
+    words = Words.train(WordsConfig(split="punctuation"), ["no, No ! bear"])
+    assert sorted(vector_words(words)) == sorted(["</s>", "<unk>", "no", "No", ",", "!", "bear"])
+    assert len(vector_words(words)) == len(words) and words.token(vector_words(words).index("bear")) == "bear"
+    assert vector_words(Characters.from_content({"alphabet": ["a", "b"]})) == ["</s>", "<unk>", "a", "b"]
+    with pytest.raises(UsageError, match=r"tokenizer\.kind to words"):
+        vector_words(BytePair.train(BytePairConfig(size=300), ["some text to learn from"]))
+
+
+def test_a_recipe_finds_its_vectors_beside_itself_and_again_from_anywhere(tmp_path) -> None:
+    write(tmp_path, PLAIN)
+    recipe = make_dataclass("Recipe", ["data", "model"])
+    for vectors in (None, VectorsConfig(file="vectors.txt")):
+        found = recipes._located(recipe(None, ClassifierConfig(vectors=vectors)), tmp_path).model.vectors
+        assert found is None if vectors is None else Path(found.file) == tmp_path / "vectors.txt"

@@ -1,0 +1,52 @@
+"""How sure and how right: bins and their error, against scikit-learn and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from seqloom.evaluate.calibration import Bin, calibrate
+
+
+def answers(count: int, seed: int, bias: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences, and whether the answers are right: as often as the confidence says, less `bias`."""
+    draw = np.random.default_rng(seed)
+    confidence = draw.beta(5, 2, size=count)
+    return confidence, draw.random(count) < confidence - bias
+
+
+@pytest.mark.parametrize("bins", [1, 5, 10, 15])
+def test_bins_as_scikit_learn_has_them(bins: int) -> None:
+    sklearn = pytest.importorskip("sklearn.calibration")
+    confidence, correct = answers(3000, 1)
+    confidence[:20] = np.linspace(0, 1, 20)  # edges among them
+    confidence[20:31] = np.arange(11) / 10
+    found = calibrate(confidence, correct, bins)
+    true, mean = sklearn.calibration_curve(correct, confidence, n_bins=bins)
+    np.testing.assert_allclose([one.accuracy for one in found.filled], true, rtol=1e-12)
+    np.testing.assert_allclose([one.confidence for one in found.filled], mean, rtol=1e-12)
+    assert sum(one.count for one in found.bins) == 3000 and len(found.bins) == bins
+
+
+def test_by_hand() -> None:
+    confidence, correct = np.array([0.5, 0.51, 0.9, 1.0, 0.95]), np.array([True, False, True, True, False])
+    found = calibrate(confidence, correct, bins=2)
+    first, second = found.bins
+    assert first == Bin(0, 0.5, 1, 0.5, 1)  # 0.5 is in (0, 0.5]
+    assert (second.low, second.high, second.count, second.accuracy) == (0.5, 1, 4, 0.5)
+    assert second.confidence == pytest.approx(0.84) and second.gap == pytest.approx(0.34)
+    assert found.error == pytest.approx(0.2 * 0.5 + 0.8 * 0.34)
+    assert found.gap == pytest.approx(confidence.mean() - 0.6)
+    empty = calibrate(np.array([0.9]), np.array([True]), bins=2).bins[0]
+    assert empty.count == 0 and math.isnan(empty.confidence) and math.isnan(empty.accuracy)
+
+
+def test_a_model_that_knows_itself_has_hardly_any_error() -> None:
+    assert calibrate(*answers(100_000, 2)).error < 0.01
+    too_sure = calibrate(*answers(100_000, 2, bias=0.2))
+    assert too_sure.error == pytest.approx(0.2, abs=0.01) and too_sure.gap == pytest.approx(0.2, abs=0.01)
+
+
+def test_always_right_and_always_sure_is_no_error() -> None:
+    assert calibrate(np.ones(5), np.ones(5, dtype=bool)).error == 0
+    assert calibrate(np.ones(5), np.zeros(5, dtype=bool)).error == 1

@@ -1,0 +1,227 @@
+"""Figures of classifiers: equal to scikit-learn's, and to what a person would count."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.errors import DataError
+from seqloom.evaluate.classification import (
+    Confusion,
+    Mistake,
+    accuracy,
+    figures,
+    log_loss,
+    macro_f1,
+    matrix_interval,
+    matthews,
+    report,
+)
+from seqloom.evaluate.hits import Hits, macro, micro, weighted
+
+answers = st.lists(st.tuples(st.sampled_from("abcdé"), st.sampled_from("abcdé")), min_size=1, max_size=40)
+ALONE = pytest.mark.filterwarnings("ignore:A single label was found")  # scikit-learn's word on one class only
+Sides = tuple[list[str], list[str]]
+
+
+def sides(pairs: list[tuple[str, str]]) -> Sides:
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def sklearn_metrics() -> Any:
+    return pytest.importorskip("sklearn.metrics")
+
+
+def many(classes: int, seed: int, texts: int = 2000) -> tuple[list[str], np.ndarray, list[str]]:
+    """Labels that are rarer and rarer, and log-probabilities that favour the right one."""
+    draw = np.random.default_rng(seed)
+    places = np.minimum(draw.geometric(min(2 / classes, 0.6), size=texts) - 1, classes - 1)
+    logits = draw.normal(size=(texts, classes))
+    logits[np.arange(texts), places] += 1.5
+    log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    labels = [f"class {number:02}" for number in range(classes)]
+    return [labels[place] for place in places], log_probs, labels
+
+
+# --- against scikit-learn -------------------------------------------------------------------------------------------
+
+
+@ALONE
+@given(answers)
+def test_as_scikit_learn_counts(pairs: list[tuple[str, str]]) -> None:
+    metrics = sklearn_metrics()
+    expected, predicted = sides(pairs)
+    confusion = Confusion.of(expected, predicted)
+    np.testing.assert_array_equal(
+        confusion.counts, metrics.confusion_matrix(expected, predicted, labels=confusion.labels)
+    )
+    by_class = metrics.precision_recall_fscore_support(
+        expected, predicted, labels=confusion.labels, average=None, zero_division=0
+    )
+    ours = [(one.precision, one.recall, one.f1, one.expected) for one in confusion.hits.values()]
+    np.testing.assert_allclose(np.transpose(ours), by_class, rtol=1e-12)
+    for name, average in {"macro": macro, "micro": micro, "weighted": weighted}.items():
+        theirs = metrics.precision_recall_fscore_support(expected, predicted, average=name, zero_division=0)
+        np.testing.assert_allclose(average(confusion.hits.values()), theirs[:3], rtol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 6, 40])
+def test_the_report_as_scikit_learn_has_it(classes: int) -> None:
+    metrics = sklearn_metrics()
+    expected, log_probs, labels = many(classes, seed=classes)
+    found = report(expected, log_probs, labels)
+    predicted = [labels[place] for place in log_probs.argmax(axis=1)]
+    assert found.metrics == {
+        "accuracy": pytest.approx(metrics.accuracy_score(expected, predicted), abs=1e-12),
+        "majority": pytest.approx(max(map(expected.count, labels)) / len(expected)),
+        "macro_f1": pytest.approx(metrics.f1_score(expected, predicted, average="macro"), abs=1e-12),
+        "micro_f1": pytest.approx(metrics.f1_score(expected, predicted, average="micro"), abs=1e-12),
+        "weighted_f1": pytest.approx(metrics.f1_score(expected, predicted, average="weighted"), abs=1e-12),
+        "matthews": pytest.approx(metrics.matthews_corrcoef(expected, predicted), abs=1e-12),
+        "loss": pytest.approx(metrics.log_loss(expected, np.exp(log_probs), labels=labels), rel=1e-9),
+        "calibration_error": found.calibration.error,
+    }
+    for name, interval in found.intervals.items():
+        assert interval.low < found.metrics[name] < interval.high
+    assert found.unseen == {} and found.by_class == found.confusion.hits
+
+
+@ALONE
+@given(answers)
+def test_matthews_as_scikit_learn_has_it(pairs: list[tuple[str, str]]) -> None:
+    expected, predicted = sides(pairs)
+    theirs = sklearn_metrics().matthews_corrcoef(expected, predicted)
+    assert float(matthews(Confusion.of(expected, predicted).counts)) == pytest.approx(theirs, abs=1e-12)
+
+
+# --- by counting ----------------------------------------------------------------------------------------------------
+
+
+@given(answers)
+def test_as_a_person_would_count(pairs: list[tuple[str, str]]) -> None:
+    expected, predicted = sides(pairs)
+    confusion = Confusion.of(expected, predicted, labels=["b", "a"])
+    assert confusion.labels[:2] == ("b", "a") and list(confusion.labels[2:]) == sorted(
+        set("".join(expected + predicted)) - set("ab")
+    )
+    for label, hits in confusion.hits.items():
+        right = sum(one == other == label for one, other in pairs)
+        assert hits == Hits(right, predicted.count(label), expected.count(label))
+        p, r = hits.precision, hits.recall
+        assert hits.f1 == pytest.approx(2 * p * r / (p + r) if p + r else 0)
+    right = sum(one == other for one, other in pairs)
+    assert figures(confusion)["accuracy"] == right / len(pairs) == pytest.approx(figures(confusion)["micro_f1"])
+    scores = [confusion.hits[label].f1 for label in {*expected, *predicted}]
+    assert figures(confusion)["macro_f1"] == pytest.approx(sum(scores) / len(scores))
+    assert float(macro_f1(confusion.counts)) == pytest.approx(figures(confusion)["macro_f1"])
+    mistakes = confusion.mistakes()
+    assert sum(one.count for one in mistakes) == len(pairs) - right
+    assert all(one.count == pairs.count((one.expected, one.predicted)) for one in mistakes)
+    assert [one.count for one in mistakes] == sorted((one.count for one in mistakes), reverse=True)
+
+
+def test_two_classes_by_hand() -> None:
+    """Matthews of two classes is the correlation of two columns of zeros and ones."""
+    pairs = [("yes", "yes")] * 6 + [("yes", "no")] * 2 + [("no", "yes")] * 1 + [("no", "no")] * 3
+    expected, predicted = sides(pairs)
+    found = figures(Confusion.of(expected, predicted, ["no", "yes"]))
+    ones = [[label == "yes" for label in side] for side in (expected, predicted)]
+    assert found["matthews"] == pytest.approx(np.asarray(np.corrcoef(ones))[0, 1])
+    assert found["accuracy"] == 9 / 12 and found["majority"] == 8 / 12
+    assert found["macro_f1"] == pytest.approx((2 * 3 / (4 + 5) + 2 * 6 / (8 + 7)) / 2)
+    assert Confusion.of(expected, predicted).mistakes(1) == [Mistake("yes", "no", 2, 0.25)]
+
+
+# --- what must not matter -------------------------------------------------------------------------------------------
+
+
+@given(answers, st.permutations("abcdé"))
+def test_the_names_and_the_order_of_classes_do_not_matter(pairs: list[tuple[str, str]], names: list[str]) -> None:
+    expected, predicted = sides(pairs)
+    renamed = dict(zip("abcdé", names, strict=True))
+    first = figures(Confusion.of(expected, predicted, "abcdé"))
+    other = figures(Confusion.of([renamed[label] for label in expected], [renamed[label] for label in predicted]))
+    assert first == pytest.approx(other)
+
+
+@given(answers)
+def test_truth_and_answer_exchanged(pairs: list[tuple[str, str]]) -> None:
+    confusion, turned = Confusion.of(*sides(pairs)), Confusion.of(*sides(pairs)[::-1])
+    assert {name: (one.precision, one.recall, one.f1) for name, one in confusion.hits.items()} == {
+        name: (one.recall, one.precision, one.f1) for name, one in turned.hits.items()
+    }
+    assert float(matthews(confusion.counts)) == pytest.approx(float(matthews(turned.counts)))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=2))
+def test_all_right_and_one_answer_for_all(expected: list[str]) -> None:
+    found = figures(Confusion.of(expected, expected))
+    several = len(set(expected)) > 1
+    assert found["accuracy"] == found["macro_f1"] == found["weighted_f1"] == 1
+    assert found["matthews"] == pytest.approx(float(several))
+    guess = figures(Confusion.of(expected, ["a"] * len(expected)))
+    assert guess["matthews"] == 0 and guess["accuracy"] <= guess["majority"]
+
+
+def test_figures_of_many_matrices_at_once() -> None:
+    matrices = np.random.default_rng(0).integers(0, 9, size=(5, 4, 4))
+    matrices[0, 2] = matrices[0, :, 2] = 0  # a class that does not occur is left out of the mean
+    figures_of: list[Any] = [accuracy, macro_f1, matthews]
+    for figure in figures_of:
+        together = figure(matrices)
+        assert together.shape == (5,)
+        np.testing.assert_allclose(together, [float(figure(one)) for one in matrices])
+    kept = np.delete(np.delete(matrices[0], 2, axis=0), 2, axis=1)
+    assert float(macro_f1(matrices[0])) == pytest.approx(float(macro_f1(kept)))
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_training_did_not_have_is_wrong_and_said() -> None:
+    expected, log_probs, labels = many(3, seed=1, texts=100)
+    odd = ["new"] * 10 + ["another"] + expected[11:]
+    found, known = report(odd, log_probs, labels), report(expected[11:], log_probs[11:], labels)
+    assert found.unseen == {"another": 1, "new": 10} and found.confusion.labels == (*labels, "another", "new")
+    assert found.metrics["accuracy"] == pytest.approx(known.metrics["accuracy"] * 89 / 100)
+    assert found.metrics["loss"] == pytest.approx(known.metrics["loss"])
+    assert found.by_class["new"] == Hits(0, 0, 10)
+    assert math.isnan(log_loss(["new"], log_probs[:1], labels))
+
+
+def test_rows_are_shares_of_what_is_there() -> None:
+    confusion = Confusion.of(["a", "a", "b"], ["a", "b", "b"], ["a", "b", "never"])
+    assert confusion.shares().tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
+    assert confusion.support == [2, 1, 0] and confusion.total == 3
+
+
+def test_the_interval_of_the_accuracy_by_lot_is_near_wilsons() -> None:
+    expected, log_probs, labels = many(6, seed=3)
+    found = report(expected, log_probs, labels)
+    drawn = matrix_interval(found.confusion.counts, accuracy)
+    assert drawn == pytest.approx(found.intervals["accuracy"], abs=0.004)
+    assert report(expected, log_probs, labels).intervals == found.intervals
+
+
+def test_a_thousand_classes_are_not_too_many() -> None:
+    draw = np.random.default_rng(0)
+    labels = [str(number) for number in range(300)]
+    expected = [labels[place] for place in draw.integers(0, 300, size=600)]
+    predicted = [label if draw.random() < 0.6 else labels[int(draw.integers(300))] for label in expected]
+    confusion = Confusion.of(expected, predicted, labels)
+    interval = matrix_interval(confusion.counts, matthews)
+    assert interval.low < float(matthews(confusion.counts)) < interval.high
+
+
+def test_what_does_not_fit_together() -> None:
+    with pytest.raises(DataError, match="as many answers as texts, and at least one: got 1 and 2"):
+        Confusion.of(["a", "b"], ["a"])
+    with pytest.raises(DataError, match="got 0 and 0"):
+        Confusion.of([], [])
+    with pytest.raises(DataError, match="distinct; got a, a"):
+        Confusion.of(["a"], ["a"], ["a", "a"])
+    with pytest.raises(DataError, match=r"2 texts and 3 labels; got the shape \(2, 2\)"):
+        report(["a", "b"], np.zeros((2, 2)), ["a", "b", "c"])

@@ -1,0 +1,137 @@
+"""Spans found, against seqeval: 10,000 random sentences in every scheme, valid and not."""
+
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom.core.errors import DataError
+from seqloom.core.iob import Scheme, Span, spans_of, strict_spans, tags_of
+from seqloom.evaluate.hits import Hits
+from seqloom.evaluate.spans import compare, score_spans
+
+TYPES = ["PER", "LOC", "ORG-x"]
+SENTENCES = 10_000
+Pairs = tuple[list[list[str]], list[list[str]]]
+
+
+def random_pairs(prefixes: str, seed: int, count: int = SENTENCES) -> Pairs:
+    """Tags drawn by lot, most of them invalid, and a second reading that differs here and there."""
+    draw = random.Random(seed)
+    tags = ["O"] * 3 + [f"{prefix}-{kind}" for prefix in prefixes for kind in TYPES]
+    expected = [[draw.choice(tags) for _ in range(draw.randint(1, 12))] for _ in range(count)]
+    return expected, [[tag if draw.random() < 0.8 else draw.choice(tags) for tag in own] for own in expected]
+
+
+def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
+    """Valid sequences, and others of the same lengths that often agree with them."""
+    both: Pairs = ([], [])
+    for pair in zip(*random_pairs("BI", seed, count), strict=True):
+        for side, tags in zip(both, pair, strict=True):
+            side.append(tags_of(spans_of(tags), len(tags), scheme))
+    return both
+
+
+def seqeval_scores(expected: Any, found: Any, scheme: str | None, average: str | None) -> Any:
+    """What seqeval says, by type or averaged: precision, recall, F1, support."""
+    if scheme is None:
+        lenient = pytest.importorskip("seqeval.metrics.sequence_labeling")
+        return lenient.precision_recall_fscore_support(expected, found, average=average, zero_division=0)
+    strict = pytest.importorskip("seqeval.metrics.v1")
+    schemes = pytest.importorskip("seqeval.scheme")
+    kind = getattr(schemes, {"BIOES": "IOBES"}.get(scheme, scheme))
+    return strict.precision_recall_fscore_support(expected, found, average=average, zero_division=0, scheme=kind)
+
+
+def assert_as_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
+    ours = score_spans(*pairs, strict=strict)
+    rows = [(one.precision, one.recall, one.f1, one.expected) for one in ours.by_type.values()]
+    np.testing.assert_allclose(np.transpose(rows), seqeval_scores(*pairs, strict, None), rtol=1e-12)
+    assert all(0 < one.f1 < 1 for one in ours.by_type.values())  # the comparison says something
+    first: Any = tuple(side[:500] for side in pairs)  # averages are made of the same counts
+    for average in ("micro", "macro", "weighted"):
+        theirs = seqeval_scores(first[0], first[1], strict, average)
+        np.testing.assert_allclose(getattr(score_spans(*first, strict=strict), average), theirs[:3], rtol=1e-12)
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES"])
+def test_as_seqeval_counts(prefixes: str) -> None:
+    assert_as_seqeval(random_pairs(prefixes, 1), None)
+
+
+@pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB2"), ("BIES", "BIOES")])
+def test_strictly_as_seqeval_counts(prefixes: str, scheme: Scheme) -> None:
+    assert_as_seqeval(random_pairs(prefixes, 2), scheme)
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES"])
+def test_valid_sequences_are_read_alike_by_all(scheme: Scheme) -> None:
+    pairs = valid_pairs(scheme, 3)
+    assert_as_seqeval(pairs, None)
+    assert_as_seqeval(pairs, scheme)
+    assert score_spans(*pairs) == score_spans(*pairs, strict=scheme)
+
+
+def test_the_same_spans_as_seqeval_in_each_sentence() -> None:
+    entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
+    schemes = pytest.importorskip("seqeval.scheme")
+    for tags in random_pairs("BIES", 4)[0]:
+        assert [(span.type, span.start, span.end - 1) for span in spans_of(tags)] == entities(tags)
+        strict = schemes.Tokens(tags, schemes.IOBES).entities
+        assert [(one.tag, one.start, one.end) for one in strict] == strict_spans(tags, "BIOES")
+    for tags in random_pairs("BI", 5)[0]:
+        strict = schemes.Tokens(tags, schemes.IOB2).entities
+        assert [(one.tag, one.start, one.end) for one in strict] == strict_spans(tags, "IOB2")
+
+
+def test_bare_tags_have_no_type() -> None:
+    """seqeval calls the missing type `_`."""
+    entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
+    tags = ["B", "I", "O", "I", "B"]
+    assert [(span.type or "_", span.start, span.end - 1) for span in spans_of(tags)] == entities(tags)
+
+
+def test_half_a_name_is_one_too_many_and_one_too_few() -> None:
+    expected = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
+    found = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "O"]]
+    scores = score_spans(expected, found)
+    assert scores.by_type == {"LOC": Hits(1, 2, 1), "PER": Hits(0, 1, 1)}
+    assert scores.micro == (1 / 3, 1 / 2, 2 / 5)
+    assert scores.sentences == [{"LOC": Hits(1, 1, 1), "PER": Hits(0, 1, 1)}, {"LOC": Hits(0, 1, 0)}]
+    assert compare([Span("A", 0, 2)], [Span("B", 0, 2)]) == {"A": Hits(0, 0, 1), "B": Hits(0, 1, 0)}
+
+
+def test_nothing_to_find_and_nothing_found_is_zero() -> None:
+    scores = score_spans([["O", "O"]], [["O", "O"]])
+    assert not scores.by_type
+    assert [tuple(average) for average in (scores.micro, scores.macro, scores.weighted)] == [(0, 0, 0)] * 3
+    assert scores.interval() == (0, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert seqeval_scores([["O", "O"]], [["O", "O"]], None, "micro")[2] == 0
+
+
+def test_the_interval_is_of_sentences() -> None:
+    """A hundred sentences, each said ten times: as one long sentence each, they are a hundred things known."""
+    once = random_pairs("BI", 6, 100)
+    apart: Any = tuple([own for own in side for _ in range(10)] for side in once)
+    joined: Any = tuple([[*own, "O"] * 10 for own in side] for side in once)
+    many, few = score_spans(*apart), score_spans(*joined)
+    assert many.by_type == few.by_type
+    wide, narrow = few.interval(), many.interval()
+    assert wide.low < narrow.low < many.micro.f1 < narrow.high < wide.high
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(10**0.5, rel=0.15)
+    assert narrow == many.interval(seed=0) != many.interval(seed=1)
+
+
+def test_what_does_not_fit_together() -> None:
+    with pytest.raises(DataError, match=r"as many tagged sentences as expected, and at least one: got 2 and 1"):
+        score_spans([["O"]], [["O"], ["O"]])
+    with pytest.raises(DataError, match="at least one: got 0 and 0"):
+        score_spans([], [])
+    with pytest.raises(DataError, match="Sentence 2 has 2 words and 1 tags"):
+        score_spans([["O"], ["O", "O"]], [["O"], ["O"]])
+    with pytest.raises(DataError, match="got 'NOUN'"):
+        score_spans([["O"]], [["NOUN"]])

@@ -1,0 +1,65 @@
+"""Reports on taggers: of words, and of spans where the tags mark some."""
+
+import random
+
+import pytest
+
+from seqloom.core.errors import DataError
+from seqloom.core.iob import spans_of, tags_of
+from seqloom.evaluate.hits import Hits
+from seqloom.evaluate.tagging import report
+
+EXPECTED = [["B-PER", "O", "O", "B-LOC"], ["O", "B-PER", "I-PER"], ["O"]]
+FOUND = [["B-PER", "O", "O", "I-LOC"], ["O", "B-PER", "O"], ["O"]]
+
+
+def test_a_report_by_hand() -> None:
+    found = report(EXPECTED, FOUND, ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
+    assert found.metrics == {
+        "span_f1": 2 * 2 / (3 + 3),
+        "span_precision": 2 / 3,
+        "span_recall": 2 / 3,
+        "span_macro_f1": (1 + 1 / 2) / 2,
+        "token_accuracy": 6 / 8,
+        "sentence_accuracy": 1 / 3,
+        "tag_macro_f1": pytest.approx((0 + 1 + 0 + 0 + 8 / 9) / 5),
+    }
+    assert found.by_class == {"LOC": Hits(1, 1, 1), "PER": Hits(1, 2, 2)}
+    assert found.invalid == 1 and found.unseen == {}  # I-LOC after O is read as a place, and counted as invalid
+    assert list(found.intervals) == ["span_f1", "token_accuracy", "sentence_accuracy"]
+    assert all(low <= found.metrics[name] <= high for name, (low, high) in found.intervals.items())
+
+
+def test_the_scheme_decides_what_is_invalid_and_nothing_else() -> None:
+    as_bioes = [tags_of(spans_of(tags), len(tags), "BIOES") for tags in EXPECTED]
+    found = report(as_bioes, as_bioes, scheme="BIOES")
+    assert found.invalid == 0 and found.metrics["span_f1"] == 1
+    assert report(as_bioes, as_bioes).invalid == 2
+    assert report(as_bioes, as_bioes).metrics == found.metrics
+
+
+def test_parts_of_speech_have_no_spans() -> None:
+    expected = [["DET", "NOUN", "VERB"], ["NOUN", "X"]]
+    found = report(expected, [["DET", "NOUN", "NOUN"], ["NOUN", "NOUN"]], ["DET", "NOUN", "VERB"])
+    assert found.spans is None and "span_f1" not in found.metrics and found.invalid == 0
+    assert found.metrics["token_accuracy"] == 3 / 5 and found.unseen == {"X": 1}
+    assert found.by_class["NOUN"] == Hits(2, 4, 2)
+    assert report([["O", "B-X"]], [["O", "NOUN"]]).spans is None
+
+
+def test_the_interval_of_words_is_of_sentences() -> None:
+    """Ten words of a sentence that are all right, or all wrong, tell no more than one."""
+    draw = random.Random(0)
+    right = [draw.random() < 0.8 for _ in range(400)]
+    short = report([["A"]] * 400, [["A" if good else "B"] for good in right])
+    long = report([["A"] * 10] * 400, [["A" if good else "B"] * 10 for good in right])
+    assert short.metrics["token_accuracy"] == long.metrics["token_accuracy"]
+    assert short.intervals["token_accuracy"] == pytest.approx(long.intervals["token_accuracy"], abs=1e-9)
+    assert long.intervals["token_accuracy"] == pytest.approx(long.intervals["sentence_accuracy"], abs=0.01)
+
+
+def test_what_does_not_fit_together() -> None:
+    with pytest.raises(DataError, match="Sentence 1 has 1 words and 2 tags"):
+        report([["A"]], [["A", "A"]])
+    with pytest.raises(DataError, match="have no words"):
+        report([[]], [[]])

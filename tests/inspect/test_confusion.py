@@ -1,0 +1,213 @@
+"""Confusion in the terminal and in pictures: what was counted is shown, in letters and numbers that can be read."""
+
+import io
+import re
+import struct
+from itertools import pairwise
+from typing import Any, cast
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from seqloom.evaluate.calibration import calibrate
+from seqloom.evaluate.classification import Confusion
+from seqloom.evaluate.hits import Hits
+from seqloom.inspect.confusion import class_name, class_table, confusion_map, mistake_lines
+from seqloom.inspect.draw_confusion import draw_confusion, draw_reliability, fonts_of
+from seqloom.inspect.figures import to_bytes
+
+WORDS = Confusion(("no", "yes"), np.array([[30, 1200], [0, 7]]))
+SCRIPTS = ["日本語", "हिन्दी", "العربية", "עברית", "ไทย", "Ελληνικά", "русский", "français"]
+
+
+def random_confusion(labels: list[str], seed: int = 0) -> Confusion:
+    draw = np.random.default_rng(seed)
+    counts = draw.poisson(0.8, size=(len(labels), len(labels))) + np.diag(draw.integers(5, 400, size=len(labels)))
+    return Confusion(tuple(labels), counts)
+
+
+def printed(thing: Any, width: int = 100) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(thing)
+    return file.getvalue()
+
+
+# --- in the terminal ------------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_by_hand() -> None:
+    shown = confusion_map(WORDS, width=80, colour=False).plain
+    assert shown.split("\n") == [
+        "      no    yes ",
+        "  no  30  1,200 ",
+        " yes   ·      7 ",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 6, 18, 25])
+def test_every_count_is_shown_in_its_place(count: int) -> None:
+    confusion = random_confusion([f"class {number}" for number in range(count)])
+    lines = confusion_map(confusion, width=200, colour=False).plain.split("\n")
+    rows = [line for line in lines if re.match(r" +class \d+ +[\d·]", line)][-count:]
+    found = [[0 if word == "·" else int(word) for word in line.split()[2:]] for line in rows]
+    assert found == confusion.counts.tolist()
+
+
+@pytest.mark.parametrize("count", [2, 18, 26, 40])
+@pytest.mark.parametrize("colour", [True, False])
+def test_it_is_no_wider_than_the_screen(count: int, colour: bool) -> None:
+    text = confusion_map(random_confusion([f"class {number}" for number in range(count)]), width=70, colour=colour)
+    assert max(map(cell_len, text.plain.split("\n"))) <= 70
+    assert bool(text.spans) and any("rgb" in str(span.style) for span in text.spans) is colour
+    assert ("█" in text.plain) == (count > 25 and not colour)  # shades stand for numbers where these are too many
+
+
+def test_columns_line_up_in_every_script() -> None:
+    lines = confusion_map(random_confusion(SCRIPTS), width=200, colour=False).plain.split("\n")[:-1]
+    assert len(lines) == 9 and len(set(map(cell_len, lines))) == 1
+
+
+def test_shades_are_shares_of_the_row_and_numbers_can_be_read_on_them() -> None:
+    text = confusion_map(WORDS, width=80, colour=True)
+    styles = {text.plain[span.start : span.end].strip(): str(span.style) for span in text.spans}
+    assert "#ffffff" in styles["30"] and "#000000" in styles["1,200"] and "#000000" in styles["7"]
+    assert styles["1,200"] != styles["7"]  # 98 % of its row, and all of it
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("positive", "positive"),
+        ("New York", "New York"),
+        ("", '""'),
+        (" a", '"␣a"'),
+        ("a\tb", "a⇥b"),
+        ("x\x1b[1m", "x\\x1b[1m"),
+        ("\u202eabc", "abc"),
+    ],
+)
+def test_names_of_classes(name: str, shown: str) -> None:
+    assert class_name(name) == shown
+
+
+def test_the_table_of_classes() -> None:
+    shown = printed(class_table({"PER": Hits(1, 2, 4), "[bold]x": Hits(3, 3, 3)}, of="type", unit="spans"))
+    rows = [line.split() for line in shown.splitlines()]
+    assert rows == [
+        ["type", "precision", "recall", "F1", "spans"],
+        ["PER", "0.5000", "0.2500", "0.3333", "4"],
+        ["[bold]x", "1.0000", "1.0000", "1.0000", "3"],
+        ["micro", "average", "0.8000", "0.5714", "0.6667", "7"],
+        ["macro", "average", "0.7500", "0.6250", "0.6667", "7"],
+        ["weighted", "average", "0.7143", "0.5714", "0.6190", "7"],
+    ]
+    assert "0.0000" in printed(class_table({}))
+
+
+def test_the_most_frequent_mistakes() -> None:
+    confusion = Confusion(("a b", "العربية", "c"), np.array([[5, 3, 12], [3, 1, 0], [0, 0, 9]]))
+    assert mistake_lines(confusion) == [
+        "12 ×  a b taken for c  (60.0% of its 20)",
+        " 3 ×  \u2068العربية\u2069 taken for a b  (75.0% of its 4)",
+        " 3 ×  a b taken for \u2068العربية\u2069  (15.0% of its 20)",
+    ]
+    assert len(mistake_lines(confusion, 1)) == 1 and mistake_lines(Confusion(("a",), np.array([[3]]))) == []
+
+
+# --- pictures -------------------------------------------------------------------------------------------------------
+
+
+def size(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def names(figure: Any) -> tuple[list[Any], list[Any]]:
+    return figure.axes[0].get_xticklabels(), figure.axes[0].get_yticklabels()
+
+
+def test_what_is_drawn_is_what_was_counted() -> None:
+    pytest.importorskip("matplotlib")
+    confusion = random_confusion(["x", "y", "z"], seed=3)
+    figure = draw_confusion(confusion, ["a title"], unit="words")
+    axes: Any = figure.axes[0]
+    np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), confusion.shares())
+    assert [[text.get_text() for text in side] for side in names(figure)] == [["x", "y", "z"]] * 2
+    shown = {text.get_position()[::-1]: text.get_text() for text in axes.texts}
+    for place, count in np.ndenumerate(confusion.counts):
+        share = confusion.shares()[place]
+        percent = "<1%" if share < 0.005 else f"{share:.0%}"
+        assert shown.get(place) == (f"{percent}\n{count}" if count else None)
+    right: Any = axes.child_axes[0]
+    assert [text.get_text() for text in right.get_yticklabels()] == [f"{count:,}" for count in confusion.support]
+    assert right.get_ylabel() == "words" and figure.get_suptitle() == "a title"
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 13, 18, 40])
+def test_pictures_can_be_read(count: int) -> None:
+    """Names and numbers keep apart and within the picture, and numbers within their squares."""
+    pytest.importorskip("matplotlib")
+    labels = [f"class number {number}" for number in range(count)]
+    counts = random_confusion(labels).counts
+    counts[0, -1] = 12_345_678
+    figure = draw_confusion(Confusion(tuple(labels), counts), ["a title " * 90])
+    width, height = size(to_bytes(figure))
+    assert 500 < width < 2600 and 200 < height < 2600
+    across, down = names(figure)
+    assert len(down) == count and min(text.get_fontsize() for text in [*across, *down]) >= 7
+    boxes = [text.get_window_extent() for text in down]
+    assert all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(boxes))
+    everything = [text.get_window_extent() for text in [*across, *down]]
+    assert all(box.x0 >= 0 and box.x1 <= width + 1 and box.y1 <= height + 1 and box.y0 >= 0 for box in everything)
+    axes: Any = figure.axes[0]
+    square = axes.get_window_extent().width / count
+    numbers = [text.get_window_extent() for text in axes.texts]
+    assert numbers and all(box.width <= square and box.height <= square for box in numbers)
+    assert min(text.get_fontsize() for text in axes.texts) > 5
+    title: Any = figure._suptitle  # type: ignore[attr-defined]
+    assert title.get_text().endswith("…") and title.get_window_extent().width < width
+
+
+def test_very_many_classes_and_very_long_names() -> None:
+    pytest.importorskip("matplotlib")
+    confusion = Confusion(tuple(map(str, range(300))), np.eye(300, dtype=np.int64))
+    figure = draw_confusion(confusion)
+    assert max(size(to_bytes(figure))) < 5000 and not names(figure)[0] and not figure.axes[0].texts
+    long = draw_confusion(Confusion(("x" * 1000, "日" * 1000), np.array([[1, 2], [3, 4]])))
+    assert max(size(to_bytes(long))) < 1200
+
+
+def test_names_that_look_like_formulas_and_names_in_any_script() -> None:
+    pytest.importorskip("matplotlib")
+    confusion = random_confusion(["$x_1$", "a $ b", "\\alpha", "", *SCRIPTS])
+    figure = draw_confusion(confusion, ["$5 and $6"])
+    assert not any(text.get_parse_math() for side in names(figure) for text in side)
+    svg = to_bytes(figure, ".svg", text_stays_text=True)
+    root = ElementTree.fromstring(svg)
+    texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"日本語", "हिन्दी", "العربية", "a $ b", "$5 and $6"} <= set(texts)
+    assert size(to_bytes(figure))
+    assert set(fonts_of(confusion).missing) <= set("".join(SCRIPTS))
+
+
+def test_reliability_is_drawn_as_it_was_measured() -> None:
+    pytest.importorskip("matplotlib")
+    confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55])
+    correct = np.array([True, True, False, False, True, True])
+    calibration = calibrate(confidence, correct, bins=10)
+    figure = draw_reliability(calibration, "$5")
+    upper, lower = cast(list[Any], figure.axes)
+    ends: dict[float, list[tuple[float, float]]] = {}
+    for bar in upper.patches:
+        place = round(bar.get_x() + bar.get_width() / 2, 2)
+        ends.setdefault(place, []).append((round(bar.get_y(), 3), round(bar.get_y() + bar.get_height(), 3)))
+    assert ends == {0.55: [(0, 0.55), (0.55, 1)], 0.95: [(0, 0.5), (0.5, 0.95)]}
+    assert [round(bar.get_height(), 3) for bar in lower.patches] == [0.333, 0.667]
+    assert f"{calibration.error:.3f}" in figure.get_suptitle() and figure.get_suptitle().startswith("\\$5\n")
+    assert "surer than it should be" in figure.get_suptitle()
+    assert size(to_bytes(figure))

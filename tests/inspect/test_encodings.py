@@ -1,0 +1,238 @@
+"""Words as numbers: what each encoding is, that bags lose the order, and that a recurrent network does not (C01)."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.errors import DataError
+from seqloom.inspect.encodings import (
+    UNKNOWN,
+    Encoded,
+    Size,
+    compare,
+    cosine,
+    dense_table,
+    encode,
+    last_states,
+    occurring,
+    splitter,
+    vocabulary_from_list,
+    vocabulary_of,
+    vocabulary_of_tokenizer,
+)
+from seqloom.text import WordsConfig, train_tokenizer
+
+BEAR = ["Market falls into bear territory", "Bear falls into market territory"]
+words = st.lists(st.sampled_from(["the", "market", "falls", "into", "bear", "territory"]), min_size=1, max_size=12)
+
+
+def encoded(*texts: str, keep_case: bool = False) -> list[Encoded]:
+    return encode(texts, vocabulary_of(texts, "these", splitter(keep_case), unknown=False))
+
+
+# --- what they are --------------------------------------------------------------------------------------------------
+
+
+def test_the_market_falls() -> None:
+    (text,) = encoded("the market falls")
+    assert list(text.vocabulary.words) == ["falls", "market", "the"]  # all once, so by name
+    assert text.columns == [2, 1, 0]
+    np.testing.assert_array_equal(text.one_hot([0, 1, 2]), [[0, 0, 1], [0, 1, 0], [1, 0, 0]])
+    assert text.counts == text.tf_idf == {0: 1, 1: 1, 2: 1}
+    assert text.sizes([8, 16]) == [
+        Size("one-hot", (3, 3), 3, 0),
+        Size("counts", (3,), 3, 0),
+        Size("tf-idf", (3,), 3, 0),
+        Size("dense", (3, 8), 24, 24),
+        Size("dense", (3, 16), 48, 48),
+    ]
+    large = {size.encoding: size.numbers for size in text.sizes([8], 100_000)}
+    assert large == {"one-hot": 300_000, "counts": 100_000, "tf-idf": 100_000, "dense": 24}
+    assert text.sizes([8], 100_000)[-1].table == 800_000
+
+
+@given(st.lists(words, min_size=1, max_size=5))
+def test_the_bag_is_the_sum_of_the_rows(texts: list[list[str]]) -> None:
+    for text in encoded(*map(" ".join, texts)):
+        columns = list(range(len(text.vocabulary)))
+        matrix = text.one_hot(columns)
+        assert matrix.shape == (len(text.words), len(columns)) == text.sizes([])[0].shape
+        np.testing.assert_array_equal(matrix.sum(axis=1), 1)
+        np.testing.assert_array_equal(matrix.sum(axis=0), [text.counts.get(column, 0) for column in columns])
+        table = dense_table(text.vocabulary, 5)
+        np.testing.assert_allclose(matrix @ table, table[text.columns])  # to look a row up is to multiply
+        assert [text.vocabulary.words[column] for column in text.columns] == [word.text for word in text.words]
+
+
+@given(st.lists(words, min_size=1, max_size=6))
+def test_counts_and_tf_idf_as_scikit_learn_has_them(texts: list[list[str]]) -> None:
+    extract = pytest.importorskip("sklearn.feature_extraction.text")
+    given_texts = list(map(" ".join, texts))
+    found = encoded(*given_texts)
+    options: dict[str, Any] = {"analyzer": splitter(), "vocabulary": list(found[0].vocabulary.words)}
+    theirs = extract.CountVectorizer(**options).fit_transform(given_texts).toarray()
+    weighted = extract.TfidfVectorizer(**options, norm=None).fit_transform(given_texts).toarray()
+    columns = range(len(found[0].vocabulary))
+    np.testing.assert_array_equal([[one.counts.get(column, 0) for column in columns] for one in found], theirs)
+    np.testing.assert_allclose([[one.tf_idf.get(column, 0) for column in columns] for one in found], weighted)
+
+
+def test_a_word_that_few_documents_have_weighs_more() -> None:
+    vocabulary = vocabulary_of(["the cat", "the dog", "the the owl"], "three", splitter())
+    assert list(vocabulary.words) == [UNKNOWN, "the", "cat", "dog", "owl"]
+    assert list(vocabulary.frequency) == [0, 3, 1, 1, 1] and vocabulary.documents == 3
+    np.testing.assert_allclose(vocabulary.idf, [np.log(4) + 1, 1, *[np.log(2) + 1] * 3])
+
+
+# --- what they lose (C01) -------------------------------------------------------------------------------------------
+
+
+def test_a_bag_cannot_tell_the_bear_from_the_market_and_a_recurrent_network_can() -> None:
+    one, other = encoded(*BEAR)
+    assert one.counts == other.counts and one.tf_idf == other.tf_idf and one.columns != other.columns
+    found = compare([one, other], 0, 1, width=8)
+    assert found.place == 0 and found.same_counts and found.same_mean and not found.same_state
+    assert found.counts == pytest.approx(1) and found.tf_idf == pytest.approx(1)
+    assert found.state > 0.01
+    draw = np.random.default_rng(0)
+    for _ in range(100):  # whatever is computed from a bag is the same for both
+        weights = draw.normal(size=(len(one.vocabulary), 7))
+        bags = [np.array([own.counts.get(column, 0) for column in range(len(weights))]) for own in (one, other)]
+        np.testing.assert_array_equal(np.tanh(bags[0] @ weights), np.tanh(bags[1] @ weights))
+
+
+def test_what_training_makes_of_it() -> None:
+    """Which of the two is about animals? Trained on both: from bags nothing better than a guess, in order all right."""
+    import torch
+    from torch import nn
+
+    from seqloom.nn.cells import Elman
+    from seqloom.nn.recurrent import Recurrent
+
+    torch.manual_seed(0)
+    ids = torch.tensor([text.columns for text in encoded(*BEAR)])  # (2, T)
+    rows, labels = nn.functional.one_hot(ids).float(), torch.tensor([0, 1])
+    network, head, linear = Recurrent(Elman(5, 8)), nn.Linear(8, 2), nn.Linear(5, 2)
+    readers: dict[str, Any] = {
+        "bag": lambda: linear(rows.sum(dim=1)),
+        "sequence": lambda: head(network(rows)[1]["h"]),
+    }
+    losses = {}
+    for name, read in readers.items():
+        optimizer = torch.optim.Adam([*network.parameters(), *head.parameters(), *linear.parameters()], lr=0.05)
+        for _ in range(60):
+            loss = nn.functional.cross_entropy(read(), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        losses[name] = loss.item()
+    assert losses["bag"] == pytest.approx(np.log(2), abs=1e-3) and losses["bag"] >= np.log(2) - 1e-6
+    assert losses["sequence"] < 0.01
+
+
+def test_with_capitals_kept_even_a_bag_can() -> None:
+    one, other = encoded(*BEAR, keep_case=True)
+    found = compare([one, other], 0, 1, width=8)
+    assert not found.same_counts and not found.same_mean and found.counts < 0.9
+
+
+@given(words, st.randoms(use_true_random=False))
+def test_what_does_not_change_with_the_order(text: list[str], draw: random.Random) -> None:
+    mixed = draw.sample(text, len(text))
+    one, other = encoded(" ".join(text), " ".join(mixed))
+    found = compare([one, other], 0, 1, width=6)
+    assert found.same_counts and found.same_mean and one.tf_idf == other.tf_idf
+    assert (found.place is None) == (text == mixed)
+    assert found.same_state == (text == mixed)
+    if found.place is not None:
+        assert text[: found.place] == mixed[: found.place] and text[found.place] != mixed[found.place]
+
+
+def test_one_word_more_is_a_difference_at_the_end() -> None:
+    found = compare(encoded("a b", "a b c"), 0, 1, width=4)
+    assert found.place == 2 and not found.same_counts
+
+
+def test_the_network_is_an_elman_network_read_word_by_word() -> None:
+    import torch
+
+    from seqloom.nn.cells import Elman
+
+    (text,) = encoded("the market falls into the sea")
+    table = dense_table(text.vocabulary, 5)
+    torch.manual_seed(0)
+    cell = Elman(5, 5).double()
+    before = torch.get_rng_state()
+    (found,) = last_states([text], table, seed=0)
+    assert torch.equal(before, torch.get_rng_state())  # nobody else's draws are moved
+    w, u = cell.weight_x.detach().numpy(), cell.weight_h.detach().numpy()
+    assert cell.bias_h is not None
+    b, h = (cell.bias_x + cell.bias_h).detach().numpy(), np.zeros(5)
+    for column in text.columns:
+        h = np.tanh(w @ table[column] + u @ h + b)
+    np.testing.assert_allclose(found, h, atol=1e-12)
+
+
+def test_cosine() -> None:
+    assert cosine({0: 1, 1: 2}, {0: 2, 1: 4}) == pytest.approx(1) and cosine({0: 1}, {1: 5}) == 0
+    assert cosine({0: 3, 2: 4}, {0: 1}) == pytest.approx(0.6)
+
+
+# --- words and vocabularies -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The market falls!", ["the", "market", "falls", "!"]),
+        ("रविवार को", ["रविवार", "को"]),
+        ("日曜日", ["日", "曜", "日"]),
+        ("일요일 아침", ["일요일", "아침"]),
+        ("👩\u200d👩\u200d👧 ok", ["👩\u200d👩\u200d👧", "ok"]),
+        ("a <unk> <unk>.", ["a", UNKNOWN, UNKNOWN, "."]),
+        (" \t\n", []),
+    ],
+)
+def test_words_of_any_script(text: str, expected: list[str]) -> None:
+    assert splitter()(text) == expected
+
+
+def test_words_the_vocabulary_lacks_share_a_column() -> None:
+    vocabulary = vocabulary_of(["the market", "<unk> falls"], "corpus", splitter())
+    (text,) = encode(["The bear falls, <unk> bear"], vocabulary)
+    assert vocabulary.words[0] == UNKNOWN and list(vocabulary.words).count(UNKNOWN) == 1
+    assert text.counts[0] == 4 and text.unknown() == ["bear", ",", UNKNOWN]
+    listed = vocabulary_from_list(["falls", "bear", "falls"], "a list", ["The bear falls"], splitter())
+    assert list(listed.words) == [UNKNOWN, "falls", "bear"] and list(listed.frequency) == [1, 1, 1]
+    assert encode(["The bear falls"], listed)[0].columns == [0, 2, 1]
+
+
+def test_a_tokenizers_own_tokens() -> None:
+    tokenizer = train_tokenizer(WordsConfig(), ["the market falls", "the bear"])
+    texts = ["the market rises", "falls"]
+    vocabulary = vocabulary_of_tokenizer(tokenizer, "mine", texts)
+    one, _ = encode(texts, vocabulary)
+    assert len(vocabulary) == len(tokenizer) and vocabulary.unknown == tokenizer.unknown
+    assert one.columns == tokenizer.encode(texts[0]) and one.unknown() == [UNKNOWN]
+    assert vocabulary.frequency[tokenizer.encode("the")[0]] == 1 and vocabulary.documents == 2
+
+
+def test_only_so_many_columns_are_shown() -> None:
+    texts = encoded(" ".join(f"w{number}" for number in range(50)), "w49 w48")
+    assert len(occurring(texts)) == 50 and len(occurring(texts, 20)) == 20
+    assert {texts[0].vocabulary.words[column] for column in occurring(texts, 60)} >= {"w49", "w0"}
+
+
+def test_a_text_without_words() -> None:
+    with pytest.raises(DataError, match="text 2 has none: ' '"):
+        encoded("a", " ")
+
+
+def test_a_text_of_very_many_words() -> None:
+    one, other = encoded(" ".join(f"w{number}" for number in range(20_000)), "w0")
+    assert one.sizes([8])[0].numbers == 400_000_000  # counted, never laid out
+    assert compare([one, other], 0, 1, width=8).place == 1

@@ -1,0 +1,303 @@
+"""The classifier over every encoder and pooling: padding, order, losses, what it learns, why it says so."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import UsageError
+from seqloom.models.classifier import Classifier, ClassifierConfig
+
+V, L, C = 12, 3, 7
+RECURRENT = {"kind": "recurrent", "hidden": 12}
+KINDS: dict[str, dict[str, Any]] = {
+    "one-hot": {"encoder": {"kind": "bag", "weights": "one-hot"}},
+    "counts": {"encoder": {"kind": "bag", "weights": "counts"}},
+    "tf-idf": {"encoder": {"kind": "bag", "weights": "tf-idf"}},
+    "mean": {"encoder": {"kind": "bag", "weights": "mean"}, "characters": {"kind": "rnn", "hidden": 4}},
+    "recurrent-last": {"encoder": RECURRENT, "pooling": "last"},
+    "recurrent-one-way": {"encoder": {**RECURRENT, "bidirectional": False}, "pooling": "last"},
+    "recurrent-attention": {"encoder": {**RECURRENT, "cell": "gru", "layers": 2}, "pooling": "attention"},
+    "convolution-max": {
+        "encoder": {"kind": "convolution", "widths": [2, 3], "filters": 8},
+        "pooling": "max",
+        "characters": {"kind": "cnn", "filters": 6},
+    },
+    "transformer-mean": {"encoder": {"kind": "transformer", "width": 16, "heads": 2, "dropout": 0.0}},
+}
+LENGTHS = (5, 2, 0, 4)
+
+
+def config_of(**options: Any) -> ClassifierConfig:
+    return build(ClassifierConfig, {"embedding": 16, **options})
+
+
+def classifier(**options: Any) -> Classifier:
+    torch.manual_seed(0)
+    return config_of(**options).build(V, L, C if options.get("characters") else 0).double().eval()
+
+
+@pytest.fixture(params=KINDS)
+def model(request) -> Classifier:
+    return classifier(**KINDS[request.param])
+
+
+def texts(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    return {
+        "tokens": torch.randint(V, mask.shape),
+        "mask": mask,
+        "labels": torch.tensor([place % L for place in range(len(lengths))]),
+        "characters": torch.randint(1, C, (*mask.shape, 4)) * mask.unsqueeze(2),
+    }
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_a_text_by_itself_is_the_text_in_a_batch_and_more_padding_changes_nothing(model) -> None:
+    batch = texts()
+    logits = model(batch)
+    assert logits.shape == (len(LENGTHS), L)
+    for row, length in enumerate(LENGTHS):
+        part = {name: value[row : row + 1] for name, value in batch.items()}
+        alone = {name: value[:, : max(1, length)] if value.dim() > 1 else value for name, value in part.items()}
+        torch.testing.assert_close(model(alone)[0], logits[row], atol=1e-10, rtol=0)
+    wider = {**batch, "tokens": F.pad(batch["tokens"], (0, 3), value=5), "mask": F.pad(batch["mask"], (0, 3))}
+    wider["characters"] = F.pad(batch["characters"], (0, 2, 0, 3))
+    torch.testing.assert_close(model(wider), logits, atol=1e-10, rtol=0)
+
+
+def test_padding_learns_nothing_and_a_text_without_tokens_gets_the_bias(model) -> None:
+    batch = texts()
+    batch["tokens"] = (
+        batch["tokens"].masked_fill(~batch["mask"], 11).masked_fill(batch["mask"] & (batch["tokens"] == 11), 3)
+    )
+    logits = model(batch)
+    torch.testing.assert_close(logits[2], model.output.bias)
+    logits.square().sum().backward()
+    gradient = model.lexicon.embed.weight.grad
+    assert gradient is not None and not gradient[11].any() and gradient[batch["tokens"][0]].any(dim=1).all()
+
+
+def test_a_bag_cannot_tell_what_others_can() -> None:
+    """Market falls into bear territory; bear falls into market territory."""
+    ids = {word: place for place, word in enumerate(["market", "falls", "into", "bear", "territory"])}
+    two = ["market falls into bear territory", "bear falls into market territory"]
+    batch = {"tokens": torch.tensor([[ids[word] for word in text.split()] for text in two])}
+    batch["mask"] = torch.ones_like(batch["tokens"], dtype=torch.bool)
+    for name, options in KINDS.items():
+        if "characters" in options:
+            continue
+        try:
+            first, second = classifier(**options)(batch)
+        except pytest.skip.Exception:
+            continue
+        assert torch.allclose(first, second, atol=1e-12) == (options["encoder"]["kind"] == "bag"), name
+
+
+def test_spelling_is_read_where_it_is_asked_for() -> None:
+    for characters in ({"kind": "cnn"}, {"kind": "rnn"}):
+        model, batch = classifier(characters=characters), texts()
+        other = {**batch, "characters": batch["characters"].roll(1, dims=2) * batch["mask"].unsqueeze(2)}
+        assert not torch.allclose(model(batch), model(other))
+        with pytest.raises(ValueError, match="its batch must have them"):
+            model({name: value for name, value in batch.items() if name != "characters"})
+    with pytest.raises(ValueError, match="how many there are"):
+        config_of(characters={"kind": "cnn"}).build(V, L)
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loss_is_torchs_and_leaves_out_what_was_never_seen(model, weighted, smoothing) -> None:
+    batch, weights = texts(), torch.tensor([0.5, 2.0, 3.0]).double() if weighted else None
+    batch["labels"][1] = -1
+    value, count = model.loss(batch, weights, smoothing)
+    known = [0, 2, 3]
+    wanted = F.cross_entropy(model(batch)[known], batch["labels"][known], weights, label_smoothing=smoothing)
+    torch.testing.assert_close(value, wanted, atol=1e-10, rtol=0)
+    assert count.item() == 3
+    value, count = model.loss({**batch, "labels": torch.full((4,), -1)}, weights, smoothing)
+    assert value.item() == 0 and count.item() == 0
+
+
+def test_probabilities_are_those_the_loss_is_of(model) -> None:
+    batch = texts()
+    p = model.probabilities(batch)
+    torch.testing.assert_close(p.sum(dim=1), torch.ones(len(LENGTHS)).double())
+    nats = -p.gather(1, batch["labels"].unsqueeze(1)).log().mean()
+    torch.testing.assert_close(model.loss(batch)[0], nats, atol=1e-10, rtol=0)
+
+
+def test_losses_are_in_single_precision_at_least(model) -> None:
+    model, batch = model.float().train(), texts()
+    wanted = model.loss(batch)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        value, _ = model.loss(batch, torch.ones(L), 0.1)
+        assert value.dtype == torch.float32 == model.probabilities(batch).dtype
+        value = model.loss(batch)[0]
+    value.backward()
+    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.bfloat16().loss(batch)[0].dtype == torch.float32 == model.probabilities(batch).dtype
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_asks_for_no_value_on_its_way(model, smoothing) -> None:
+    """On the meta device there are none: whatever would wait for a GPU fails there. The gradient too."""
+    there = model.float().train().to("meta")
+    batch = {name: value.to("meta") for name, value in texts().items()}
+    value, count = there.loss(batch, torch.ones(L, device="meta"), smoothing)
+    value.backward()
+    assert value.shape == count.shape == ()
+    with pytest.raises(RuntimeError):  # the control
+        value.item()
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+def puzzle(order: bool) -> dict[str, Tensor]:
+    """Which of three words is there; or, where order can be seen, which of them stands before which."""
+    torch.manual_seed(3)
+    tokens, labels = torch.randint(4, V, (18, 6)), torch.arange(18) % L
+    for row, label in enumerate(labels.tolist()):
+        a, b = sorted(torch.randperm(6)[:2].tolist())
+        words = [(1, 2), (2, 1), (1, 1)][label] if order else (label + 1, label + 1)
+        tokens[row, a], tokens[row, b] = words
+    characters = tokens.unsqueeze(2).expand(-1, -1, 3) % (C - 1) + 1
+    return {
+        "tokens": tokens,
+        "mask": torch.ones_like(tokens, dtype=torch.bool),
+        "labels": labels,
+        "characters": characters,
+    }
+
+
+def test_a_tiny_set_is_learned_by_heart(model) -> None:
+    batch = puzzle(order=model.bag is None)
+    model.float().train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(150):
+        optimizer.zero_grad()
+        value, _ = model.loss(batch)
+        value.backward()
+        optimizer.step()
+        if value.item() < 0.02:
+            break
+    model.eval()
+    assert torch.equal(model(batch).argmax(dim=1), batch["labels"])
+    assert model.loss(batch)[0].item() < 0.1
+
+
+def test_every_part_learns(model) -> None:
+    model.loss(texts())[0].backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert [name for name in still if ".cell.bias" not in name] == []
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+def test_attention_is_said_where_there_is_any(model) -> None:
+    batch = texts()
+    weights = model.attention(batch)
+    if model.config.pooling != "attention":
+        assert weights is None
+        return
+    assert weights is not None and not weights[~batch["mask"]].any()
+    torch.testing.assert_close(weights.sum(dim=1), batch["mask"].any(dim=1).double())
+
+
+def test_influence_is_the_gradient_along_each_token(model) -> None:
+    """x ∂logit/∂x: of a bag, whose logits are sums over words, it says exactly what each word adds."""
+    batch = texts()
+    labels = torch.tensor([0, 2, 1, 1])
+    found, own = model.influence(batch, labels), model.influence(batch)
+    assert found.shape == batch["mask"].shape and not found[~batch["mask"]].any()
+    torch.testing.assert_close(own, model.influence(batch, model(batch).argmax(dim=1)))
+    if model.bag is not None:
+        logits = model(batch).gather(1, labels.unsqueeze(1)).squeeze(1)
+        torch.testing.assert_close(found.sum(dim=1) + model.output.bias[labels], logits, atol=1e-10, rtol=0)
+    with torch.no_grad():
+        assert torch.equal(model.influence(batch, labels), found)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+# --- tf–idf, vectors, settings ----------------------------------------------------------------------------------------
+
+
+def test_tf_idf_hears_of_the_training_texts() -> None:
+    model, batch = classifier(encoder={"kind": "bag", "weights": "tf-idf"}), texts()
+    before = model(batch)
+    model.set_documents(torch.arange(V), 20)
+    assert not torch.allclose(model(batch), before)
+    again = classifier(encoder={"kind": "bag", "weights": "tf-idf"})
+    again.load_state_dict(model.state_dict())
+    torch.testing.assert_close(again(batch), model(batch))
+    classifier().set_documents(torch.arange(V), 20)  # all others take no notice
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_vectors_of_a_file_are_where_it_begins(frozen) -> None:
+    model = classifier(vectors={"file": "x.txt", "frozen": frozen})
+    rows, found = torch.randn(V, 16), torch.arange(V) % 2 == 0
+    before = model.lexicon.embed.weight.detach().clone()
+    model.lexicon.set_vectors(rows, found)
+    weight = model.lexicon.embed.weight
+    assert torch.equal(weight[found], rows[found].double()) and torch.equal(weight[~found], before[~found])
+    model.loss(texts())[0].backward()
+    assert weight.requires_grad != frozen and (weight.grad is None) == frozen
+    with pytest.raises(ValueError, match=r"\(12, 16\); got \(12, 5\)"):
+        model.lexicon.set_vectors(rows[:, :5], found)
+
+
+def test_dropout_falls_in_training_alone() -> None:
+    for options in ({"dropout": 0.5}, {"embedding_dropout": 0.5}):
+        model, batch = classifier(**options), texts()
+        assert torch.equal(model(batch), model(batch))
+        model.train()
+        assert not torch.equal(model(batch), model(batch))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"embedding": 0, "dropout": 1.0}, "embedding must be at least 1"),
+        ({"embedding": 0, "dropout": 1.0}, "dropout must be at least 0"),
+        ({"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0}, "leave it out for a bag"),
+        ({"encoder": {"kind": "bag"}, "pooling": "max", "embedding_dropout": -1.0}, "embedding_dropout must be"),
+        ({"encoder": {"kind": "bags"}}, "did you mean bag"),
+        ({"encoder": {"kind": "recurrent", "hiden": 3}}, r"encoder\.hiden.*hidden"),
+        ({"characters": {"kind": "cnn", "hidden": 3}}, r"characters\.hidden"),
+        ({"pooling": "average"}, "pooling"),
+        ({"vectors": {}}, r"vectors\.file"),
+    ],
+)
+def test_settings_that_make_no_sense(options, words) -> None:
+    with pytest.raises(UsageError, match=words):
+        config_of(**options)
+
+
+def test_a_recipe_can_hold_every_kind_and_gives_it_back() -> None:
+    for options in KINDS.values():
+        try:
+            config = config_of(**options)
+        except pytest.skip.Exception:
+            continue
+        assert build(ClassifierConfig, to_mapping(config)) == config
+        assert config.longest is None
+
+
+def test_it_can_be_built_without_memory_for_its_weights(model) -> None:
+    with torch.device("meta"):
+        built: nn.Module = model.config.build(V, L, C)
+    count = [sum(p.numel() for p in other.parameters()) for other in (built, model)]
+    assert count[0] == count[1]

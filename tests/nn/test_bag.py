@@ -1,0 +1,110 @@
+"""Bags of words against the vectors they stand for, made by hand and by scikit-learn."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.nn.bag import Bag, BagConfig, counts_in_row, inverse_frequency
+
+V = 7
+KINDS: list[Any] = ["one-hot", "counts", "tf-idf", "mean"]
+TEXTS = [[2, 2, 5, 0, 2], [1], [3, 6, 3, 6], [], [5, 4, 3, 2, 1, 0]]
+FOUND_IN = torch.tensor([sum(token in text for text in TEXTS) for token in range(V)])
+
+
+def padded(texts: list[list[int]], filler: int = 3) -> tuple[Tensor, Tensor]:
+    longest = max(1, *map(len, texts))
+    tokens = torch.tensor([[*text, *[filler] * (longest - len(text))] for text in texts])
+    return tokens, torch.arange(longest) < torch.tensor([len(text) for text in texts]).unsqueeze(1)
+
+
+def bag_of(kind: Any) -> Bag:
+    bag = BagConfig(weights=kind).build(V).double()
+    bag.set_documents(FOUND_IN, len(TEXTS))
+    return bag
+
+
+def by_hand(kind: str, text: list[int]) -> list[float]:
+    """b, as the docstring of the module has it."""
+    n = Counter(text)
+    if kind == "one-hot":
+        return [float(v in n) for v in range(V)]
+    if kind == "counts":
+        return [float(n[v]) for v in range(V)]
+    if kind == "mean":
+        return [n[v] / max(1, len(text)) for v in range(V)]
+    N = len(TEXTS)
+    idf = [math.log((1 + N) / (1 + sum(v in text for text in TEXTS))) + 1 for v in range(V)]
+    raw = [n[v] * idf[v] for v in range(V)]
+    norm = math.sqrt(sum(value**2 for value in raw)) or 1
+    return [value / norm for value in raw]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_vector_is_that_of_the_definition(kind) -> None:
+    wanted = torch.tensor([by_hand(kind, text) for text in TEXTS], dtype=torch.float64)
+    torch.testing.assert_close(bag_of(kind).vector(*padded(TEXTS)), wanted, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["one-hot", "counts", "tf-idf"])
+def test_the_vector_is_that_of_scikit_learn(kind) -> None:
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    options = {"analyzer": lambda tokens: tokens, "vocabulary": list(range(V)), "lowercase": False}
+    makers = {
+        "one-hot": text.CountVectorizer(binary=True, **options),
+        "counts": text.CountVectorizer(**options),
+        "tf-idf": text.TfidfVectorizer(**options),
+    }
+    wanted = makers[kind].fit_transform(TEXTS).toarray()
+    np.testing.assert_allclose(bag_of(kind).vector(*padded(TEXTS)).numpy(), wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layer_is_the_vector_times_the_matrix(kind) -> None:
+    """Σ_j w_j E[x_j] = Eᵀ b, whatever stands at padding."""
+    bag, (tokens, mask) = bag_of(kind), padded(TEXTS)
+    matrix = torch.randn(V, 4, dtype=torch.float64)
+    torch.testing.assert_close(bag(matrix[tokens], tokens, mask), bag.vector(tokens, mask) @ matrix, atol=1e-10, rtol=0)
+    assert not bag.place_weights(tokens, mask)[~mask].any()
+    other, _ = padded(TEXTS, filler=2)
+    torch.testing.assert_close(bag(matrix[other], other, mask), bag(matrix[tokens], tokens, mask), atol=0, rtol=0)
+
+
+@given(st.lists(st.lists(st.integers(0, V - 1), max_size=12), min_size=1, max_size=5))
+def test_counts_in_a_row(texts) -> None:
+    tokens, mask = padded(texts)
+    wanted = [[text.count(token) for token in text] for text in texts]
+    found = counts_in_row(tokens, mask)
+    assert [row[: len(text)] for row, text in zip(found.tolist(), texts, strict=True)] == wanted
+    assert not found[~mask].any()
+
+
+@given(st.permutations(range(6)), st.sampled_from(KINDS))
+def test_no_order_is_left(order, kind) -> None:
+    bag, text = bag_of(kind), [2, 2, 5, 0, 2, 4]
+    vectors = [bag.vector(*padded([words])) for words in (text, [text[place] for place in order])]
+    torch.testing.assert_close(*vectors, atol=1e-12, rtol=0)
+
+
+def test_rare_words_weigh_more_and_it_is_kept_with_the_weights() -> None:
+    idf = inverse_frequency(torch.tensor([100, 1, 0]), 100)
+    assert idf[0] == 1 and idf[0] < idf[1] < idf[2]
+    bag, other = bag_of("tf-idf"), Bag("tf-idf", V).double()
+    assert torch.equal(other.idf, torch.ones(V).double())  # before it has heard of any text
+    other.load_state_dict(bag.state_dict())
+    assert torch.equal(other.idf, bag.idf) and not torch.equal(bag.idf, torch.ones(V).double())
+    assert bag_of("counts").state_dict() == {}
+
+
+def test_a_kind_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="tf-idf"):
+        build(BagConfig, {"weights": "tfidf"})

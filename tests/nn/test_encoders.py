@@ -1,0 +1,243 @@
+"""Encoders of every kind: what is padding, who hears of whom, where the reading ends."""
+
+from typing import Any, get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.nn.bidirectional import BidirectionalStack
+from seqloom.nn.cells import CELLS
+from seqloom.nn.convolution import Windows
+from seqloom.nn.encoder import Encoder
+from seqloom.nn.encoders import AnyEncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.masks import turned
+from seqloom.nn.recurrent import Stack
+
+ENCODERS: dict[str, Any] = {of.kind: of for of in get_args(AnyEncoderConfig)}
+D = 6
+LENGTHS = (4, 1, 0, 6, 3)
+KINDS: dict[str, dict[str, Any]] = {
+    "recurrent": {"kind": "recurrent", "hidden": 4, "layers": 2},
+    "recurrent-one-way": {"kind": "recurrent", "cell": "gru", "hidden": 4, "layers": 2, "bidirectional": False},
+    "recurrent-apart": {"kind": "recurrent", "hidden": 4, "layers": 2, "depth": "apart", "combine": "mix"},
+    "convolution": {"kind": "convolution", "widths": [1, 2, 3, 5], "filters": 3, "layers": 2},
+    "transformer": {"kind": "transformer", "width": 8, "heads": 2},
+    "transformer-2017": {"kind": "transformer", "width": 6, "heads": 3, "norm_first": False, "layers": 1},
+    "transformer-rotary": {"kind": "transformer", "width": 8, "heads": 2, "positions": {"kind": "rotary"}},
+}
+
+
+def config_of(options: dict[str, Any]) -> Any:
+    return build(ENCODERS[options["kind"]], options)
+
+
+def made(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return config_of(options).build(D).double().eval()
+
+
+@pytest.fixture(params=KINDS)
+def encoder(request) -> Encoder:
+    return made(**KINDS[request.param])
+
+
+def sequences(lengths: tuple[int, ...] = LENGTHS) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    return torch.randn(*mask.shape, D, dtype=torch.float64), mask
+
+
+def real(h: Tensor, mask: Tensor) -> Tensor:
+    return h.masked_fill(~mask.unsqueeze(2), 0)
+
+
+def test_shapes_and_a_row_by_itself_is_the_row_in_a_batch(encoder) -> None:
+    x, mask = sequences()
+    h, ends = encoder.read(x, mask)
+    assert h.shape == (*mask.shape, encoder.width) and ends.shape == (len(mask), encoder.width)
+    assert torch.equal(encoder(x, mask), h)
+    assert not ends[2].any()  # nothing was read
+    for row, length in enumerate(LENGTHS):
+        if length:
+            alone, end = encoder.read(x[row : row + 1, :length], mask[row : row + 1, :length])
+            torch.testing.assert_close(alone[0], h[row, :length], atol=1e-10, rtol=0)
+            torch.testing.assert_close(end[0], ends[row], atol=1e-10, rtol=0)
+
+
+def test_what_stands_at_padding_and_how_much_there_is_changes_nothing(encoder) -> None:
+    x, mask = sequences()
+    h, ends = encoder.read(x, mask)
+    other = torch.where(mask.unsqueeze(2), x, 1e3).requires_grad_()
+    again, same = encoder.read(other, mask)
+    torch.testing.assert_close((real(again, mask), same), (real(h, mask), ends), atol=1e-10, rtol=0)
+    (gradient,) = torch.autograd.grad(real(again, mask).square().sum() + same.square().sum(), other)
+    assert not gradient[~mask].any() and gradient[mask].any(dim=1).all()
+    more = F.pad(mask, (0, 5))
+    wider, same = encoder.read(F.pad(x, (0, 0, 0, 5), value=-7.0), more)
+    torch.testing.assert_close((real(wider, more)[:, : x.shape[1]], same), (real(h, mask), ends), atol=1e-10, rtol=0)
+
+
+def test_order_matters(encoder) -> None:
+    x, mask = sequences((5,))
+    assert not torch.allclose(encoder(x.flip(1), mask).flip(1), encoder(x, mask))
+
+
+def test_dropout_falls_in_training_alone(encoder) -> None:
+    x, mask = sequences()
+    assert torch.equal(encoder(x, mask), encoder(x, mask))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "recurrent", "layers": 2, "dropout": 0.5},
+        {"kind": "recurrent", "weight_dropout": 0.5},
+        {"kind": "recurrent", "layers": 2, "dropout": 0.5, "variational": True, "bidirectional": False},
+        {"kind": "convolution", "layers": 2, "dropout": 0.5},
+        {"kind": "transformer", "width": 8},
+    ],
+)
+def test_dropout_falls_in_training(options) -> None:
+    encoder, (x, mask) = made(**options).train(), sequences()
+    assert not torch.equal(encoder(x, mask), encoder(x, mask))
+
+
+def test_one_way_hears_only_of_what_came_before_and_both_ways_of_all() -> None:
+    x, mask = sequences((6,))
+    for bidirectional in (False, True):
+        encoder = made(kind="recurrent", hidden=4, bidirectional=bidirectional)
+        x.requires_grad_()
+        (gradient,) = torch.autograd.grad(encoder(x, mask)[0, 2].sum(), x)
+        heard = gradient[0].any(dim=1).tolist()
+        assert heard == ([True] * 6 if bidirectional else [True] * 3 + [False] * 3)
+
+
+def test_a_window_hears_of_the_places_it_sees() -> None:
+    x, mask = sequences((9,))
+    x.requires_grad_()
+    for width, heard in ((1, [4]), (2, [4, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6]), (5, [2, 3, 4, 5, 6])):
+        encoder = made(kind="convolution", widths=[width], filters=8)
+        (gradient,) = torch.autograd.grad(encoder(x, mask)[0, 4].sum(), x)
+        assert gradient[0].any(dim=1).nonzero().flatten().tolist() == heard
+
+
+def test_windows_by_hand() -> None:
+    """y_t = ReLU(Σ_i W_i x_{t+i} + b), place by place; x is zero where there is nothing."""
+    torch.manual_seed(0)
+    windows, (x, mask) = Windows(D, 3, [2, 3]).double(), sequences()
+    wanted = torch.zeros(*mask.shape, 6, dtype=torch.float64)
+    for row, length in enumerate(LENGTHS):
+        for t in range(length):
+            for part, (layer, width) in enumerate(zip(windows.layers, (2, 3), strict=True)):
+                assert isinstance(layer, nn.Conv1d) and layer.bias is not None
+                y = layer.bias.clone()
+                for k in range(width):
+                    place = t + k - (width - 1) // 2
+                    if 0 <= place < length:
+                        y = y + layer.weight[:, :, k] @ x[row, place]
+                wanted[row, t, 3 * part : 3 * part + 3] = y.relu()
+    torch.testing.assert_close(windows(x, mask), wanted, atol=1e-10, rtol=0)
+
+
+# --- reading without waiting ------------------------------------------------------------------------------------------
+
+
+def same_reading(stack: Any, masked: Any, x: Tensor, mask: Tensor) -> None:
+    """Outputs, ends, and all gradients."""
+    results = []
+    for outputs, ends in (stack.read(x, mask), masked()):
+        value = outputs.square().sum() + (3 * ends).sin().sum()
+        results.append([outputs, ends, *torch.autograd.grad(value, [x, *stack.parameters()])])
+    torch.testing.assert_close(*results, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("combine", ["concat", "sum", "mix"])
+@pytest.mark.parametrize("depth", ["each", "apart"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_reading_padding_too_is_reading_without_it(cell, depth, combine) -> None:
+    torch.manual_seed(0)
+    stack = BidirectionalStack(CELLS[cell], D, 4, 2, depth=depth, combine=combine).double()
+    x, mask = sequences()
+
+    def masked() -> tuple[Tensor, Tensor]:
+        outputs, state = stack(x, mask=mask)
+        return outputs, stack.ends(state).masked_fill(~mask.any(dim=1, keepdim=True), 0)
+
+    same_reading(stack, masked, x.requires_grad_(), mask)
+
+
+@pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_and_so_it_is_one_way(cell, connections) -> None:
+    torch.manual_seed(0)
+    widths = [D, D + 4 if connections == "dense" else 4]
+    stack = Stack([CELLS[cell](width, 4) for width in widths], connections=connections).double()
+    x, mask = sequences()
+
+    def masked() -> tuple[Tensor, Tensor]:
+        outputs = stack(x, mask=mask)[0]
+        last = [outputs[row, length - 1] if length else torch.zeros(4).double() for row, length in enumerate(LENGTHS)]
+        return outputs, torch.stack(last)
+
+    same_reading(stack, masked, x.requires_grad_(), mask)
+
+
+def test_turning_round_twice_changes_nothing() -> None:
+    _, mask = sequences()
+    order = turned(mask)
+    assert order.tolist()[0] == [3, 2, 1, 0, 4, 5] and order.tolist()[2] == [0, 1, 2, 3, 4, 5]
+    assert torch.equal(order.gather(1, order), torch.arange(6).expand_as(order))
+
+
+def test_the_weights_are_thinned_on_both_ways() -> None:
+    config = RecurrentEncoderConfig(hidden=4, weight_dropout=0.9)
+    encoder, (x, mask) = config.build(D).double(), sequences()
+    first, second = (encoder(x, mask) for _ in range(2))
+    for half in (slice(0, 4), slice(4, 8)):
+        assert not torch.equal(first[..., half], second[..., half])
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "hidden must be at least 1"),
+        ({"kind": "recurrent", "hidden": 0, "weight_dropout": 1.0}, "weight_dropout must be"),
+        ({"kind": "recurrent", "bidirectional": False, "combine": "sum"}, "set bidirectional to true"),
+        ({"kind": "recurrent", "cell": "lsmt"}, "did you mean lstm"),
+        ({"kind": "convolution", "widths": []}, "widths must be"),
+        ({"kind": "convolution", "widths": [3, 3], "filters": 0, "layers": 0}, "layers must be"),
+        ({"kind": "convolution", "widths": [3, 3], "filters": 0, "layers": 0}, "filters must be"),
+        ({"kind": "convolution", "widths": [3, 0], "dropout": 1.5}, "dropout must be"),
+        ({"kind": "transformer", "heads": 3}, "divisible by heads"),
+        ({"kind": "transformer", "layers": 0, "attention_dropout": 1.0}, "attention_dropout must be"),
+        ({"kind": "transformer", "width": 7, "heads": 1}, "width must be even"),
+    ],
+)
+def test_settings_that_make_no_sense(options, words) -> None:
+    with pytest.raises(UsageError, match=words):
+        config_of(options)
+
+
+def test_learned_positions_end_somewhere() -> None:
+    encoder = made(kind="transformer", width=8, positions={"kind": "learned", "max_length": 4})
+    assert encoder.config.longest == 4 and made(kind="transformer").config.longest is None
+    x, mask = sequences((6, 2))
+    with pytest.raises(UsageError, match=r"4 positions.*6 tokens.*model\.encoder\.positions\.max_length"):
+        encoder(x, mask)
+    short = F.pad(mask[:, :4], (0, 2))  # padding beyond the end is no token
+    torch.testing.assert_close(encoder(x, short)[:, :4], encoder(x[:, :4], mask[:, :4]), atol=1e-10, rtol=0)
+
+
+def test_what_is_done_beyond_the_recipe_is_said() -> None:
+    assert made(kind="recurrent", cell="mut1").notes()
+    assert "variational changes nothing" in made(kind="recurrent", variational=True).notes()[0]
+    assert made(kind="convolution").notes() == []
+    notes = made(kind="transformer", positions={"kind": "none"}).notes()
+    assert "set of tokens" in notes[0] and "projects the 6-wide vectors" in notes[1]

@@ -1,0 +1,83 @@
+"""What a run's data decided of its model: the tokenizer's vocabulary, and what sizes.json says besides."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom.core.config import to_mapping
+from seqloom.core.errors import CheckpointError
+from seqloom.core.files import tensors_to_bytes
+from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.tagger import TaggerConfig
+from seqloom.nn.encoders import RecurrentEncoderConfig
+from seqloom.nn.spelling import CharacterCNNConfig
+from seqloom.runs.run import Run
+from seqloom.text.words import Words, WordsConfig
+
+ENCODER = RecurrentEncoderConfig(hidden=6)
+SPELLED: dict[str, Any] = {"characters": CharacterCNNConfig(filters=4)}
+KINDS: dict[str, tuple[Any, dict[str, int]]] = {
+    "classifier": (ClassifierConfig(embedding=8, encoder=ENCODER), {"labels": 3}),
+    "classifier-characters": (
+        ClassifierConfig(embedding=8, encoder=ENCODER, **SPELLED),
+        {"labels": 3, "characters": 9},
+    ),
+    "tagger": (TaggerConfig(embedding=8, encoder=ENCODER), {"tags": 5}),
+    "tagger-characters": (TaggerConfig(embedding=8, encoder=ENCODER, **SPELLED), {"tags": 5, "characters": 9}),
+    "recurrent-lm": (RecurrentLMConfig(hidden=6), {}),
+}
+
+
+def make(path: Path, kind: str) -> tuple[Run, Any]:
+    """A run as a training would leave it, and its model."""
+    config, sizes = KINDS[kind]
+    tokenizer = Words.train(WordsConfig(), ["a few words, some of them twice: words"])
+    torch.manual_seed(0)
+    model = config.build(vocabulary=len(tokenizer), **sizes)
+    documents = {"tokenizer.json": tokenizer.to_json(), **({"sizes.json": sizes} if sizes else {})}
+    run = Run.create(path, {"tokenizer": {"kind": "words"}, "model": to_mapping(config)}, documents)
+    (path / "model.safetensors").write_bytes(tensors_to_bytes(model.state_dict()))
+    return Run.open(run.path), model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_comes_back_as_it_was(tmp_path, kind) -> None:
+    run, model = make(tmp_path / "one", kind)
+    assert run.sizes == {"vocabulary": 10, **KINDS[kind][1]}
+    again = run.model("cpu")
+    assert type(again) is type(model) and not again.training
+    torch.testing.assert_close(dict(again.state_dict()), dict(model.state_dict()), atol=0, rtol=0)
+
+
+def test_constraints_come_back_with_the_weights(tmp_path) -> None:
+    run, model = make(tmp_path / "one", "tagger")
+    model.constrain(["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
+    (run.path / "model.safetensors").write_bytes(tensors_to_bytes(model.state_dict()))
+    assert torch.equal(run.model("cpu").chain.allowed, model.chain.allowed) and not model.chain.allowed.all()
+
+
+def test_what_is_missing_or_damaged_is_named(tmp_path) -> None:
+    path = tmp_path / "one"
+    make(path, "classifier")
+    for content in ("{", "[]", '{"labels": 0}', '{"labels": "3"}', '{"labels": true}'):
+        (path / "sizes.json").write_text(content)
+        with pytest.raises(CheckpointError, match=r"sizes\.json is damaged"):
+            _ = Run.open(path).sizes
+    (path / "sizes.json").unlink()
+    with pytest.raises(CheckpointError, match=r"is incomplete: sizes\.json is missing"):
+        Run.open(path).model("cpu")
+
+
+def test_sizes_of_another_model_do_not_fit(tmp_path) -> None:
+    path = tmp_path / "one"
+    make(path, "classifier")
+    for sizes in ({"labels": 4}, {"tags": 3}, {"labels": 3, "wings": 2}):
+        (path / "sizes.json").write_text(json.dumps(sizes))
+        with pytest.raises(CheckpointError, match="does not fit the model its recipe describes"):
+            Run.open(path).model("cpu")
+    (path / "sizes.json").write_text(json.dumps({"labels": 3, "vocabulary": 77}))
+    assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer knows better
