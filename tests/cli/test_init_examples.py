@@ -31,6 +31,23 @@ def test_a_classifier(seqloom: Any, here: Path) -> None:
     assert seqloom("classify", "runs/it", "a dull film").code == 0
 
 
+@pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
+def test_another_encoder_by_hand(seqloom: Any, here: Path, kind: str) -> None:
+    """The comments say which lines go with which kind; so do the problems, where they are not heeded."""
+    write_reviews(here / "reviews.csv")
+    seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
+    text = Path("reviews.yaml").read_text()
+    lines = text.replace("kind: recurrent", f"kind: {kind}").splitlines()
+    Path("reviews.yaml").write_text("\n".join(lines))
+    shown = seqloom("train", "reviews.yaml", "--out", "runs/it")
+    rejected = f"model.encoder.cell: is a key of kind recurrent, not of {kind}; leave it out"
+    shown.refuses(2, rejected, lines=9)
+    first = next(place for place, line in enumerate(lines) if "these three go with recurrent" in line)
+    kept = [line for line in lines[:first] + lines[first + 3 :] if kind != "bag" or "Not with bag" not in line]
+    Path("reviews.yaml").write_text("\n".join(kept))
+    assert api.read_recipe("reviews.yaml")[1].model.encoder.kind == kind
+
+
 def test_classes_of_uneven_size(seqloom: Any, here: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
     write_reviews(here / "reviews.csv", rows)

@@ -116,6 +116,17 @@ def test_configs_are_frozen_and_take_names_only() -> None:
         ("task: lm\nlr: 3", "lr: no such key; did you mean train.lr?"),
         ("task: lm\nmodel: {steps: 3}", "model.steps: no such key; did you mean train.steps?"),
         ("task: lm\ndata: {corpus: pydocs, zzz: 1}", "data.zzz: no such key; choose from corpus, part"),
+        (
+            "task: lm\ndata: {corpus: pydocs, betas: a}",
+            "data.betas: is a key of corpus text, not of pydocs; leave it out",
+        ),
+        (
+            "task: lm\ndata: {corpus: text, path: a, part: 1}",
+            "data.part: is a key of corpus pydocs, not of text; did you mean data.path?",
+        ),
+        ("task: lm\ndata: text", "data: must be a section, got 'text'; did you mean data.corpus=text?"),
+        ("task: lm\ndata: txt", "data: must be a section, got 'txt'"),
+        ("task: lm\nmodel: recurrent", "model: must be a section, got 'recurrent'; did you mean model.kind=recurrent?"),
         ("task: lm\ntrain: {lr: fast}", "train.lr: must be a number, got 'fast'"),
         ("task: lm\ntrain: {lr: '1e-3'}", "train.lr: must be a number, got '1e-3'"),
         ("task: lm\ntrain: {lr: true}", "train.lr: must be a number, got true"),

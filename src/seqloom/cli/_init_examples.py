@@ -44,10 +44,10 @@ model:
   embedding: {hidden:<15}# width of a word's vector
   encoder:
     kind: recurrent         # or bag (the words without their order: fast, often good), convolution, transformer
-    cell: lstm              # or gru, elman: `seqloom list cells`
+    cell: lstm              # these three go with recurrent. Or gru, elman: `seqloom list cells`
     hidden: {hidden}
     bidirectional: true     # read from both ends
-  pooling: max              # from many words to one answer; or mean, last, attention
+  pooling: max              # from many words to one answer; or mean, last, attention. Not with bag: leave it out
   dropout: {dropout}              # higher if dev gets worse while train gets better
   embedding_dropout: 0.1
 
@@ -91,11 +91,11 @@ model:
   embedding: {hidden:<15}# width of a word's vector
   characters:               # how words are spelled: of words that training did not have it is all there is
     kind: cnn               # or rnn
-    widths: [2, 3, 4]
+    widths: [2, 3, 4]       # these two go with cnn
     filters: 32
   encoder:
     kind: recurrent         # or convolution, transformer
-    cell: lstm              # or gru, elman: `seqloom list cells`
+    cell: lstm              # these three go with recurrent. Or gru, elman: `seqloom list cells`
     hidden: {hidden}
     bidirectional: true     # read from both ends
   crf: {crf:<21}# judge the tags of a sentence together

@@ -42,11 +42,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a problem lies: its key path, the annotation there (None for an unknown key), the section around it."""
+    """Where a problem lies: its key path, the annotation there (None for an unknown key), the section around it, and
+    what that section was chosen from by which name, where it comes in kinds."""
 
     path: str
     annotation: Any
     section: Any
+    kinds: Options | None = None
+    kind: str = ""
 
 
 def field_types(section: Any) -> dict[str, Any]:
@@ -85,18 +88,21 @@ def tags(section: Any, discriminator: str) -> tuple[str, ...]:
 def locate(annotation: Any, location: Sequence[int | str]) -> Place:
     """Follow one of pydantic's locations from `annotation` down to the key it means."""
     path, section = "", None
+    kinds: Options | None = None
+    kind: str = ""
     for part in location:
         found = options(annotation)
         if len(found.members) > 1:
             chosen = _member(found, part)
             if chosen is None:
                 break
-            annotation = chosen
+            annotation, kinds, kind = chosen, found, str(part)
         elif isinstance(part, int):
             path += f"[{part}]"
             annotation = _item(found.members[0], part)
         elif found.members and is_dataclass(found.members[0]):
             section = found.members[0]
+            kinds = kinds if kinds and section in kinds.members else None
             path = join(path, part)
             annotation = field_types(section).get(part)
             if annotation is None:
@@ -106,7 +112,7 @@ def locate(annotation: Any, location: Sequence[int | str]) -> Place:
             annotation = (*get_args(found.members[0]), Any, Any)[1]
         else:
             break
-    return Place(path, annotation, section)
+    return Place(path, annotation, section, kinds, kind)
 
 
 def _member(found: Options, label: int | str) -> Any:
@@ -189,7 +195,7 @@ def _wrong_value(place: Place, kind: str, value: Any, context: Mapping[str, Any]
     expected = describe(place.annotation)
     literals = [str(choice) for member in options(place.annotation).members for choice in _choices(member)]
     close = nearest(value, literals) if isinstance(value, str) else None
-    hint = f"; did you mean {close}?" if close else ""
+    hint = f"; did you mean {close}?" if close else _meant_kind(place, value)
     if expected == "text" and isinstance(value, int | float):
         hint = "; put it in quotes"
     return f"must be {expected}, got {shown(value)}{hint}"
@@ -205,7 +211,7 @@ def _wrong_tag(place: Place, value: Any) -> str:
     path = join(place.path, name)
     known = [tag for member in found.members for tag in tags(member, name)]
     if not isinstance(value, Mapping):
-        return f"{place.path or 'the top level'}: must be a section, got {shown(value)}"
+        return f"{place.path or 'the top level'}: must be a section, got {shown(value)}{_meant_kind(place, value)}"
     if name in value:
         close = nearest(value[name], known) if isinstance(value[name], str) else None
         hint = f"; did you mean {close}?" if close else ""
@@ -221,16 +227,36 @@ def _wrong_tag(place: Place, value: Any) -> str:
     return f"{path}: missing; it must be one of {', '.join(known)}"
 
 
+def _meant_kind(place: Place, value: Any) -> str:
+    """`positions=learned` where `positions.kind=learned` was meant."""
+    found = options(place.annotation)
+    name = found.discriminator or "kind"
+    sections = filter(is_dataclass, found.members)
+    kinds = [kind for section in sections for kind in get_args(field_types(section).get(name))]
+    return f"; did you mean {join(place.path, name)}={value}?" if value in kinds else ""
+
+
 def _unknown_key(root: Any, place: Place) -> str:
     prefix, _, key = place.path.rpartition(".")
     known = field_types(place.section)
     close = nearest(key, known)
+    if owners := _owners(place, key):
+        name = place.kinds.discriminator if place.kinds else ""
+        advice = f"did you mean {join(prefix, close)}?" if close else "leave it out"
+        return f"is a key of {name} {' and '.join(owners)}, not of {place.kind}; {advice}"
     if close:
         return f"no such key; did you mean {join(prefix, close)}?"
-    elsewhere = sorted({path for path in _paths(root) if path.rpartition(".")[2] == key})
+    elsewhere = sorted({path for path in _paths(root) if path.rpartition(".")[2] == key} - {place.path})
     if elsewhere:
         return f"no such key; did you mean {' or '.join(elsewhere)}?"
     return f"no such key; {did_you_mean(key, known)}"
+
+
+def _owners(place: Place, key: str) -> list[str]:
+    """The other kinds of the section that have this key."""
+    if place.kinds is None or not (name := place.kinds.discriminator):
+        return []
+    return [tag for member in place.kinds.members if key in field_types(member) for tag in tags(member, name)]
 
 
 def _paths(annotation: Any, prefix: str = "") -> Iterator[str]:
