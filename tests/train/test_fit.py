@@ -270,6 +270,16 @@ def test_higher_may_be_better(tiny_task):
     assert [best for best, _ in judged(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
 
 
+def test_equally_good_evaluations_are_told_apart_by_their_loss(tiny_task):
+    task = tiny_task()
+    task.goal = Goal("f1", higher_is_better=True)
+    subject = trainer(task)
+    evaluations = [(0.9, 0.5), (0.9, 0.4), (0.9, 0.4), (0.9, 0.6), (0.8, 0.1), (0.9, math.nan), (0.95, 0.7)]
+    assert [subject.judge({"f1": f1, "loss": loss}) for f1, loss in evaluations] == [True, True, *[False] * 4, True]
+    without = trainer(task)
+    assert [without.judge({"f1": f1}) for f1 in (0.9, 0.9, 0.8, 0.95)] == [True, False, False, True]
+
+
 def test_an_evaluation_that_is_no_number_is_never_preferred_to_one_that_is(tiny_task):
     found = [best for best, _ in judged(trainer(tiny_task()), [math.nan, math.nan, math.inf, 2.0, math.nan, 1.0])]
     assert found == [True, False, True, True, False, True]

@@ -7,6 +7,7 @@ The shape alphabet, used in every shape comment of the project:
 Masks are boolean and True means "may be used"; a row with nothing to use gives zeros, never NaN.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -100,6 +101,14 @@ class Goal:
 
     def better(self, new: float, old: float) -> bool:
         return new > old if self.higher_is_better else new < old
+
+    def prefers(self, new: Mapping[str, float], old: Mapping[str, float]) -> bool:
+        """Is one evaluation better than another? Any number is better than none; where they are equally good, the lower
+        loss decides, if it was measured, and else the earlier stays."""
+        a, b = new[self.metric], old[self.metric]
+        if a == b:
+            return new.get("loss", math.nan) < old.get("loss", math.nan)
+        return (math.isnan(b) and not math.isnan(a)) or self.better(a, b)
 
 
 class Task(Protocol):

@@ -230,11 +230,9 @@ class Trainer:
 
     def judge(self, metrics: dict[str, float]) -> bool:
         """Record an evaluation; is it the best so far?"""
-        tally, metric = self.tally, self.task.goal.metric
+        tally = self.tally
         tally.evaluated = tally.step
-        best, new = math.nan if tally.best is None else tally.best[metric], metrics[metric]
-        first = tally.best is None or (math.isnan(best) and not math.isnan(new))  # any number is better than none
-        if first or self.task.goal.better(new, best):
+        if tally.best is None or self.task.goal.prefers(metrics, tally.best):
             tally.best_step, tally.best, tally.stale, tally.since_decay = tally.step, metrics, 0, 0
             return True
         tally.stale += 1
