@@ -20,7 +20,7 @@ FILES = {
     "sst2/sentence/dev.tsv.gz": "one long bore\t0\nlovely\t1\n",
     "sst2/sentence/test.tsv.gz": "".join(f"{text}\t{n % 2}\n" for n, text in enumerate(_SENTENCES)),
     "sst2/glue/train.tsv.gz": "sentence\tlabel\ngreat fun \t1\nno fun at all . \t0\nfine film \t1\n"
-    "long bore \t0\nfine \t1\nfilm fine \t1\n",
+    "long bore \t0\na fine film \t1\nlovely . \t1\n",
     "sst2/glue/dev.tsv.gz": "sentence\tlabel\none long bore . \t0\nlovely \t1\n",
     "sst2/glue/test.tsv.gz": "index\tsentence\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(_GLUE[::-1])),
     "glue/CoLA/train.tsv.gz": "".join(f"gj04\t{n % 2}\t{'*' * (n % 2)}\tSentence {n}.\n" for n in range(30)),

@@ -28,8 +28,9 @@ def load(folder: Path, config: Any) -> LabelledCorpus:
 
 def test_phrases_without_those_of_dev_and_test(folder: Path) -> None:
     corpus = load(folder, sst2.Config())
-    assert [example.text for example in corpus.split("train")] == ["great fun", "no fun at all .", "film fine"]
-    assert corpus.notes == ("3 of GLUE's 6 phrases stand within a sentence of dev or test and were left out",)
+    kept = ["great fun", "no fun at all .", "fine film", "long bore"]
+    assert [example.text for example in corpus.split("train")] == kept
+    assert corpus.notes == ("2 of GLUE's 6 phrases are a sentence of dev or test and were left out",)
 
 
 def test_labels_of_test_come_from_the_other_copy(folder: Path) -> None:
@@ -52,11 +53,13 @@ def test_sentences(folder: Path) -> None:
     assert {name: len(examples) for name, examples in corpus.splits.items()} == {"train": 3, "dev": 2, "test": 4}
 
 
-@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), max_size=8), st.text("abc ", max_size=30))
-def test_what_stands_within_a_sentence(phrases: list[list[str]], sentence: str) -> None:
-    examples = [Labelled(" ".join(words), "x") for words in phrases]
-    kept = sst2.without(examples, [sentence])
-    assert kept == [e for e in examples if f" {e.text} " not in f" {' '.join(sentence.split())} "]
+@pytest.mark.parametrize(
+    ("phrase", "stays"),
+    [("a fine film", False), ("A fine film .", False), ("fine", True), ("a fine film indeed", True)],
+)
+def test_a_phrase_that_is_a_whole_sentence_is_left_out(phrase: str, stays: bool) -> None:
+    kept = sst2.without([Labelled(phrase, "x")], ["dull and long .", "a fine film ."])
+    assert bool(kept) is stays
 
 
 def test_cola_has_its_dev_part_for_test(folder: Path) -> None:
