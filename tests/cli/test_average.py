@@ -112,7 +112,8 @@ def test_several_runs(seqloom: Any, mine: Path, weights: Any) -> None:
     a, b = (tensors_from_file(mine / name / "model.safetensors") for name in ("one", "two"))
     for name, found in tensors_from_file(mine / "both/model.safetensors").items():
         assert torch.equal(found, ((a[name].double() + b[name].double()) / 2).float())
-    itself = seqloom("average", mine / "one", mine / "one", "--out", mine / "same")
+    shutil.copytree(mine / "one", mine / "twin")
+    itself = seqloom("average", mine / "one", mine / "twin", "--out", mine / "same")
     assert itself.code == 0 and itself.err == ""
     assert weights(mine / "same") == weights(mine / "one")
     means = seqloom("average", mine / "same", mine / "one", "--out", mine / "again", "--json").json
@@ -177,8 +178,14 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
         shown.refuses(2, lines=1)
         assert shown.err == (
             f"seqloom: {one} has 4 checkpoints, and 10 were to be averaged. Average what there is, --last 4, or train "
-            "with train.keep=10, so that enough of them stay.\n"
+            "with train.keep=10 and train.save_every=1, so that there are enough of them.\n"
         )
+    seqloom("average", one, "--last", "5").refuses(2, "or train with train.keep=5, so that there are enough", lines=1)
+    recipe = one / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("keep: 4", "keep: 12"))  # as if it had been large enough
+    shown = seqloom("average", one)
+    shown.refuses(2, "--last 4, or train with train.save_every=1, so that there are enough of them.", lines=1)
+    seqloom("average", one, "--last", "5").refuses(2, "--last 4, or train once more.", lines=1)
     for step in (4, 6, 8):
         shutil.rmtree(one / f"checkpoints/step-{step}")
     seqloom("average", one).refuses(2, "has 1 checkpoint, and 10 were to be averaged.", lines=1)
@@ -234,6 +241,8 @@ def test_wrong_words(seqloom: Any, mine: Path, runs: Path, averaged: Path, here:
     one, two = mine / "one", mine / "two"
     seqloom("average", one, two).refuses(2, "Say where the mean of several runs should go: --out runs/NAME.", lines=1)
     seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last is about the checkpoints of one run")
+    for again in (one, mine / "two/../one"):
+        seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is named twice", lines=1)
     seqloom("average", runs / "grams").refuses(2, "was not trained by gradient, but estimated by counting", lines=1)
     seqloom("average", averaged).refuses(2, f"{averaged} is a mean itself and has no checkpoints.", lines=1)
     seqloom("average", mine / "none").refuses(4, "is not a run: it does not exist", lines=1)

@@ -15,6 +15,7 @@ from seqloom.cli.translate import split_words
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig
 from seqloom.evaluate.alignment import from_pharaoh
+from seqloom.text.base import digest
 
 LINES = ["the cat sat 3 .", "", "a dog ran", "the owl slept 5 ."]
 
@@ -98,13 +99,43 @@ def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translator
 def test_runs_of_different_vocabularies(seqloom: Any, translators: Path, runs: Path) -> None:
     one, other = translators / "one", translators / "bytes"
     said = (
-        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of pairs; 270 byte-pair of "
+        f"seqloom: {one} and {other} cannot be mixed, as their tokens differ (26 words of pairs and 270 byte-pair of "
         "pairs). Train them on the same data with the same tokenizer section.\n"
     )
     for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
         shown = seqloom(*command)
         shown.refuses(2, lines=1)
         assert shown.err == said
+
+
+def retold(translators: Path, folder: Path, **data: str) -> Path:
+    """The run `two` with a vocabulary of its own, in which two words have changed places, and with other data."""
+    made = folder / "two"
+    shutil.copytree(translators / "two", made)
+    described = json.loads((made / "data.json").read_text())
+    tokenizer = json.loads((made / "tokenizer.json").read_text())
+    words = tokenizer["content"]["words"]
+    words[-2:] = words[:-3:-1]
+    tokenizer["sha256"] = digest("words", tokenizer["content"])
+    (made / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (made / "data.json").write_text(json.dumps(described | data))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("data", "apart"),
+    [
+        ({"target": "fr"}, "26 words of pairs, en to de and 26 words of pairs, en to fr"),
+        ({}, "26 words of pairs, en to de in both, but learned from other texts"),
+    ],
+)
+def test_vocabularies_that_look_alike(
+    seqloom: Any, translators: Path, tmp_path: Path, data: dict[str, str], apart: str
+) -> None:
+    one, other = translators / "one", retold(translators, tmp_path, **data)
+    seqloom("translate", one, other, "the cat").refuses(2, f"as their tokens differ ({apart}). Train", lines=1)
+    shown = seqloom("average", one, other, "--out", tmp_path / "x")
+    shown.refuses(2, f"cannot be averaged: their tokens differ, {apart}.", lines=1)
 
 
 def test_runs_of_different_languages(seqloom: Any, translators: Path) -> None:

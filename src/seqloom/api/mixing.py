@@ -12,6 +12,7 @@ from seqloom.api.writing import LanguageModel, Writer
 from seqloom.core.errors import UsageError
 from seqloom.decoding.mixture import Mixture, checked_weights, mix
 from seqloom.evaluate.interpolation import best_weights
+from seqloom.runs.record import vocabularies
 from seqloom.text import Tokenizer
 
 
@@ -87,13 +88,9 @@ def refuse_strangers(parts: Sequence[Trained]) -> None:
     for other in others:
         if other.tokenizer.fingerprint() != first.tokenizer.fingerprint():
             raise UsageError(
-                f"{first.name} and {other.name} cannot be mixed, as their tokens differ ({_vocabulary(first)}; "
-                f"{_vocabulary(other)}). Train them on the same data with the same tokenizer section."
+                f"{first.name} and {other.name} cannot be mixed, as their tokens differ "
+                f"({vocabularies(first.run, other.run)}). Train them on the same data with the same tokenizer section."
             )
-
-
-def _vocabulary(part: Trained) -> str:
-    return f"{len(part.tokenizer):,} {part.tokenizer.kind} of {part.run.data['corpus']}"
 
 
 INSTEAD = "give the weights and evaluate another text: --weights 0.5,0.5 --text FILE"

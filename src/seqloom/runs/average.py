@@ -21,7 +21,7 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.core.version import VERSION
 from seqloom.core.words import shown
-from seqloom.runs.record import data_section, machine, number
+from seqloom.runs.record import data_section, machine, number, vocabularies
 from seqloom.runs.run import DOCUMENTS, Run
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
@@ -105,8 +105,18 @@ def _too_few(run: Run, found: int, last: int, damaged: Sequence[tuple[str, str]]
         f"{run.path} has {there}{f' that can be read ({causes})' if damaged else ''}, and {last} were to be averaged."
     )
     less = f"Average what there is, --last {found}, or train" if found else "Train"
-    said = f"{said} {less} with train.keep={last}, so that enough of them stay."
+    said = f"{said} {less} {_enough(run, last)}."
     return CheckpointError(said) if damaged else UsageError(said)
+
+
+def _enough(run: Run, last: int) -> str:
+    """How a training like this one comes to so many checkpoints: it must write them, and keep them."""
+    log = run.log()
+    written = {entry["step"] for entry in log if entry["event"] == "saved"}
+    often = max(1, max((entry["step"] for entry in log), default=0) // last)
+    keys = [f"train.keep={last}"] * (run.recipe["train"]["keep"] < last)
+    keys += [f"train.save_every={often}"] * (len(written) < last)
+    return f"with {' and '.join(keys)}, so that there are enough of them" if keys else "once more"
 
 
 @contextmanager
@@ -122,6 +132,9 @@ def _undisturbed(run: Run) -> Iterator[None]:
 def mean_of_runs(runs: Sequence[Run]) -> Mean:
     """The mean of the best weights of several runs of one model, with one tokenizer, on one data set."""
     first, *others = runs
+    places = [run.path.resolve() for run in runs]
+    if twice := [run for run, place in zip(runs, places, strict=True) if places.count(place) > 1]:
+        raise UsageError(f"{twice[0].path} is named twice, and its mean with itself is itself. Name it once.")
     for other in others:
         if reason := _strangers(first, other):
             raise UsageError(f"{first.path} and {other.path} cannot be averaged: {reason}.")
@@ -139,8 +152,7 @@ def _strangers(a: Run, b: Run) -> str | None:
         more = f" and {len(listed) - 3} more keys" if len(listed) > 3 else ""
         return f"their models differ, {', '.join(listed[:3])}{more}"
     if a.of_text and a.tokenizer.fingerprint() != b.tokenizer.fingerprint():
-        kinds = [f"{len(run.tokenizer):,} {run.tokenizer.kind} of {run.data['corpus']}" for run in (a, b)]
-        return f"their tokens differ, {' and '.join(kinds)}"
+        return f"their tokens differ, {vocabularies(a, b)}"
     sums = a.data["sha256"], b.data["sha256"]
     apart = sorted(split for split in sums[0].keys() | sums[1].keys() if sums[0].get(split) != sums[1].get(split))
     return f"they were not trained on the same data, {', '.join(apart)} differ" if apart else None

@@ -130,6 +130,14 @@ def _languages(data: Mapping[str, Any]) -> str:
     return f", {data['source']} to {data['target']}" if data.get("source") and data.get("target") else ""
 
 
+def vocabularies(a: Run, b: Run) -> str:
+    """What tells the tokens of two runs apart."""
+    plain = [f"{len(run.tokenizer):,} {run.tokenizer.kind} of {run.data['corpus']}" for run in (a, b)]
+    full = [said + _languages(run.data) for said, run in zip(plain, (a, b), strict=True)]
+    apart = next((said for said in (plain, full) if said[0] != said[1]), None)
+    return " and ".join(apart) if apart else f"{full[0]} in both, but learned from other texts"
+
+
 def _translated(event: Finished, recipe: Mapping[str, Any]) -> str:
     """What BLEU, chrF and exact match were measured on, where they were."""
     if "bleu" not in event.best:
