@@ -124,6 +124,11 @@ def test_a_file_that_is_no_recipe(seqloom: Any, here: Path, text: str, words: li
 # --- texts ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("recipe", ["classify-table", "tag-conll", "translate-files"])
+def test_a_missing_file_is_named_with_its_key(seqloom: Any, here: Path, recipe: str) -> None:
+    seqloom("train", recipe).refuses(3, f"{here / 'train.'}", "does not exist. Check the name, data.train=…,", lines=1)
+
+
 @pytest.mark.parametrize("recipe", ["lm-char-lstm", "ngram-kn5"])
 @pytest.mark.parametrize(
     ("content", "words"),

@@ -135,13 +135,16 @@ def test_invalid_tags_are_repaired_and_counted_or_refused(tmp_path: Path) -> Non
     path = write(tmp_path / "a.txt", good + "a O\nb I-X\nc I-Y\nd B-Y\n")
     corpus = load(path)
     assert corpus.split("train")[-1].tags == ("O", "B-X", "B-Y", "B-Y")
-    assert corpus.notes == (f"2 tags are not valid IOB2 and repaired, the first at line 22 of {path}",)
+    assert corpus.notes == (f"2 tags are not valid IOB2 and repaired, the first at line 22 of {path}: I-X became B-X",)
     with pytest.raises(
         DataError, match=r"Line 22 of .*a.txt has I-X after O before I-Y.*not valid IOB2.*invalid=repair"
     ):
         load(path, invalid="refuse")
     dev = write(tmp_path / "dev.txt", "a O\nb I-X\n")  # as many mistakes as in IOB1: the scheme is that of train
-    assert "1 tag is not valid IOB2 and repaired, at line 2" in load(path, dev=str(dev)).notes[1]
+    said = f"1 tag is not valid IOB2 and repaired, at line 2 of {dev}: I-X became B-X"
+    assert load(path, dev=str(dev)).notes[1] == said
+    single = write(tmp_path / "single.txt", "a O\nb S-X\n\n" * 5 + "a B-X\nb O\n")
+    assert load(single).notes == (f"1 tag is not valid BIOES and repaired, at line 16 of {single}: B-X",)
     assert load(path, scheme="plain").split("train")[-1].tags == ("O", "I-X", "I-Y", "B-Y")
 
 

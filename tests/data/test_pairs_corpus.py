@@ -163,6 +163,8 @@ def test_too_few_pairs(here: Path) -> None:
 
 
 def test_overlap_and_order_of_files(here: Path) -> None:
+    for name in ("b.en", "d.de", "d.en"):
+        (here / name).touch()
     with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read a.de"):
         load(train=["a.en", "a.de"], dev=["b.en", "a.de"])
     with pytest.raises(DataError, match=r"data.train goes from en to de and data.dev from de to en"):

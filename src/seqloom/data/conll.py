@@ -152,7 +152,7 @@ def understood(
 ) -> tuple[list[Tagged], list[str]]:
     """The sentences with tags of spans in IOB2, what breaks the scheme repaired and noted, or refused."""
     found: list[Tagged] = []
-    wrong: list[int] = []
+    wrong: list[tuple[int, str, str]] = []  # the line, its tag, and what that became
     for sentence in sentences:
         tags = sentence.tags
         if scheme is not None:
@@ -160,14 +160,16 @@ def understood(
             spans, mistakes = read_tags(written, scheme)
             if mistakes and invalid == "refuse":
                 raise _invalid(sentence, mistakes[0], scheme, file)
-            wrong += [sentence.lines[place] for place in mistakes]
             tags = tags_of(spans, len(written))
+            wrong += [(sentence.lines[place], sentence.tags[place], tags[place]) for place in mistakes]
         found.append(_placed(sentence, tags))
     if not wrong:
         return found, []
     tags_are = "1 tag is" if len(wrong) == 1 else f"{len(wrong):,} tags are"
     first = "at" if len(wrong) == 1 else "the first at"
-    return found, [f"{tags_are} not valid {scheme} and repaired, {first} line {wrong[0]:,} of {file}"]
+    line, old, new = wrong[0]
+    became = f"{old} became {new}" if old != new else old  # what is wrong of it may be what stands beside it
+    return found, [f"{tags_are} not valid {scheme} and repaired, {first} line {line:,} of {file}: {became}"]
 
 
 def _as_bioes(tag: str) -> str:

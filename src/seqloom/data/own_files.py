@@ -26,10 +26,21 @@ def whole_paths(config: Any, recipe_folder: Path) -> dict[str, str]:
     return {name: located(file, recipe_folder) for name, file in given(config).items()}
 
 
-def refuse_shared(files: Mapping[str, str]) -> None:
-    """No file may serve two splits."""
-    for one, other in combinations(files, 2):
-        if placed(Path(files[one])).resolve() == placed(Path(files[other])).resolve():
+def place_of(split: str, file: str) -> Path:
+    """Where the file of a split lies; DataError with the key that names it, if nowhere."""
+    path = placed(Path(file))
+    if not path.exists():
+        raise DataError(
+            f"{file} does not exist. Check the name, data.{split}=…, and from which folder the command is run."
+        )
+    return path.resolve()
+
+
+def check_files(files: Mapping[str, str]) -> None:
+    """Every file must be there, and none may serve two splits."""
+    places = {name: place_of(name, file) for name, file in files.items()}
+    for one, other in combinations(places, 2):
+        if places[one] == places[other]:
             raise DataError(f"data.{one} and data.{other} must not overlap, but both read {files[one]}.")
 
 

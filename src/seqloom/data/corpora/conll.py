@@ -46,7 +46,7 @@ class Config:
 def load(config: Config) -> TaggedCorpus:
     """The splits as given; what is missing of dev and test is held out from train."""
     files = own_files.given(config)
-    own_files.refuse_shared(files)
+    own_files.check_files(files)
     read = {name: read_sentences(config, file) for name, file in files.items()}
     scheme = find_scheme(config.scheme, read["train"])
     splits: dict[str, list[Tagged]] = {}

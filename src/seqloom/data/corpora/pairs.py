@@ -10,6 +10,7 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.holdout import held_out
+from seqloom.data.own_files import place_of
 from seqloom.data.parallel import Pair, ParallelCorpus, version_of
 from seqloom.data.readers import located, placed, read_columns, read_parallel
 
@@ -174,11 +175,11 @@ def _repeats(splits: Mapping[str, Sequence[Pair]]) -> list[str]:
 
 
 def _check_files(given: Mapping[str, Files]) -> None:
-    """No file may serve two splits."""
+    """Every file must be there, and none may serve two splits."""
     used: dict[Path, str] = {}
     for name, files in given.items():
         for file in [files] if isinstance(files, str) else files:
-            path = placed(Path(file)).resolve()
+            path = place_of(name, file)
             if used.setdefault(path, name) != name:
                 raise DataError(f"data.{used[path]} and data.{name} must not overlap, but both read {file}.")
 

@@ -53,7 +53,7 @@ class Config:
 def load(config: Config) -> LabelledCorpus:
     """The splits as given; what is missing of dev and test is held out from train, evenly from every label."""
     files = own_files.given(config)
-    own_files.refuse_shared(files)
+    own_files.check_files(files)
     splits: dict[str, list[Labelled]] = {}
     notes: list[str] = []
     for name, file in files.items():
