@@ -135,6 +135,20 @@ def test_what_is_not_utf_8_is_named_after_the_lines_before_it(
     assert "seqloom: The input must be UTF-8, but line 2 holds the byte 0xEF." in shown.err
 
 
+@pytest.mark.parametrize("word", ["nofile.txt", "runs/nope", "reviews.csv"])
+def test_a_word_that_is_written_like_a_place(seqloom: Any, runs: Path, word: str) -> None:
+    shown = seqloom("classify", runs / "gru", "a dull film", word)
+    assert shown.code == 0 and shown.out.count("\n") == 2
+    assert f"note: {word} is taken as a text: there is no such run or file\n" in shown.err
+    file = runs / "mine.txt"
+    file.write_text("a dull film\n")
+    assert (
+        f"note: {file} is taken as a text: read the file with: < {file}\n"
+        in seqloom("classify", runs / "gru", file).err
+    )
+    assert "is taken as" not in seqloom("classify", runs / "gru", "a dull/slow film", "dull", "see a.txt", "").err
+
+
 def test_a_run_that_does_not_classify(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: `seqloom tag` uses it", "needs a classifier")
     seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: `seqloom classify` uses it")

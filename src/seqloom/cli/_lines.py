@@ -1,5 +1,6 @@
 """What commands share that answer line by line: where lines come from, where answers go, what is said at the end."""
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,7 @@ from seqloom.core.errors import UsageError
 
 BATCH = 128
 WINDOW = 8  # batches read before the first line is answered, so that lines of one length are read together
+FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
 
 
@@ -20,7 +22,15 @@ def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple
     if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
     lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
+    if place := next(filter(_like_a_place, texts or []), None):
+        why = f"read the file with: < {place}" if os.path.isfile(place) else "there is no such run or file"
+        print(f"note: {place} is taken as a text: {why}", file=sys.stderr)
     return lines, window or (1 if by_hand else WINDOW * batch)
+
+
+def _like_a_place(text: str) -> bool:
+    """One word that is written like the name of a run or of a file."""
+    return len(text.split()) == 1 and ("/" in text or text.endswith(FILES))
 
 
 def check_answers(path: Path | None, what: str) -> None:
