@@ -130,6 +130,7 @@ def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
     expected = [[f"{h.layer}", f"{h.head}", f"{h.entropy:.2f}", f"{h.distance:.2f}", f"{h.end:.0%}"] for h in habits]
     assert rows == expected and len(rows) == 8
     assert "encoder self-attention" in shown.out and "entropy" in shown.out
+    assert shown.out.endswith("\nDraw them: --out heads.png. Look at one: --layer 1 --head 1\n")
 
 
 @pytest.mark.parametrize("run", ["heads", "recurrent"])
@@ -155,7 +156,7 @@ def test_pictures(seqloom: Any, translators: Path, tmp_path: Path, view: str) ->
     png, svg = tmp_path / "x.png", tmp_path / "x.svg"
     shown = seqloom(*command, "--view", view, "--out", png)
     assert shown.code == 0 and shown.err == f"drawn: {png}\n" and shown.out
-    assert min(size(png)) > 250
+    assert min(size(png)) > 250 and "Draw them" not in shown.out
     assert seqloom(*command, "--view", view, "--json", "--out", svg).json
     text = svg.read_text("utf-8")
     assert "encoder self-attention" in text and SOURCE in text and ">cat<" in text
@@ -229,6 +230,7 @@ def test_sinusoids(seqloom: Any, tmp_path: Path) -> None:
     assert (found["run"], found["kind"], found["base"], found["layout"]) == (None, "rotary", 10, "interleaved")
     np.testing.assert_allclose(found["table"][1], [np.sin(1), np.cos(1), np.sin(10**-0.5), np.cos(10**-0.5)], atol=1e-6)
     assert "0 (sine), 1 (cosine)" in seqloom("inspect", "positions").out
+    assert seqloom("inspect", "positions", "--length", 1).out.startswith("sinusoidal positions, 1 place × 128 ")
 
 
 def test_positions_of_runs(seqloom: Any, translators: Path) -> None:

@@ -134,18 +134,26 @@ def names(figure: Any) -> tuple[list[Any], list[Any]]:
 def test_what_is_drawn_is_what_was_counted() -> None:
     pytest.importorskip("matplotlib")
     confusion = random_confusion(["x", "y", "z"], seed=3)
-    figure = draw_confusion(confusion, ["a title"], unit="words")
+    figure = draw_confusion(confusion, ["a title"], of="tag", unit="words")
     axes: Any = figure.axes[0]
     np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), confusion.shares())
     assert [[text.get_text() for text in side] for side in names(figure)] == [["x", "y", "z"]] * 2
     shown = {text.get_position()[::-1]: text.get_text() for text in axes.texts}
     for place, count in np.ndenumerate(confusion.counts):
         share = confusion.shares()[place]
-        percent = "<1%" if share < 0.005 else f"{share:.0%}"
+        percent = "<1%" if share < 0.005 else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
         assert shown.get(place) == (f"{percent}\n{count}" if count else None)
     right: Any = axes.child_axes[0]
     assert [text.get_text() for text in right.get_yticklabels()] == [f"{count:,}" for count in confusion.support]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tag the model says", "true tag")
     assert right.get_ylabel() == "words" and figure.get_suptitle() == "a title"
+
+
+def test_almost_all_is_not_all() -> None:
+    pytest.importorskip("matplotlib")
+    figure = draw_confusion(Confusion(("x", "y", "z"), np.array([[999, 1, 0], [0, 7, 0], [6, 0, 994]])))
+    shown = [text.get_text().split("\n")[0] for text in figure.axes[0].texts]
+    assert shown == [">99%", "<1%", "100%", "1%", "99%"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 6, 13, 18, 40])

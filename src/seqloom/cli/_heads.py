@@ -70,7 +70,7 @@ def show_heads(
     console, shaded = coloured_console(color)
     print_sentence(console, shaded, view.source, view.text, view.log_prob, view.given)
     if choice.how == "grid":
-        _print_habits(console, part, layers, heads)
+        _print_habits(console, part, layers, heads, drawn=out is not None)
         return
     console.print(f"{part.title(choice.layer, choice.head)}\n", markup=False)
     grid = part.grid(choice.layer, choice.head, tokens=choice.tokens, end=choice.end)
@@ -140,7 +140,9 @@ def _object(view: "HeadsView", part: "Part", choice: Choice) -> dict[str, Any]:
     }
 
 
-def _print_habits(console: "Console", part: "Part", layers: Sequence[int], heads: Sequence[int]) -> None:
+def _print_habits(
+    console: "Console", part: "Part", layers: Sequence[int], heads: Sequence[int], *, drawn: bool
+) -> None:
     """The table of heads, and what its columns mean."""
     from rich.table import Table
 
@@ -160,5 +162,5 @@ def _print_habits(console: "Console", part: "Part", layers: Sequence[int], heads
         "\nentropy: in bits; 0 is all on one token, 1 as if on two, 2 as if on four\n"
         f"distance: in tokens, from {where}\n"
         f"on </s>: the share on the sentence's {'beginning' if part.name == 'decoder' else 'end'}\n"
-        "Draw them: --out heads.png. Look at one: --layer 1 --head 1"
+        f"{'' if drawn else 'Draw them: --out heads.png. '}Look at one: --layer 1 --head 1"
     )

@@ -8,6 +8,7 @@ import typer
 from seqloom.cli._json import print_json
 from seqloom.cli._pictures import Out, check_out, write_picture
 from seqloom.core.errors import UsageError
+from seqloom.core.words import counted
 
 if TYPE_CHECKING:
     from seqloom.inspect.positions import PositionsView, Side
@@ -74,7 +75,7 @@ def _print(view: "PositionsView") -> None:
     console = Console(highlight=False)
     laid = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     of = f"{view.name}: " if view.name else ""
-    size = f"{view.length} places × {view.width} dimensions"
+    size = f"{counted(view.length, 'place')} × {view.width} dimensions"
     console.print(f"{of}{view.kind} positions, {size}{laid}\n", markup=False, soft_wrap=True)
     if view.wavelengths:
         table = Table("dimensions", box=None, header_style="bold")

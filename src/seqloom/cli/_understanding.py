@@ -63,7 +63,8 @@ def evaluate_understanding(
     found: Any = model.report(split)
     data = f"{model.run.data['corpus']}, {split}"
     if confusion is not None:
-        _draw_confusion(confusion, model.name, data, found, "texts" if isinstance(model, Classifier) else "words")
+        counted = ("class", "texts") if isinstance(model, Classifier) else ("tag", "words")
+        _draw_confusion(confusion, model.name, data, found, *counted)
     if reliability is not None:
         from seqloom.inspect.draw_confusion import draw_reliability
 
@@ -78,14 +79,14 @@ def evaluate_understanding(
         _print_examples(model, split)
 
 
-def _draw_confusion(out: Path, name: str, data: str, found: Any, unit: str) -> None:
+def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: str) -> None:
     from seqloom.inspect.draw_confusion import draw_confusion, fonts_of
 
     title = [f"{name} on {data}"]
     complaint = fonts_of(found.confusion, title).complaint()
     if complaint and out.suffix.lower() == ".png":
         typer.echo(f"note: {complaint}.", err=True)
-    write_picture(out, draw_confusion(found.confusion, title, unit=unit), text_stays_text=True)
+    write_picture(out, draw_confusion(found.confusion, title, of=of, unit=unit), text_stays_text=True)
 
 
 # --- every answer ---------------------------------------------------------------------------------------------------

@@ -26,12 +26,18 @@ SCALE = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)  # marks of the colour bar
 
 
 def draw_confusion(
-    confusion: Confusion, title: Sequence[str] = (), *, unit: str = "texts", font: str | None = None
+    confusion: Confusion,
+    title: Sequence[str] = (),
+    *,
+    of: str = "class",
+    unit: str = "texts",
+    font: str | None = None,
 ) -> "Figure":
     """Rows are what texts are, columns what they were called. A square's shade is the share of its row; how many the
     row has stands at its end. The shades follow the square root, so that a mistake of one in fifty can be seen.
 
-    `unit` is what is counted. `title` are lines, each cut to what fits. `font` is the family to try first.
+    `of` is what texts are sorted into, `unit` what is counted. `title` are lines, each cut to what fits. `font` is the
+    family to try first.
     """
     from matplotlib.colors import PowerNorm
 
@@ -47,12 +53,12 @@ def draw_confusion(
     image = axes.imshow(confusion.shares(), cmap="Blues", norm=shades, aspect="equal", interpolation="nearest")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel("class the model says", fontsize=SIZE, labelpad=8)
-    axes.set_ylabel("true class", fontsize=SIZE, labelpad=8)
+    axes.set_xlabel(f"{of} the model says", fontsize=SIZE, labelpad=8)
+    axes.set_ylabel(f"true {of}", fontsize=SIZE, labelpad=8)
     _name(axes, names if len(names) <= MOST else [], confusion.support, unit, {"fontsize": size, **words}, flat)
     _finish(axes, confusion, cell)
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=20, shrink=min(1.0, 4.5 / (len(names) * cell)), ticks=SCALE)
-    bar.set_label("share of the true class")
+    bar.set_label(f"share of the true {of}")
     bar.ax.set_yticklabels([f"{mark:.0%}" for mark in SCALE])
     bar.outline.set_visible(False)
     if title:
@@ -93,13 +99,19 @@ def _finish(axes: Any, confusion: Confusion, cell: float) -> None:
     shares = confusion.shares()
     for row, column in zip(*map(np.ndarray.tolist, np.nonzero(confusion.counts)), strict=True):
         texts, share = int(confusion.counts[row, column]), float(shares[row, column])
-        percent = f"{share:.0%}" if share >= 0.005 else "<1%"
-        shown = f"{percent}\n{texts:,}" if cell >= TWO_LINES else _short(texts)
+        shown = f"{_percent(share)}\n{texts:,}" if cell >= TWO_LINES else _short(texts)
         room = 72 * 0.86 * cell / (0.64 * max(map(len, shown.split("\n"))))  # points that fit the square's width
         colour = "white" if share**0.5 > INK else "black"
         axes.text(
             column, row, shown, ha="center", va="center", color=colour, fontsize=min(room, 10.0), linespacing=1.25
         )
+
+
+def _percent(share: float) -> str:
+    """Neither is a little nothing, nor almost all everything."""
+    if share < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
 def _short(count: int) -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqloom.core.words import counted
 from seqloom.inspect.figures import COLOURS, new_figure, tidy
 from seqloom.inspect.positions import PositionsView
 
@@ -29,7 +30,10 @@ def draw_positions(view: PositionsView) -> "Figure":
     _distances(distances, view)
     laid = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     run = f"{view.name}: " if view.name else ""
-    figure.suptitle(f"{run}{TITLES[view.kind]} ({view.length} places × {view.width}{laid})", parse_math=False)
+    size = f"{counted(view.length, 'place')} × {view.width}"
+    figure.suptitle(f"{run}{TITLES[view.kind]} ({size}{laid})", parse_math=False)
+    for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
+        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # there is no place between two
     return figure
 
 
