@@ -1,7 +1,10 @@
 """Shared by all tests: one thread per worker, and properties that check the same examples on every machine."""
 
 import os
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +19,24 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seqloom"))
+
+
+@pytest.fixture
+def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes that begin with a run can be read without it: as if the shipped recipe of its name had been trained."""
+    from seqloom import api
+    from seqloom.runs.init import Pretrained
+    from seqloom.runs.run import Run
+
+    really = Pretrained.open
+
+    def pretend(path: str | Path) -> Pretrained:
+        name = Path(path).name
+        if Path(path).exists() or name not in api.recipe_names():
+            return really(path)
+        mapping: dict[str, Any] = api.recipe_mapping(name)[1]
+        return Pretrained(
+            Run(Path(path), mapping), mapping["model"].get("body", mapping["model"]), "body" in mapping["model"]
+        )
+
+    monkeypatch.setattr(Pretrained, "open", pretend)

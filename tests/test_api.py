@@ -67,6 +67,7 @@ def trained(recipe, out):
 # --- reading recipes --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("pretended_runs")
 @pytest.mark.parametrize("name", api.recipe_names())
 def test_every_shipped_recipe_loads(name):
     found, recipe = api.read_recipe(name)

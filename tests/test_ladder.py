@@ -50,10 +50,13 @@ def weights(out: Path) -> dict[str, Any]:
 # --- what they say --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("pretended_runs")
 @pytest.mark.parametrize("name", ladder.ladder_names())
 def test_every_shipped_ladder_can_be_climbed(name: str) -> None:
     read = ladder.read_ladder(name)
     assert len(read.rungs) > 1 and read.config.seeds == (1, 2, 3)
+    if any(getattr(rung.recipe, "init", None) for rung in read.rungs):
+        pytest.skip("begins with runs that must be trained first")
     if read.rungs[0].recipe.data.corpus == "multi30k" and data_folder() is None:
         pytest.skip("needs SEQLOOM_DATA")
     solved = ladder.solve(read)
@@ -174,7 +177,7 @@ def test_without_a_number_the_first_rung_is_the_measure(write: Any) -> None:
     ("changes", "words"),
     [
         ({"parameters": 50}, "no model.hidden gives 50 parameters within 1 ?%"),
-        ({"size": "model.width"}, "(?s)rung elman: .*model.width: no such key"),
+        ({"size": "model.width"}, "(?s)rung elman: .*model.width: is a key of kind gpt"),
         ({"size": {"transformer": "model.width"}}, "rung elman: `size` names no key for a model of kind recurrent-lm"),
         ({"rungs": {"a": [], "b": ["train.steps=9"]}}, "rung b would see 288 tokens and rung a 192"),
         ({"rungs": {"a": [], "b": ["train.patience=1"]}}, "rung b: train.patience"),

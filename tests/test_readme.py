@@ -7,10 +7,12 @@ What is not seqloom's own (make, pip, …) is passed over by the rules in `NOT_R
 import dataclasses
 import glob
 import io
+import json
 import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,7 +41,27 @@ NOT_RUN = {
     r"source .*/activate$": "it belongs to the shell",
     r"export \w+=": "it belongs to the shell",
 }
-NEED_DATA = ("shakespeare", "ptb", "wikitext2", "multi30k", "tatoeba", "sst2", "cola", "ewt", "wnut17", "names-18")
+NEED_DATA = (
+    "shakespeare",
+    "ptb",
+    "wikitext2",
+    "multi30k",
+    "tatoeba",
+    "sst2",
+    "cola",
+    "ewt",
+    "wnut17",
+    "names-18",
+    "lm-reviews",
+    "gpt-reviews",
+    "bert-reviews",
+    "pair-rte",
+    "similarity-flickr8k",
+    "choice-endings",
+    "answer-squad",
+)
+OTHER_DATA = r"^seqloom train \S+(?=.* data\.corpus=)(?=.* init\.from=)"  # then the recipe's name says nothing on data
+SAY = r"(?:echo|printf) [^|>]*"
 SMALLER = {  # corpora that are made on the spot
     "cldr": {"train": 400, "dev": 20, "test": 20},
     "people": {"train": 200, "dev": 20, "test": 20},
@@ -75,6 +97,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         name, recipe = read(*arguments)
         if smaller := SMALLER.get(getattr(getattr(recipe, "data", None), "corpus", "")):
             recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, **smaller))
+        if recipe.model.kind in ("gpt", "bert") and recipe.model.width > 256:  # one for a GPU
+            small = dataclasses.replace(recipe.model, width=8 * recipe.model.heads, layers=2)
+            recipe = dataclasses.replace(recipe, model=small)
         if isinstance(recipe.train, FitConfig):
             train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
             recipe = dataclasses.replace(recipe, train=train)
@@ -109,6 +134,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "LICENSE", "corpus.txt")
     Path("sentences.txt").write_text("The class is an object.\nAn object is a class.\n", "utf-8")
+    shutil.copy("sentences.txt", "lines.txt")
+    Path("gaps.txt").write_text("the [MASK] statement\nan [MASK] of the [MASK]\n", "utf-8")
     shutil.copy("corpus.txt", "book.txt")
     numbers = [
         (f"{n} {a} and {m} {b}", f"{n} {A} und {m} {B}") for n in range(20) for m in range(20) for a, A, b, B in SIDES
@@ -125,6 +152,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     Path("dev.conll").write_text("\n".join(tagged[:3]), "utf-8")
     parts = [f"1\tHund{n}\t_\tNOUN\t_\t_\t0\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t1\tx\t_\t_\n" for n in range(20)]
     Path("de_gsd-ud-train.conllu").write_text("\n".join(parts), "utf-8")
+    write_examples_of_two_texts()
     Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
     Path("nbest.txt").write_text("0 ||| 3 Äpfel ||| -0.5\n0 ||| 4 Birnen ||| -0.7\n2 ||| 5 Birnen ||| -0.1\n", "utf-8")
     Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")
@@ -133,6 +161,35 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path
     CELLS.clear()  # a page adds one of its own
     CELLS.update(cells)
+
+
+def write_examples_of_two_texts() -> None:
+    """Files of one's own for pairs, choices, answers and instructions."""
+    facts = [
+        (f"Ann{n} lives in {place}.", f"Is Ann{n} in {place}?", place) for n in range(40) for place in ("Rome", "Oslo")
+    ]
+    pairs = [(told, asked, n % 2) for n, (told, asked, _) in enumerate(facts)]
+    for name, columns in (
+        ("mine", "first second label"),
+        ("scored", "first second score"),
+        ("nli", "premise hypothesis gold"),
+    ):
+        rows = [columns.split(), *pairs]
+        Path(f"{name}.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), "utf-8")
+    told = [{"text": told, "options": ["Oslo", "Rome"], "answer": place} for told, _, place in facts]
+    Path("quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told), "utf-8")
+    endings = "".join(f"Ann{n} opens the,door,sea,moon,sky,0\n" for n in range(40))
+    Path("swag.csv").write_text("startphrase,ending0,ending1,ending2,ending3,label\n" + endings, "utf-8")
+    tasks = [{"instruction": "Where is she?", "input": told, "output": place} for told, _, place in facts]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tasks), "utf-8")
+    asked = [
+        {
+            "context": told,
+            "qas": [{"id": asked, "question": asked, "answers": [{"text": place, "answer_start": told.index(place)}]}],
+        }
+        for told, asked, place in facts
+    ]
+    Path("mine.json").write_text(json.dumps({"data": [{"title": "Ann", "paragraphs": asked}]}), "utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -156,16 +213,22 @@ def api_train(name: str, out: Path) -> None:
         pass
 
 
+def said(words: list[str]) -> bytes:
+    """What `echo` or `printf` prints."""
+    return subprocess.run(words, capture_output=True, check=True).stdout
+
+
 def words_of(command: str) -> tuple[list[str], bytes | None]:
-    """The words after `seqloom`, wildcards filled in as a shell does, and what comes through `<` or from `echo`."""
+    """The words after `seqloom`, wildcards filled in as a shell does, and what comes through `<` or `|`."""
     words, given = shlex.split(command, comments=True), None
     if "|" in words:
-        given = " ".join(words[1 : words.index("|")]).encode() + b"\n"
+        given = said(words[: words.index("|")])
         words = words[words.index("|") + 1 :]
     if "<" in words:
         given = Path(words.pop(words.index("<") + 1)).read_bytes()
     if ">" in words:
-        words.pop(words.index(">") + 1)  # what is printed is looked at here, not kept
+        kept = words.pop(words.index(">") + 1)  # what is printed is looked at here, not kept …
+        words += ["--out", kept] * kept.endswith(".npy")  # … unless it is no text
     words = [word for word in words[1:] if word not in ("<", ">")]
     return [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])], given
 
@@ -175,8 +238,13 @@ def run_command(
 ) -> None:
     if any(re.match(rule, command) for rule in NOT_RUN):
         return
-    assert re.match(r"(echo [^|]*\| )?seqloom ", command), f"no rule says what to do with: {command}"
-    if any(name in command for name in NEED_DATA) and not os.environ.get(VARIABLE):
+    if re.match(rf"{SAY}> [\w.]+( +#|$)", command):
+        *words, _, file = shlex.split(command, comments=True)
+        Path(file).write_bytes(said(words))
+        return
+    assert re.match(rf"({SAY}\| )?seqloom ", command), f"no rule says what to do with: {command}"
+    read = re.sub(OTHER_DATA, "", command)
+    if any(name in read for name in NEED_DATA) and not os.environ.get(VARIABLE):
         return
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
@@ -250,6 +318,8 @@ def test_the_readme_shows_what_matters() -> None:
     ("command", "words"),
     [
         ("rm -rf runs", "no rule says what to do"),
+        ("printf 'a' > ../a.txt", "no rule says what to do"),
+        ("seqloom train pair-rte init.from=runs/no data.corpus=table-pairs data.train=mine.tsv", "there is no run"),
         ("seqloom train lm-char-lstm model.cel=gru", "did you mean model.cell"),
         ("seqloom generate runs/nothing", "is not a run"),
     ],

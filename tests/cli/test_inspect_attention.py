@@ -134,7 +134,7 @@ def test_what_cannot_be_looked_at(
 
 
 def test_a_language_model_does_not_translate(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "needs a translator")
+    seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "has no heads to look at")
 
 
 def test_pictures_that_cannot_be_drawn_are_refused_first(

@@ -82,7 +82,7 @@ def test_what_is_said_of_a_text(seqloom: Any, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "words", "said"),
     [
-        ("recurrent", [FILM], "has no heads to look at: its encoder is no Transformer"),
+        ("recurrent", [FILM], "has no heads to look at: what reads in it is no Transformer"),
         ("bag", [FILM], "has no heads to look at"),
         ("classifier", [" "], "The text is empty"),
         ("classifier", [FILM, "--target", "x"], "--beam and --target are for translators"),

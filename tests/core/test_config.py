@@ -197,7 +197,12 @@ def test_a_kind_left_out_is_named_where_its_keys_belong_to_one_alone() -> None:
     assert problems("task: lm\ndata: {path: x, betas: [0, 0]}") == [
         "data.corpus: missing; path, betas belong to text: set data.corpus=text too"
     ]
-    assert problems("task: lm\ndata: {}") == ["data.corpus: missing; it must be one of pydocs, text"]
+
+
+def test_a_kind_left_out_is_the_usual_one_where_the_keys_are_its_own() -> None:
+    for section in ({}, {"part": 2}):
+        made = build(Recipe, {"task": "lm", "data": section})
+        assert made == build(Recipe, {"task": "lm", "data": {"corpus": "pydocs", **section}})
 
 
 def test_keys_and_text_that_no_file_could_hold() -> None:

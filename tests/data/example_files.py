@@ -1,6 +1,7 @@
-"""Small files laid out as the real sets are, for the tests of corpora with labels and tags."""
+"""Small files laid out as the real sets are, for the tests of corpora with labels, tags, pairs, choices and answers."""
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,56 @@ def _conllu(words: list[tuple[str, str]], text: str) -> str:
     return "\n".join([f"# text = {text}", *rows, "", ""])
 
 
+def squad(articles: int, questions: int = 2) -> str:
+    """So many articles in SQuAD's form, each of one paragraph."""
+
+    def paragraph(number: int) -> dict[str, Any]:
+        context = f"The river {number} is {number} miles long. It ends in lake {number}."
+        lake = {"text": f"lake {number}", "answer_start": context.index("lake")}
+        long = {"text": f"{number} miles", "answer_start": context.index(f"{number} miles")}
+        return {
+            "context": context,
+            "qas": [
+                {"id": f"q{number}-{n}", "question": f"Where does river {number} end?", "answers": [lake, long, lake]}
+                for n in range(questions)
+            ],
+        }
+
+    data = [{"title": f"Article {number}", "paragraphs": [paragraph(number)]} for number in range(articles)]
+    return json.dumps({"version": "1.1", "data": data})
+
+
+def _rte(count: int, start: int = 0) -> str:
+    rows = [
+        f"{n}\tFirst text {n // 2}.\tSecond {n}.\t{'not_' * (n % 2)}entailment" for n in range(start, start + count)
+    ]
+    return "\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n"
+
+
+_PICTURES = {"train": range(8), "dev": range(8, 11), "test": range(11, 14)}
+_WIKI = "".join(
+    f" = Town {n} = \n \n Town {n} is old and small . It has a bridge of stone {n} . A river runs by town {n} . \n \n"
+    for n in range(6)
+)
 FILES = {
+    "glue/RTE/train.tsv.gz": _rte(40),
+    "glue/RTE/dev.tsv.gz": _rte(6, start=38),
+    "flickr8k/Flickr8k.token.txt.gz": "".join(
+        f"{n}.jpg#{k}\tA dog {n} runs {k} .\n" for n in range(15) for k in range(5)
+    ),
+    **{
+        f"flickr8k/Flickr_8k.{split}Images.txt.gz": "".join(f"{n}.jpg\n" for n in pictures)
+        for split, pictures in _PICTURES.items()
+    },
+    **{f"wikitext-2/{split}.txt.gz": _WIKI for split in ("train", "valid", "test")},
+    "squad/dev-v1.1.json.gz": squad(20),
+    "squad/train-v1.1.json.gz": squad(40),
+    "mine.json": squad(30),
+    "pairs.tsv": "first\tsecond\tlabel\n" + "".join(f"one {n}\tother {n}\t{n % 3}\n" for n in range(60)),
+    "choices.jsonl": "".join(
+        json.dumps({"text": f"text {n}", "options": [f"yes {n}", f"no {n}", "maybe"], "answer": n % 3}) + "\n"
+        for n in range(40)
+    ),
     "sst2/sentence/train.tsv.gz": "great fun\t1\nno fun at all\t0\nso so\t0\n",
     "sst2/sentence/dev.tsv.gz": "one long bore\t0\nlovely\t1\n",
     "sst2/sentence/test.tsv.gz": "".join(f"{text}\t{n % 2}\n" for n, text in enumerate(_SENTENCES)),
@@ -42,6 +92,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "languages": {"train": 102, "dev": 34, "test": 34},
     "table": {"train": "table.csv"},
     "conll": {"train": "mine.conll"},
+    "table-pairs": {"train": "pairs.tsv"},
+    "choices": {"train": "choices.jsonl"},
+    "squad-files": {"train": "mine.json"},
+    "scene-claims": {"train": 200, "dev": 40, "test": 60},
+    "scene-choices": {"train": 100, "dev": 20, "test": 30},
+    "scene-likeness": {"train": 200, "dev": 40, "test": 60},
+    "scene-questions": {"train": 200, "dev": 40, "test": 60},
 }
 
 

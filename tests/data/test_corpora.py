@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.data.example_files import FILES as EXAMPLES
 
 from seqloom.core.config import build, config, to_mapping
 from seqloom.core.errors import DataError, UsageError
@@ -29,6 +30,7 @@ FILES = {
     "wikitext-2/valid.txt.gz": " \n = Dev = \n",
     "wikitext-2/test.txt.gz": " \n = Test = \n \n Ü . \n",
     "mine.txt": "".join(f"my line {n}\n" for n in range(30)),
+    **{name: text for name, text in EXAMPLES.items() if name.startswith("sst2/")},
 }
 
 
@@ -36,7 +38,7 @@ FILES = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data")
     for name, text in FILES.items():
-        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return path
 

@@ -14,7 +14,20 @@ from tests.data.example_files import settings, write
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import CORPORA, FORMS, LABELLED, PARALLEL, PLAIN, TAGGED, LabelledConfig, TaggedConfig
+from seqloom.data.corpora import (
+    ANSWERS,
+    CHOICES,
+    CORPORA,
+    FORMS,
+    INSTRUCTIONS,
+    LABELLED,
+    MATCHED,
+    PARALLEL,
+    PLAIN,
+    TAGGED,
+    LabelledConfig,
+    TaggedConfig,
+)
 from seqloom.data.folder import use_data_folder
 from seqloom.data.labelled import Labelled, LabelledCorpus, checked_labels, sorted_labels
 from seqloom.data.tagged import Tagged, TaggedCorpus, checked_tags
@@ -42,8 +55,9 @@ def tagged(request: pytest.FixtureRequest, folder: Path) -> TaggedCorpus:
 
 def test_each_corpus_has_one_form() -> None:
     assert {module.FORM for module in CORPORA.values()} == set(FORMS)
-    assert sum(map(len, (PLAIN, PARALLEL, LABELLED, TAGGED))) == len(CORPORA)
-    assert set(LABELLED) == {"table", "names", "names-18", "languages", "sst2", "cola"}
+    forms = (PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
+    assert sum(map(len, forms)) == len(CORPORA)
+    assert set(LABELLED) == {"table", "known-facts", "names", "names-18", "languages", "sst2", "cola"}
     assert set(TAGGED) == {"conll", "people", "ewt", "wnut17"}
 
 

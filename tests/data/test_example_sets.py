@@ -1,5 +1,6 @@
 """SST-2, CoLA and the eighteen languages on small files; what is left out, and why."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ from tests.data.example_files import write
 
 from seqloom.core.errors import DataError
 from seqloom.data import corpora
-from seqloom.data.corpora import cola, names_18, sst2
+from seqloom.data.corpora import cola, names_18, sst2, sst2_text
 from seqloom.data.folder import use_data_folder
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.labelled import Labelled, LabelledCorpus, share_of
 
 
 @pytest.fixture
@@ -60,6 +61,58 @@ def test_sentences(folder: Path) -> None:
 def test_a_phrase_that_is_a_whole_sentence_is_left_out(phrase: str, stays: bool) -> None:
     kept = sst2.without([Labelled(phrase, "x")], ["dull and long .", "a fine film ."])
     assert bool(kept) is stays
+
+
+def test_a_share_of_the_labels(folder: Path) -> None:
+    """dev and test stay; of each label at least one text."""
+    whole, part = (load(folder, sst2.Config(share=share)) for share in (1.0, 0.5))
+    assert sorted(example.label for example in part.split("train")) == ["negative", "positive"]
+    assert part.notes[-1] == "of 4 training texts 2 are read (data.share)"
+    assert (part.split("dev"), part.split("test")) == (whole.split("dev"), whole.split("test"))
+    assert part.fingerprint()["train"] != whole.fingerprint()["train"]
+    assert whole.notes[-1].startswith("2 of GLUE's")
+    for share in (0.0, 1.5):
+        with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+            sst2.Config(share=share)
+
+
+@given(
+    st.lists(st.tuples(st.text("abcd", max_size=3), st.sampled_from("xyz")), min_size=1, max_size=40),
+    st.floats(0.01, 1),
+    st.floats(0.01, 1),
+)
+def test_shares_are_of_each_label_and_lie_within_each_other(
+    rows: list[tuple[str, str]], one: float, other: float
+) -> None:
+    examples = [Labelled(*row) for row in rows]
+    small, large = (share_of(examples, share, seed=3) for share in sorted((one, other)))
+    for label in {example.label for example in examples}:
+        sizes = [sum(example.label == label for example in some) for some in (examples, large, small)]
+        assert sizes[1:] == [max(1, round(share * sizes[0])) for share in sorted((one, other), reverse=True)]
+    left = list(large)
+    for example in small:
+        left.remove(example)  # it is there
+    assert share_of(examples, 1.0, seed=3) == examples
+
+
+def test_the_seed_decides_which() -> None:
+    examples = [Labelled(f"text {n}", "x") for n in range(50)]
+    assert share_of(examples, 0.2, 0) == share_of(examples, 0.2, 0) != share_of(examples, 0.2, 1)
+
+
+def test_reviews_without_their_labels(folder: Path) -> None:
+    """Whole sentences as GLUE writes them; what GLUE does not have, or dev has too, is left out."""
+    train = folder / "sst2/sentence/train.tsv.gz"
+    with gzip.open(train, "at") as file:
+        file.write("one long bore\t0\n")
+    with use_data_folder(folder):
+        alone = sst2_text.load(sst2_text.Config(wikitext2=False))
+        both = sst2_text.load(sst2_text.Config())
+    assert alone.split("train") == ["great fun", "no fun at all ."]
+    assert alone.split("dev") == ["one long bore .", "lovely"] == both.split("dev")
+    assert len(alone.split("test")) == 4
+    assert both.split("train")[-2:] == alone.split("train") and both.split("train")[0] == "= town 0 ="
+    assert all(document == document.lower().strip() and document for document in both.split("train"))
 
 
 def test_cola_has_its_dev_part_for_test(folder: Path) -> None:

@@ -54,6 +54,22 @@ def test_sst2() -> None:
     assert not held & {e.text for e in phrases.split("train")}
 
 
+def test_sst2_without_labels() -> None:
+    """Nearly all of the 6,920 sentences are found in GLUE's spelling; none of dev or test is among them."""
+    reviews = corpora.load(CORPORA["sst2-text"].Config(wikitext2=False))
+    assert {split: len(texts) for split, texts in reviews.splits.items()} == {"train": 6894, "dev": 872, "test": 1821}
+    held = {text for split in ("dev", "test") for text in reviews.split(split)}
+    assert not held & set(reviews.split("train"))
+    both = corpora.load(CORPORA["sst2-text"].Config())
+    assert both.counts("train").words == 2_214_762
+
+
+def test_a_tenth_of_the_labels() -> None:
+    part, whole = load("sst2", share=0.1), load("sst2")
+    counts = [corpus.label_counts("train") for corpus in (part, whole)]
+    assert counts[0] == {label: round(count / 10) for label, count in counts[1].items()}
+
+
 def test_wnut17() -> None:
     corpus = load("wnut17")
     assert {split: corpus.sizes(split)["spans"] for split in corpus.splits} == {"train": 1975, "dev": 836, "test": 1079}

@@ -15,6 +15,7 @@ from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.mixture import Mixture
 from seqloom.decoding.processors import SamplingConfig
+from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 
@@ -60,6 +61,8 @@ LANGUAGE = {
     "gru with highways": lambda: prepared(
         RecurrentLMConfig(cell="gru", hidden=8, layers=2, connections="highway").build(V)
     ),
+    "gpt": lambda: prepared(GPTConfig(width=8, heads=2, layers=2).build(V), scale=2.0),
+    "gpt, past its context": lambda: prepared(GPTConfig(width=8, heads=2, layers=2, context=5).build(V), scale=2.0),
     "n-gram": ngram,
     "both": lambda: Mixture([ngram(), prepared(RecurrentLMConfig(hidden=8).build(V))], [0.5, 0.5]),
 }

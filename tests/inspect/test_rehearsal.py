@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fine_tuning import classify_recipe, pretrained_run
 
 from seqloom import api
 from seqloom.core.config import to_mapping
 from seqloom.core.errors import DataError
 from seqloom.inspect import rehearsal
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
+from seqloom.runs.run import Run
+from seqloom.tasks.classify import Task as Classify
 from seqloom.tasks.language_model import Task
 
 TRAIN = """
@@ -122,3 +125,14 @@ def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeyp
     found = rehearsal.perform(api.read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
     assert not found.complete
     assert found.evaluation_seconds is not None and found.evaluation_seconds < 5
+
+
+def test_what_thaws_later_is_rehearsed_thawed(tmp_path: Path) -> None:
+    source = pretrained_run(tmp_path / "gpt", "gpt")
+    recipe = classify_recipe(tmp_path, source, "train.unfreeze_every=50", "train.freeze=1", "train.layer_decay=0.9")
+    rehearsal.perform(recipe, tmp_path)
+    saved = Run.open(tmp_path / "rehearsal").store(1).load()
+    assert saved is not None
+    model = Classify.prepare(recipe).model()
+    above = [parameter for level in model.levels()[1:] for parameter in level]
+    assert len(saved.parts["optimizer"]["state"]) == len(above)  # all that will ever learn has learned

@@ -1,12 +1,18 @@
 """Two readings of every pair, or text, under two dropouts, which shall agree."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.models.small_seq2seq import some_batch
 from tests.models.small_transformer import transformer
 
+from seqloom.models.bert import BERTConfig
 from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.fine_tuned import FineTunedClassifierConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.matching import FineTunedPairConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 
 MODELS = {
@@ -65,17 +71,45 @@ def test_in_evaluation_every_pair_is_read_once(make):
     assert torch.equal(model.loss(batch, consistency=5.0)[0], model.loss(batch)[0])
 
 
-def classifier_and_texts(dropout):
-    """A classifier of three labels and five texts, of which one has a label that training never saw."""
-    torch.manual_seed(0)
-    model = ClassifierConfig(embedding=6, dropout=dropout).build(11, 3).double()
-    tokens = torch.randint(11, (5, 4))
-    mask = torch.arange(4) < torch.tensor([4, 3, 4, 2, 4]).unsqueeze(1)
-    return model, {"tokens": tokens, "mask": mask, "labels": torch.tensor([0, 2, -1, 1, 2]), "read": 17}
+TOKENS = torch.randint(11, (5, 2, 4), generator=torch.Generator().manual_seed(3))
+LENGTHS = torch.tensor([[4, 3], [3, 4], [4, 2], [2, 4], [4, 4]])
+SHAPE: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1}
 
 
-def test_two_readings_of_a_text_agree_too():
-    model, batch = classifier_and_texts(0.3)
+def texts(rows=()):
+    """Five texts, or pairs in two rows each, of which one has a label that training never saw."""
+    mask = torch.arange(4) < LENGTHS.unsqueeze(2)
+    batch = {"tokens": TOKENS[:, *rows], "mask": mask[:, *rows], "segments": torch.zeros_like(TOKENS)[:, *rows]}
+    return {**batch, "labels": torch.tensor([0, 2, -1, 1, 2]), "read": 17}
+
+
+def classifier(dropout):
+    return ClassifierConfig(embedding=6, dropout=dropout).build(11, 3), texts((0,))
+
+
+def fine_tuned_classifier(dropout):
+    body = BERTConfig(dropout=dropout, **SHAPE)
+    return FineTunedClassifierConfig(body=body, dropout=dropout).build(11, 3), texts((0,))
+
+
+def fine_tuned_pair(dropout):
+    return FineTunedPairConfig(body=GPTConfig(dropout=dropout, **SHAPE), dropout=dropout).build(11, 3), texts()
+
+
+@pytest.fixture(params=[classifier, fine_tuned_classifier, fine_tuned_pair], ids=lambda make: make.__name__)
+def make_labelling(request):
+    """A model of three labels and what it reads."""
+
+    def made(dropout):
+        torch.manual_seed(0)
+        model, batch = request.param(dropout)
+        return model.double(), batch
+
+    return made
+
+
+def test_two_readings_of_a_text_agree_too(make_labelling):
+    model, batch = make_labelling(0.3)
     model.train()
     seen = []
     keep = model.output.register_forward_hook(lambda _, __, made: seen.append(made))
@@ -92,8 +126,16 @@ def test_two_readings_of_a_text_agree_too():
     torch.testing.assert_close(value, both + 2.0 / 4 * apart / 4)
 
 
-def test_a_text_is_read_once_in_evaluation_and_twice_is_once_without_dropout():
-    model, batch = classifier_and_texts(0.3)
+def test_a_text_is_read_once_in_evaluation_and_twice_is_once_without_dropout(make_labelling):
+    model, batch = make_labelling(0.3)
     assert torch.equal(model.eval().loss(batch, consistency=5.0)[0], model.loss(batch)[0])
-    model, batch = classifier_and_texts(0.0)
+    model, batch = make_labelling(0.0)
     torch.testing.assert_close(model.train().loss(batch, consistency=5.0)[0], model.loss(batch)[0])
+
+
+def test_a_language_models_loss_is_added_to_both_readings():
+    torch.manual_seed(0)
+    model = FineTunedPairConfig(body=GPTConfig(dropout=0.0, **SHAPE), dropout=0.0).build(11, 3, outputs=11).double()
+    batch = texts()
+    alone, both = (model.train().loss(batch, consistency=alpha, language_model=0.5)[0] for alpha in (0.0, 3.0))
+    torch.testing.assert_close(both, alone)

@@ -1,15 +1,13 @@
 """The Transformer on a GPU: the numbers of the CPU, losses that never wait for it, rows of padding, and decoding."""
 
 import copy
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.models.small_seq2seq import some_batch, source_of
 from tests.models.small_transformer import SWITCHES, transformer
+from tests.waiting import no_waiting
 
 from seqloom.core.tree import to_device
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -53,23 +51,11 @@ def test_every_kernel_gives_finite_gradients(model, precision):
     torch.testing.assert_close(value, wanted, atol=0.1, rtol=0)
 
 
-@contextmanager
-def waiting_forbidden() -> Iterator[None]:
-    torch.cuda.synchronize()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls the mode a prototype
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.parametrize("name", ["2017", "today", "learned", "windowed"])
 def test_a_loss_never_waits_for_the_device(name):
     model, batch = transformer(**SWITCHES[name]).float().cuda().train(), to_device(some_batch(), "cuda")
     model.loss(batch)[0].backward()  # what is set up once may wait
-    with waiting_forbidden():
+    with no_waiting():
         model.loss(batch, 0.1, consistency=1.0)[0].backward()
 
 
@@ -78,7 +64,7 @@ def test_a_step_never_waits_for_the_device():
     model, batch = transformer().float().cuda(), to_device(some_batch(), "cuda")
     state = model.start(source_of(batch))
     state = model.step(batch["inputs"][:, :1], state).state
-    with waiting_forbidden():
+    with no_waiting():
         model.step(batch["inputs"][:, 1:2], state)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.waiting import no_waiting
 from torch import Tensor
 
 from seqloom.core.config import build
@@ -67,15 +68,6 @@ def batch_of(model: Any) -> dict[str, Tensor]:
     tags = torch.tensor([[1, 3, 4, 0], [4, 0, 0, 0], [0, 0, 0, 0], [0, 2, 4, 0]])
     characters = torch.randint(1, C, (*words.shape, 4)) * words.unsqueeze(2)
     return {"tokens": tokens, "mask": mask, "first": first, "words": words, "tags": tags, "characters": characters}
-
-
-@contextmanager
-def no_waiting() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @contextmanager

@@ -65,6 +65,7 @@ def test_feed_forward_is_its_equation(activation):
     x = torch.randn(2, 3, D, dtype=torch.float64)
     up = x @ fed.up.weight.T + fed.up.bias
     inner = {"relu": up.clamp(min=0), "gelu": up * (1 + torch.erf(up / 2**0.5)) / 2, "silu": up * up.sigmoid()}
+    inner["gelu-tanh"] = up * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (up + 0.044715 * up**3))) / 2
     inner["swiglu"] = inner["silu"] * (x @ fed.gate.weight.T + fed.gate.bias) if fed.gate is not None else up
     exactly(fed(x), inner[activation] @ fed.down.weight.T + fed.down.bias)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.waiting import no_waiting
 
 from seqloom.inspect.layers import LayersPlan, measure
 from seqloom.nn.mixers import MIXERS, make_mixer
@@ -41,11 +42,8 @@ def test_nothing_waits_for_the_gpu(kind: str) -> None:
     mixer = make_mixer(kind, 16, 2).cuda()
     x, mask = torch.randn(2, 40, 16, device="cuda"), torch.ones(2, 40, dtype=torch.bool, device="cuda")
     mixer(x, mask)[0].sum().backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         mixer(x, mask)[0].sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_layers_are_measured_on_a_gpu() -> None:

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from tests.waiting import no_waiting
 
 from seqloom.core.tree import leaves
 from seqloom.nn.bidirectional import BidirectionalStack
@@ -62,16 +63,12 @@ def test_a_step_of_the_optimizer_reaches_the_flattened_weights(stack):
     torch.testing.assert_close(stack(x)[0], stack(x, fused=False)[0])
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_nothing_waits_for_the_device_without_a_mask(stack):
     x, state = inputs(), stack.initial_state(B)
     stack(x, state)
-    try:
-        torch.cuda.set_sync_debug_mode("error")
+    with no_waiting():
         outputs, _ = stack(x, state)
         outputs.sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -114,17 +111,13 @@ def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(s
     assert not torch.equal(stack(x)[0], stack.eval()(x)[0])
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_weight_dropout_does_not_wait_for_the_device(stack) -> None:
     stack.weight_dropout = WeightDropout(0.5)
     x, state = inputs(), stack.initial_state(B)
     stack(x, state)
-    try:
-        torch.cuda.set_sync_debug_mode("error")
+    with no_waiting():
         outputs, _ = stack(x, state)
         outputs.sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("depth", ["each", "apart"])

@@ -11,6 +11,7 @@ from seqloom.core.config import to_mapping
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_to_bytes
 from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.tagger import TaggerConfig
 from seqloom.nn.encoders import RecurrentEncoderConfig
@@ -29,6 +30,7 @@ KINDS: dict[str, tuple[Any, dict[str, int]]] = {
     "tagger": (TaggerConfig(embedding=8, encoder=ENCODER), {"tags": 5}),
     "tagger-characters": (TaggerConfig(embedding=8, encoder=ENCODER, **SPELLED), {"tags": 5, "characters": 9}),
     "recurrent-lm": (RecurrentLMConfig(hidden=6), {}),
+    "gpt": (GPTConfig(width=8, heads=2, layers=1), {}),
 }
 
 

@@ -16,7 +16,7 @@ def task(**model):
         "data": {"corpus": "toys", "task": "copy", "train": 60, "dev": 5, "test": 5},
         "tokenizer": {"kind": "characters"},
         "batch": {"rows": 4, "chunk": 8},
-        "model": {"layers": 2, "hidden": 6, "embedding": 4, **DROPOUTS, **model},
+        "model": {"kind": "recurrent-lm", "layers": 2, "hidden": 6, "embedding": 4, **DROPOUTS, **model},
         "train": {"steps": STEPS},
     }
     return Task.prepare(build(Recipe, recipe))

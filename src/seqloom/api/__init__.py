@@ -7,11 +7,15 @@ lm = seqloom.load("runs/mine")
 print("".join(lm.generate("The class", temperature=0.8, seed=7)))
 """
 
+from seqloom.api.answering import Answered, Answerer, FoundAnswer
 from seqloom.api.averaging import Averaged, average, make_average
-from seqloom.api.classifying import Classification, Classifier
+from seqloom.api.classifying import Classification, Classifier, Judging, Understanding
 from seqloom.api.ensembles import Ensemble, ensemble
+from seqloom.api.filling import Filled, Guess, MaskedLM
 from seqloom.api.loading import load
+from seqloom.api.matching import Chooser, Chosen, Match, Matcher
 from seqloom.api.mixing import Interpolated, interpolate
+from seqloom.api.prompting import Completion, Picked, Prompted
 from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
 from seqloom.api.tagging import TaggedLine, Tagger
 from seqloom.api.trained import Trained
@@ -22,14 +26,28 @@ from seqloom.api.writing import Continuation, LanguageModel, Scored, Writer
 __all__ = [
     "RECIPES",
     "RESUMABLE",
+    "Answered",
+    "Answerer",
     "Averaged",
     "Candidate",
+    "Chooser",
+    "Chosen",
     "Classification",
     "Classifier",
+    "Completion",
     "Continuation",
     "Ensemble",
+    "Filled",
+    "FoundAnswer",
+    "Guess",
     "Interpolated",
+    "Judging",
     "LanguageModel",
+    "MaskedLM",
+    "Match",
+    "Matcher",
+    "Picked",
+    "Prompted",
     "Scored",
     "TaggedLine",
     "Tagger",
@@ -38,6 +56,7 @@ __all__ = [
     "Translating",
     "Translation",
     "Translator",
+    "Understanding",
     "Writer",
     "average",
     "begin",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqloom.api.lines import alike, answered, check_sizes
 from seqloom.api.trained import Trained
-from seqloom.core.errors import ResourceError
+from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches
@@ -20,7 +20,8 @@ from seqloom.evaluate.classification import Report
 from seqloom.inspect.alignment import one_line
 from seqloom.inspect.heads import HeadsView, Read, heads_of_reader
 from seqloom.inspect.why import Why, explain
-from seqloom.tasks.classify import spellings_of
+from seqloom.runs.init import read_length
+from seqloom.tasks.classify import spellings_of, text_reader
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,8 @@ class Understanding(Trained):
 
     @property
     def longest(self) -> int | None:
-        """How many tokens are read at once, END included; None for any number."""
-        longest: int | None = self._recipe.batch.max_length
-        return longest
+        """How many tokens are read at once, END or special ones included; None for any number."""
+        return read_length(self._recipe)
 
     @property
     def spells(self) -> bool:
@@ -98,18 +98,48 @@ class Understanding(Trained):
         return heads_of_reader(self, self._looked(one_line(text, "text")))
 
     def _looked(self, line: str) -> Read:
-        raise NotImplementedError
+        raise UsageError(
+            f"{self.name} is {self.what}: heads are shown of models that read one text, classifiers and taggers."
+        )
 
 
-class Classifier(Understanding):
-    """A trained classifier."""
-
-    what = "a classifier"
-    used_by = "`seqloom classify` uses it"
+class Judging(Understanding):
+    """What says of each example which of several labels it has."""
 
     @property
     def labels(self) -> list[str]:
         return self.run.labels
+
+    def judged(self, split: str = "dev") -> list[Judged]:
+        """Every example of a split of the data it was trained on, and what it says of it."""
+        best = self._thought(split).exp().max(dim=1)
+        rows = zip(self.own_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Judged(one.text, one.label, self.labels[label], probability) for one, label, probability in rows]
+
+    def _thought(self, split: str) -> Tensor:
+        """log p (N, L); each split is read once."""
+        if split not in self._thoughts:
+            self._thoughts[split] = self.own_task.log_probs(self.model, split)
+        return self._thoughts[split]
+
+    @cached_property
+    def _thoughts(self) -> dict[str, Tensor]:
+        return {}
+
+    def report(self, split: str = "dev") -> Report:
+        found: Report = super().report(split)
+        return found
+
+    def _figures(self, split: str) -> Report:
+        found: Report = self.own_task.figures(self._thought(split), split)
+        return found
+
+
+class Classifier(Judging):
+    """A trained classifier."""
+
+    what = "a classifier"
+    used_by = "`seqloom classify` uses it"
 
     def classify(
         self,
@@ -156,7 +186,8 @@ class Classifier(Understanding):
         own = [texts[number] for number in chosen]
         reasons: Sequence[Why | None] = [None] * len(own)
         if why:
-            reasons = explain(self.model, batch, own, [reader.read(text)[1] for text in own], self.tokenizer)
+            before = 0 if reader.frame is None else reader.frame.before
+            reasons = explain(self.model, batch, own, [reader.read(text)[1] for text in own], self.tokenizer, before)
         ordered = self.model.probabilities(batch).sort(dim=1, descending=True, stable=True)
         rows = zip(own, chosen, ordered.values.tolist(), ordered.indices.tolist(), reasons, strict=True)
         for text, number, values, labels, reason in rows:
@@ -169,37 +200,13 @@ class Classifier(Understanding):
             )
 
     def _reader(self) -> TextReader:
-        return TextReader(self.tokenizer, spellings_of(self.run), self._recipe.batch.max_length)
+        return text_reader(self._recipe, self.tokenizer, spellings_of(self.run))
 
     def _looked(self, line: str) -> Read:
         (said,), reader = self.classify(line, top=1), self._reader()
         batch = to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
         log_prob = math.log(said.probability)
-        return Read(line, line, reader.read(line)[1], batch, "label", said.label, log_prob, said.unknown)
-
-    def judged(self, split: str = "dev") -> list[Judged]:
-        """Every example of a split of the data it was trained on, and what it says of it."""
-        best = self._thought(split).exp().max(dim=1)
-        rows = zip(self.own_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
-        return [Judged(one.text, one.label, self.labels[label], probability) for one, label, probability in rows]
-
-    def _thought(self, split: str) -> Tensor:
-        """log p (N, L); each split is read once."""
-        if split not in self._thoughts:
-            self._thoughts[split] = self.own_task.log_probs(self.model, split)
-        return self._thoughts[split]
-
-    @cached_property
-    def _thoughts(self) -> dict[str, Tensor]:
-        return {}
-
-    def report(self, split: str = "dev") -> Report:
-        found: Report = super().report(split)
-        return found
-
-    def _figures(self, split: str) -> Report:
-        found: Report = self.own_task.figures(self._thought(split), split)
-        return found
+        return Read(line, line, reader.read(line)[1], batch, "label", said.label, log_prob, said.unknown, reader.frame)
 
 
 def as_it_came(one: Classification, line: str) -> Classification:

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from seqloom.api.answering import Answerer
 from seqloom.api.classifying import Classifier
+from seqloom.api.filling import MaskedLM
+from seqloom.api.matching import Chooser, Matcher
 from seqloom.api.tagging import Tagger
 from seqloom.api.trained import Trained
 from seqloom.api.translating import Translator
@@ -15,9 +18,15 @@ from seqloom.runs.run import Run
 USES: dict[str, type[Trained]] = {
     "language-model": LanguageModel,
     "ngram": LanguageModel,
+    "prompt-tune": LanguageModel,
+    "instruct": LanguageModel,
+    "masked-lm": MaskedLM,
     "translate": Translator,
     "classify": Classifier,
     "tag": Tagger,
+    "pair": Matcher,
+    "choice": Chooser,
+    "answer": Answerer,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from seqloom.core.config import apply_overrides, build, load_yaml, nearest, parse_overrides
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.data.readers import located
+from seqloom.runs.init import filled_in
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 
@@ -22,8 +23,19 @@ def recipe_names() -> list[str]:
 def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Any]:
     """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe."""
     name, mapping = recipe_mapping(source)
-    recipe = build_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe {source}")
-    return name, _located(recipe, _find_recipe(str(source))[1].parent)
+    folder = _find_recipe(str(source))[1].parent
+    recipe = build_recipe(
+        _run_located(apply_overrides(mapping, parse_overrides(overrides)), folder), f"recipe {source}"
+    )
+    return name, _located(recipe, folder)
+
+
+def _run_located(mapping: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With the whole path of the run to begin with."""
+    init: Any = mapping.get("init")
+    if not isinstance(init, dict) or not isinstance(init.get("from"), str):
+        return mapping
+    return {**mapping, "init": {**init, "from": located(init["from"], folder)}}
 
 
 def _located(recipe: Any, folder: Path) -> Any:
@@ -64,12 +76,18 @@ def _find_recipe(source: str) -> tuple[str, Path]:
 
 
 def build_recipe(mapping: dict[str, Any], source: str) -> Any:
+    """A recipe, checked; where it begins with a run, its model's body is filled in from there."""
+    return whole_recipe(filled_in(mapping), source)
+
+
+def whole_recipe(mapping: dict[str, Any], source: str) -> Any:
+    """The recipe of a run, or one made from it, checked: nothing is left to be filled in."""
     return build(task_module(mapping.get("task")).Recipe, mapping, source=source)
 
 
 def recipe_of(run: Run) -> Any:
     """The recipe a run was trained with."""
     try:
-        return build_recipe(run.recipe, str(run.path / "recipe.yaml"))
+        return whole_recipe(run.recipe, str(run.path / "recipe.yaml"))
     except UsageError as error:
         raise CheckpointError(str(error)) from error

@@ -17,6 +17,7 @@ from seqloom.data.tagged import Tagged
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.heads import Read
 from seqloom.tasks.classify import spellings_of
+from seqloom.tasks.tag import sentence_reader
 from seqloom.text.spans import Span, token_spans
 from seqloom.text.word_spans import join_words, word_spans
 
@@ -133,10 +134,11 @@ class Tagger(Understanding):
         text, piece = join_words(words)[0], reader.pieces([words])[0]
         batch = to_device(reader.batches([words], [piece], tokens=1).tree(np.array([0])), self.device)
         log_prob = self.model.log_likelihood({**batch, "tags": self.model.predict(batch)})[0].item()
-        return Read(line, text, token_spans(self.tokenizer, text), batch, "tags", said.marked, log_prob, said.unknown)
+        spans = token_spans(self.tokenizer, text)
+        return Read(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)
 
     def _reader(self) -> SentenceReader:
-        return SentenceReader(self.tokenizer, spellings_of(self.run), self._recipe.batch.max_length)
+        return sentence_reader(self._recipe, self.tokenizer, spellings_of(self.run))
 
     def answers(self, split: str = "dev") -> list[tuple[Tagged, list[str]]]:
         """Every sentence of a split of the data it was trained on, and the tags it gives."""

@@ -1,9 +1,9 @@
 """A trained model of any kind, from its run: opened, measured, shown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqloom.api.recipes import recipe_of
 from seqloom.core.errors import ResourceError
@@ -11,6 +11,9 @@ from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
+
+if TYPE_CHECKING:
+    from seqloom.api.embedding import Array, TextPooling
 
 
 class Trained:
@@ -51,6 +54,14 @@ class Trained:
         """Every metric of any other text."""
         return self.task(documents).evaluate(self.model, "other")
 
+    def embed(
+        self, texts: str | Iterable[str], pooling: "TextPooling" = "mean", *, batch_size: int = 32, window: int = 1024
+    ) -> "Array":
+        """A vector for each text (N, H), float32: what the model makes of its tokens, pooled; zero for a blank one."""
+        from seqloom.api.embedding import embed
+
+        return embed(self, texts, pooling, batch_size=batch_size, window=window)
+
     def task(self, documents: Sequence[str] | None = None) -> Any:
         """The task it was trained for, on its own data; or on other documents, then its only split "other"."""
         if documents is None:
@@ -69,7 +80,8 @@ class Trained:
     def __repr__(self) -> str:
         recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
-        shown = ("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy")
+        shown = ["loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"]
+        shown += ("masked_accuracy", "next_accuracy", "pearson", "answer_f1")
         named = [name for name in shown if name in metrics]
         figures = ", ".join(f"{name} {metrics[name]:.4g}" for name in named)
         what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"

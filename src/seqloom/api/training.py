@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.api.loading import load
-from seqloom.api.recipes import build_recipe, read_recipe, recipe_of
+from seqloom.api.recipes import read_recipe, recipe_of, whole_recipe
 from seqloom.core.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
 from seqloom.core.errors import Interrupted, UsageError
 from seqloom.core.words import shown
@@ -53,7 +53,8 @@ def begin(recipe: Any, out: Path) -> Training:
     task = task_module(recipe.task).Task.prepare(recipe)
     if isinstance(recipe.train, FitConfig):
         task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
-    return Training(Run.create(out, to_mapping(recipe), task.documents()), task, recipe)
+    files = task.files() if hasattr(task, "files") else {}
+    return Training(Run.create(out, to_mapping(recipe), task.documents(), files), task, recipe)
 
 
 def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:
@@ -66,7 +67,7 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
             f"Go on with what it was made from, --resume {run.average['runs'][0]}, and average again."
         )
     wanted = to_mapping(recipe if recipe is not None else recipe_of(run))
-    built = build_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
+    built = whole_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
     changed = refuse_other_recipe(run, built)
     task = task_module(built.task).Task.reopen(built, run)
     if changed:

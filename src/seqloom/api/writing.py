@@ -1,15 +1,17 @@
 """Language models in use: they continue a prompt and say what they think of a text."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from seqloom.api.prompting import Prompting
 from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, UsageError
+from seqloom.data.instructions import as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
@@ -17,6 +19,9 @@ from seqloom.decoding.streaming import text_stream
 from seqloom.evaluate.perplexity import score_texts
 from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
+
+if TYPE_CHECKING:
+    from seqloom.inspect.heads import HeadsView
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Continuation:
     finished: bool  # whether the document ends here
 
 
-class Writer(ABC):
+class Writer(Prompting):
     """What every language model that is ready for use can do."""
 
     @property
@@ -166,6 +171,21 @@ class LanguageModel(Trained, Writer):
 
     what = "a language model"
     used_by = "`seqloom generate` and `seqloom score` use it"
+
+    @property
+    def own_template(self) -> str | None:
+        form: str | None = self.run.recipe.get("template")
+        return as_prompt(form) if form is not None and self.run.recipe["task"] == "instruct" else form
+
+    @property
+    def own_choices(self) -> tuple[str, ...]:
+        return tuple(self.run.labels) if self.run.recipe["task"] == "prompt-tune" else ()
+
+    def heads(self, text: str) -> "HeadsView":
+        """Where every layer and head of a GPT looks back to while it says a text."""
+        from seqloom.inspect.heads import text_heads_view
+
+        return text_heads_view(self, text)
 
 
 def _quoted(pieces: Sequence[str], most: int = 8) -> str:

@@ -1,4 +1,4 @@
-"""`seqloom inspect attention`: where a translator looked, or what else reads with attention."""
+"""`seqloom inspect attention`: where a translator looked, or a Transformer that reads a text alone."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,9 +26,7 @@ COLUMNS = {
 
 
 def attention(
-    run: Annotated[
-        Path, typer.Argument(help="A run of a translator with attention; of a classifier or tagger, with heads.")
-    ],
+    run: Annotated[Path, typer.Argument(help="A run of a translator with attention, or of what else has heads.")],
     text: Annotated[str, typer.Argument(help="The text to read.")],
     target: Annotated[
         str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")
@@ -52,8 +50,8 @@ def attention(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Where a translator looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
-    from seqloom.api import Classifier, Tagger, Translator, load
+    """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
+    from seqloom.api import Translator, load
     from seqloom.cli._heads import Choice, show_heads
 
     check_out(out)
@@ -62,11 +60,12 @@ def attention(
     if beam is not None and target is not None:
         raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
     model = load(run, "cpu")
-    if isinstance(model, Classifier | Tagger):
+    if not isinstance(model, Translator) and hasattr(model, "heads"):
         if beam is not None or target is not None:
             raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
-        choice = Choice(part or "encoder", layer, head, view, tokens, end)
-        show_heads(model.heads(text), choice, out, font, color, as_json)
+        found = model.heads(text)
+        choice = Choice(part or next(iter(found.parts)), layer, head, view, tokens, end)
+        show_heads(found, choice, out, font, color, as_json)
         return
     translator = load(run, "cpu", Translator)
     options = {} if beam is None else {"beam": beam}
@@ -145,9 +144,13 @@ def print_view(view: "AlignmentView", grid: "Grid", color: bool | None = None, *
     print_grid(console, shaded, grid, links=links)
 
 
-def print_sentence(console: "Console", shaded: bool, source: str, text: str, log_prob: float, given: bool) -> None:
-    console.print(f"{source}\n{text}", markup=False, style="bold" if shaded else None, soft_wrap=True)
-    console.print(f"log p = {log_prob:.3f}{' of the translation that was given' if given else ''}\n")
+def print_sentence(
+    console: "Console", shaded: bool, source: str | None, text: str, log_prob: float | None, given: bool
+) -> None:
+    both = text if source is None else f"{source}\n{text}"
+    console.print(both, markup=False, style="bold" if shaded else None, soft_wrap=True)
+    of = " of the translation that was given" if given and source is not None else ""
+    console.print("" if log_prob is None else f"log p = {log_prob:.3f}{of}\n")
 
 
 def print_grid(console: "Console", shaded: bool, grid: "Grid", *, links: bool = False) -> None:

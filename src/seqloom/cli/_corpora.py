@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
+    from seqloom.data.examples import ExampleCorpus
     from seqloom.data.labelled import LabelledCorpus
+    from seqloom.data.matched import MatchedCorpus
     from seqloom.data.tagged import Tagged, TaggedCorpus
 
 WIDTH = 110  # characters of a line that are shown
@@ -42,6 +44,35 @@ def show_tagged(found: "TaggedCorpus", lines: int, as_json: bool) -> None:
         print(f"\n{split} begins:")
         for sentence in found.split(split)[:lines]:
             print(f"  {_cut(in_brackets(sentence) if found.has_spans else in_pairs(sentence))}")
+
+
+def show_examples(found: "MatchedCorpus | ExampleCorpus", lines: int, as_json: bool) -> None:
+    """Pairs, choices, questions."""
+    labels = {split: found.label_counts(split) for split in found.splits} if hasattr(found, "label_counts") else {}
+    if as_json:
+        _print_json(found, {split: {"labels_of": labels[split]} if labels else {} for split in found.splits})
+        return
+    print_head(found)
+    _print_sizes(found)
+    if labels:
+        print_shares("labels", labels["train"])
+    for split in found.splits if lines else ():
+        print(f"\n{split} begins:")
+        for example in found.split(split)[:lines]:
+            print("\n".join(f"  {_cut(line)}" for line in _told(example)))
+
+
+def _told(example: Any) -> list[str]:
+    """An example as its parts: a pair under its label, options under their text, a question over its context."""
+    if hasattr(example, "first"):
+        return [f"{example.label}: {example.first}", f"  {example.second}"]
+    if hasattr(example, "instruction"):
+        given = [f"  {example.input}"] if example.input else []
+        return [example.instruction, *given, f"  → {example.output}"]
+    if hasattr(example, "options"):
+        marks = ["+" if place == example.answer else "-" for place in range(len(example.options))]
+        return [example.text, *(f"  {mark} {option}" for mark, option in zip(marks, example.options, strict=True))]
+    return [f"{example.question} {example.answer.text}", f"  {example.context}"]
 
 
 def in_brackets(sentence: "Tagged") -> str:
@@ -113,5 +144,6 @@ def _print_json(found: Any, counts: Mapping[str, Mapping[str, Any]], **more: Any
 
 
 def _cut(line: str) -> str:
-    line = " ".join(line.split())
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    line = indent + " ".join(line.split())
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

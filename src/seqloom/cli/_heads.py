@@ -87,7 +87,8 @@ def titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
         first = NAMES[part.name] + which
     else:
         first = part.title(choice.layer, choice.head)
-    texts = {"encoder": [view.source], "decoder": [view.text], "cross": [view.source, view.text]}
+    source = [] if view.source is None else [view.source]
+    texts = {"encoder": source or [view.text], "decoder": [view.text], "cross": [*source, view.text]}
     return [first, *texts[part.name], *([] if choice.how == "links" else ROWS[part.name])]
 
 
@@ -115,10 +116,9 @@ def _object(view: "HeadsView", part: "Part", choice: Choice) -> dict[str, Any]:
     else:
         chosen = [(part.layer(choice.layer), choice.head)]
     return {
-        "source": view.source,
+        **({} if view.source is None else {"source": view.source}),
         view.says: view.text,
-        "given": view.given,
-        "finished": view.finished,
+        **({} if view.source is None else {"given": view.given, "finished": view.finished}),
         "log_prob": view.log_prob,
         "part": part.name,
         "layers": part.layers,
@@ -145,12 +145,14 @@ def _print_habits(
 ) -> None:
     """The table of heads, and what its columns mean."""
     from rich.table import Table
+    from rich.text import Text
 
     from seqloom.inspect.heads import NAMES
 
     table = Table(box=None, header_style="bold")
-    for name in ("layer", "head", "entropy", "distance", "on </s>"):
-        table.add_column(name, justify="right", no_wrap=True)
+    end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
+    for name in ("layer", "head", "entropy", "distance", f"on {end}"):
+        table.add_column(Text(name), justify="right", no_wrap=True)
     for habit in part.habits():
         if habit.layer in layers and habit.head in heads:
             numbers = f"{habit.entropy:.2f}", f"{habit.distance:.2f}", f"{habit.end:.0%}"
@@ -161,6 +163,7 @@ def _print_habits(
     console.print(
         "\nentropy: in bits; 0 is all on one token, 1 as if on two, 2 as if on four\n"
         f"distance: in tokens, from {where}\n"
-        f"on </s>: the share on the sentence's {'beginning' if part.name == 'decoder' else 'end'}\n"
-        f"{'' if drawn else 'Draw them: --out heads.png. '}Look at one: --layer 1 --head 1"
+        f"on {end}: the share on the sentence's {'beginning' if part.name == 'decoder' else 'end'}\n"
+        f"{'' if drawn else 'Draw them: --out heads.png. '}Look at one: --layer 1 --head 1",
+        markup=False,
     )

@@ -57,7 +57,7 @@ def _of_run(run: Path, length: int | None, side: "Side | None", options: dict[st
     from seqloom.api import load
     from seqloom.inspect.positions import run_positions
 
-    return run_positions(load(run, "cpu"), length, side or "source")
+    return run_positions(load(run, "cpu"), length, side)
 
 
 def _of_options(length: int | None, side: "Side | None", options: dict[str, Any]) -> "PositionsView":

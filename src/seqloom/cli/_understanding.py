@@ -15,7 +15,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
-    from seqloom.api import Classifier, Tagger
+    from seqloom.api import Judging, Tagger
     from seqloom.evaluate.classification import Report
     from seqloom.evaluate.hits import Hits
     from seqloom.evaluate.tagging import TagReport
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LABELS = {
     "accuracy": "accuracy",
     "majority": "  of the largest class",
+    "chance": "  of guessing",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
     "weighted_f1": "weighted F1",
@@ -36,6 +37,12 @@ LABELS = {
     "sentence_accuracy": "sentences right",
     "tag_macro_f1": "tag macro F1",
     "loss": "loss, nats",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "rmse": "root mean square error",
+    "mean_error": "mean error",
+    "answer_f1": "answer F1",
+    "answer_exact": "answers exact",
 }
 MAPPED = 25  # classes; of more only the mistakes are listed
 MISTAKES = 10
@@ -44,7 +51,7 @@ LONG = 100  # letters of an example that are shown
 
 
 def evaluate_understanding(
-    model: "Classifier | Tagger",
+    model: "Judging | Tagger",
     split: str,
     *,
     confusion: Path | None,
@@ -92,16 +99,16 @@ def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: 
 # --- every answer ---------------------------------------------------------------------------------------------------
 
 
-def _write_answers(out: Path, model: "Classifier | Tagger", split: str) -> None:
-    from seqloom.api import Classifier
+def _write_answers(out: Path, model: "Judging | Tagger", split: str) -> None:
+    from seqloom.api import Judging
     from seqloom.core.files import write_atomic
 
-    lines = _classified(model, split) if isinstance(model, Classifier) else _tagged(model, split)
+    lines = _classified(model, split) if isinstance(model, Judging) else _tagged(model, split)
     write_atomic(out, "".join(lines))
     typer.echo(f"The answers are in {out}.", err=True)
 
 
-def _classified(model: "Classifier", split: str) -> Iterator[str]:
+def _classified(model: "Judging", split: str) -> Iterator[str]:
     """A table: what each text is, what it was called, how sure the model was, the text."""
     yield "expected\tpredicted\tprobability\ttext\n"
     for one in model.judged(split):
@@ -149,13 +156,13 @@ def _print(model: Any, data: str, split: str, found: Any) -> None:
     counts = model.run.data["counts"][split]
     sizes = ", ".join(f"{count:,} {unit}" for unit, count in counts.items() if unit != "characters")
     print(f"{model.name} on {data}: {sizes}")
-    for line in _figures(found.metrics, found.intervals):
+    for line in figure_lines(found.metrics, found.intervals):
         print(line)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     print()
     console.print(class_table(found.by_class, *found.counted))
     spans = found.counted[0] == "span"
-    if not spans and len(found.confusion.labels) <= MAPPED:
+    if found.confusion.labels and not spans and len(found.confusion.labels) <= MAPPED:
         colour = console.color_system is not None and not console.no_color
         print("\nwhat is taken for what: a row is what it is, a column what it was called")
         console.print(confusion_map(found.confusion, width=console.width, colour=colour), end="", crop=False)
@@ -166,7 +173,8 @@ def _print(model: Any, data: str, split: str, found: Any) -> None:
         print(line)
 
 
-def _figures(metrics: Mapping[str, float], intervals: Mapping[str, Any]) -> Iterator[str]:
+def figure_lines(metrics: Mapping[str, float], intervals: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each figure, with its interval where there is one."""
     for name in [*LABELS, *(name for name in metrics if name not in LABELS)]:
         if name in metrics:
             sure = f"   95 %: {intervals[name].low:.4f} to {intervals[name].high:.4f}" if name in intervals else ""
@@ -183,7 +191,7 @@ def _remarks(found: Any) -> Iterator[str]:
         yield f"{were} given tags that are not valid, and read as leniently as usual"
 
 
-def _print_examples(model: "Classifier", split: str) -> None:
+def _print_examples(model: "Judging", split: str) -> None:
     """The mistakes it was surest of: often it is the label that is wrong."""
     wrong = sorted((one for one in model.judged(split) if one.label != one.expected), key=lambda one: -one.probability)
     if wrong:

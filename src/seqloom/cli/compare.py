@@ -24,11 +24,17 @@ METRICS = {
     "chrf": "chrF",
     "exact_match": "exact",
     "success": "success",
+    "masked_accuracy": "masked",
+    "next_accuracy": "next",
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
     "matthews": "Matthews",
     "span_f1": "span F1",
     "token_accuracy": "words right",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "answer_f1": "answer F1",
+    "answer_exact": "answer exact",
 }
 OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
@@ -136,6 +142,8 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
         answering is not None
     ):  # the first that all have ranks; what is counted are texts and words, however they are cut into tokens
         return by or answering, None
+    if any("masked_loss" in (run.metrics(split) or {}) for run in runs):
+        return _ranking_of_masked(runs, by)
     translators = all("bleu" in (run.metrics(split) or {}) for run in runs)
     if by in OF_TRANSLATIONS or (by is None and translators):
         apart = _measured_apart(runs, split)
@@ -155,6 +163,18 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
     if by in PER_TOKEN:
         return None, f"Not ranked by {by}: the runs count different tokens. Rank by bits_per_character instead."
     return by or "bits_per_character", None
+
+
+def _ranking_of_masked(runs: Sequence["Run"], by: str | None) -> tuple[str | None, str | None]:
+    """What a masked language model is asked hangs on the rows it reads, and on what is hidden in them."""
+    asked = {
+        (recipe.get("objective"), repr(recipe.get("masks")), recipe["batch"].get("max_length"), fingerprint)
+        for recipe, fingerprint in ((run.recipe, run.tokenizer.fingerprint()) for run in runs)
+    }
+    if len(asked) == 1:
+        return by or "loss", None
+    things = "objective, masks, batch.max_length and vocabulary"
+    return None, f"Not ranked: the runs were asked for different tokens. What is hidden hangs on {things}."
 
 
 def _measured_apart(runs: Sequence["Run"], split: str) -> str | None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._corpora import WIDTH, facts, print_absent, print_head, print_shares, show_labelled, show_tagged
+from seqloom.cli._corpora import (
+    WIDTH,
+    facts,
+    print_absent,
+    print_head,
+    print_shares,
+    show_examples,
+    show_labelled,
+    show_tagged,
+)
 from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
@@ -39,8 +48,10 @@ def show(
             _show_pairs(corpora.load_parallel(config), lines, as_json)
         elif corpus in corpora.LABELLED:
             show_labelled(corpora.load_labelled(config), lines, as_json)
-        else:
+        elif corpus in corpora.TAGGED:
             show_tagged(corpora.load_tagged(config), lines, as_json)
+        else:
+            show_examples(corpora.find(corpus).load(config), lines, as_json)
 
 
 def _show_text(found: "Corpus", lines: int, as_json: bool) -> None:

@@ -65,6 +65,9 @@ def _data(found: "Diagnosis") -> list[str]:
         return ["", *_pairs(found.pairs), *_tokenizer(found)]
     if found.examples is not None:
         return ["", *_examples(found.examples), *_tokenizer(found)]
+    if found.sizes:
+        counted = (", ".join(f"{n:,} {unit}" for unit, n in sizes.items()) for sizes in found.sizes.values())
+        return ["", "data", *(f"  {split:6}{sizes}" for split, sizes in zip(found.sizes, counted, strict=True))]
     if not found.splits:
         return ["", "data: no text to look at; the task makes its own"]
     lines = ["", f"{'data':8}{'documents':>10}{'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"]
@@ -128,16 +131,18 @@ def _examples(found: "ExampleFacts") -> list[str]:
     cut = f"; {found.cut:,} {found.unit} longer than {found.max_length} tokens" if found.cut else ""
     shapes = "1 shape" if found.shapes == 1 else f"{found.shapes:,} shapes"
     batches = f"{found.per_batch:,.0f} {found.unit} on average, up to {found.tokens:,} tokens"
-    return [*lines, _classes(found), f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{cut}"]
+    return [*lines, *_classes(found), f"batches: {batches}, of {shapes}, {found.padding:.1%} padding{cut}"]
 
 
-def _classes(found: "ExampleFacts") -> str:
+def _classes(found: "ExampleFacts") -> list[str]:
     """How many there are of each, in train; of many classes the largest and the smallest."""
+    if not found.classes:
+        return []
     counts, total = list(found.classes.items()), sum(found.classes.values())
     shown = [f"{name}: {count:,} ({count / total:.1%})" for name, count in counts]
     if len(shown) > CLASSES:
         shown = [*shown[: CLASSES - 3], "…", *shown[-2:]]
-    return f"classes: {len(counts)}, in {total:,} {found.of_classes} of train: {', '.join(shown)}"
+    return [f"classes: {len(counts)}, in {total:,} {found.of_classes} of train: {', '.join(shown)}"]
 
 
 def _unknown(part: "Split | Side") -> list[str]:

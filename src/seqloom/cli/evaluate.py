@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seqloom.cli._answers import evaluate_answers
 from seqloom.cli._json import print_json
 from seqloom.cli._translations import evaluate_translations
 from seqloom.cli._understanding import evaluate_understanding
@@ -23,6 +24,16 @@ LABELS = {
     "bits_per_byte": "bits per byte",
     "unknown_rate": "share read as <unk>",
     "text_kept": "documents kept whole",
+    "zero_shot": "recalled, never told",
+    "one_shot": "recalled, told once",
+    "few_shot": "  told 2 or 3 times",
+    "many_shot": "  told more often",
+    "exact": "answers word for word",
+    "masked_loss": "of hidden tokens",
+    "masked_perplexity": "their perplexity",
+    "masked_accuracy": "share told right",
+    "next_loss": "of pairs",
+    "next_accuracy": "share told right",
     "success": "share answered right",
     "blind_loss": "loss of a blind guess",
     "blind_success": "its share right",
@@ -50,7 +61,10 @@ def evaluate(
     source: Annotated[Path | None, typer.Option(help="Of a translator: other sentences instead, line by line.")] = None,
     reference: Annotated[Path | None, typer.Option(help="With --source: their translations, line by line.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the translations here; of a classifier or tagger, its answers.")
+        Path | None,
+        typer.Option(
+            help="Write the translations here; of what classifies, tags, matches, chooses or answers, its answers."
+        ),
     ] = None,
     confusion: Annotated[
         Path | None, typer.Option(help="Of a classifier or tagger: draw what is taken for what; .png or .svg.")
@@ -72,7 +86,7 @@ def evaluate(
     _check_data(split, text, documents, source, reference)
     given = _weights(weights, interpolate, len(runs))
     options = {"beam": beam, "length_penalty": length_penalty}
-    from seqloom.api import Classifier, LanguageModel, Tagger, Trained, Translator, ensemble, load
+    from seqloom.api import Judging, LanguageModel, Tagger, Trained, Translator, Understanding, ensemble, load
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
@@ -85,8 +99,9 @@ def evaluate(
             "Evaluate one run at a time, or several language models as one with --interpolate. "
             "`seqloom compare` shows runs side by side."
         )
-    if isinstance(models[0], Classifier | Tagger):
+    if isinstance(models[0], Understanding):
         _refuse_others(models[0], text, beam, length_penalty, source)
+    if isinstance(models[0], Judging | Tagger) and not getattr(models[0], "scored", False):
         with use_data_folder(data_dir):
             evaluate_understanding(
                 models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json
@@ -94,6 +109,10 @@ def evaluate(
         return
     if confusion is not None or reliability is not None:
         raise UsageError(f"{OF_CLASSIFIERS}; {runs[0]} is {models[0].what}.")
+    if isinstance(models[0], Understanding):
+        with use_data_folder(data_dir):
+            evaluate_answers(models[0], split, out, as_json)
+        return
     if isinstance(models[0], Translator):
         if text is not None:
             raise UsageError(f"{runs[0]} translates: give --source FILE and --reference FILE instead of --text.")
@@ -108,7 +127,7 @@ def evaluate(
     if text is not None:
         from seqloom.data.corpora.text import read_documents
 
-        other = read_documents(text, documents or (models[0].run.recipe.get("data") or {}).get("documents", "line"))
+        other = read_documents(text, documents or _documents(models[0]))
     with use_data_folder(data_dir):
         metrics, mixture = _mixed(models, split, other, given) if interpolate else (_alone(models[0], split, other), {})
     if other is not None:
@@ -127,6 +146,12 @@ def evaluate(
         print(f"  {labels.get(name, name):22} {value:{'.4f' if abs(value) < 1e6 else '.3e'}}")
     if interpolate:
         _print_parts(runs, mixture)
+
+
+def _documents(model: "Trained") -> Any:
+    """What a document is in the run's own data, if that can be said of any text."""
+    found = (model.run.recipe.get("data") or {}).get("documents")
+    return found if found in ("file", "paragraph") else "line"
 
 
 def _check_data(
@@ -155,7 +180,7 @@ def _refuse_others(model: "Trained", text: Path | None, *of_translators: Any) ->
 
 def _sizes(counts: dict[str, int]) -> str:
     """How much was measured: text by its words and characters, other data by whatever it counts."""
-    if "words" in counts:
+    if "documents" in counts:
         return f"{counts['words']:,} words, {counts['characters']:,} characters (ends of documents included)"
     return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.gradients import Report
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
-inspect.command("attention", short_help="Where a translator looked.")(attention)
+inspect.command("attention", short_help="Where a model with attention looked.")(attention)
 inspect.command("positions", short_help="What a Transformer is told of places.")(positions)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given

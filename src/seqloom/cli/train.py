@@ -147,7 +147,9 @@ def _use(run: "Run") -> str:
     if not run.of_text:
         return ""
     task = run.recipe.get("task")
-    command = task if task in ("translate", "classify", "tag") else "generate"
+    own = {"masked-lm": "fill", **{name: name for name in ("translate", "classify", "tag", "answer")}}
+    own |= {"pair": "match", "choice": "choose", "prompt-tune": "prompt"}
+    command = own.get(str(task), "generate")
     return f"seqloom {command} {shlex.quote(str(run.path))} · "
 
 

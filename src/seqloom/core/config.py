@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from seqloom.core.errors import UsageError
-from seqloom.core.problems import explain, field_types, join, options
+from seqloom.core.problems import explain, field_types, join, key_of, options
 from seqloom.core.words import nearest, shown
 from seqloom.core.yaml_text import dump_yaml, load_yaml, parse_yaml, plain_scalar
 
@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 Override = tuple[tuple[str, ...], Any]
 CHOOSERS = ("kind", "corpus")  # the keys that say which config a section is
-_RULES = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_RULES = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=key_of)
 
 
 class _Absent:
@@ -150,7 +150,7 @@ def build(cls: Any, mapping: Mapping[str, Any], source: str = "the recipe") -> A
     problems = _unspeakable(mapping)
     if not problems:
         try:
-            return _adapter(cls).validate_json(json.dumps(_without_empty_sections(cls, mapping), default=_plain))
+            return _adapter(cls).validate_json(json.dumps(_completed(cls, mapping), default=_plain))
         except ValidationError as error:
             problems = explain(cls, error.errors(include_url=False))
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
@@ -171,23 +171,34 @@ def _unspeakable(value: Any, path: str = "") -> list[str]:
     return []
 
 
-def _without_empty_sections(cls: Any, mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """`train:` with every key commented out reads as null; it means the section's defaults, unless it may be null."""
+def _completed(cls: Any, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A section that may be left out may also be left empty, or without its kind where its keys are those of the usual.
+
+    `train:` with every key commented out reads as null; where null is a value of its own, it stays null.
+    """
     if not is_dataclass(cls):
         return dict(mapping)
     found = {key: options(annotation) for key, annotation in field_types(cls).items()}
+    usual = {key_of(entry.name): entry.default for entry in fields(cls)}
     empty = {
         key
         for key, allowed in found.items()
         if mapping.get(key, ABSENT) is None and not allowed.nullable and all(map(is_dataclass, allowed.members))
     }
-    return {key: value for key, value in mapping.items() if key not in empty}
+    made = {key: value for key, value in mapping.items() if key not in empty}
+    for key, allowed in found.items():
+        name, section, default = allowed.discriminator, made.get(key), usual[key]
+        if not name or not isinstance(section, Mapping) or name in section or not is_dataclass(default):
+            continue
+        if section.keys() <= field_types(type(default)).keys():
+            made[key] = {name: getattr(default, name), **section}
+    return made
 
 
 def to_mapping(value: Any) -> Any:
     """Plain values that YAML and JSON can hold and `build` turns back into an equal instance."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {entry.name: to_mapping(getattr(value, entry.name)) for entry in fields(value)}
+        return {key_of(entry.name): to_mapping(getattr(value, entry.name)) for entry in fields(value)}
     if isinstance(value, Mapping):
         return {key: to_mapping(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -1,9 +1,13 @@
 """What is known of metrics by their names."""
 
 OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # they go from 0 to 100
-OF_ANSWERS = ("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews")  # of labels and tags, what matters first
+# Of labels, tags, scores and answers, what matters first.
+OF_ANSWERS = (
+    *("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews"),
+    *("pearson", "spearman", "answer_f1", "answer_exact"),
+)
 HIGHER_IS_BETTER = (
-    *("bleu", "bleu_lowercase", "chrf", "exact_match", "success"),
+    *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
     *OF_ANSWERS,
     *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
 )

@@ -52,6 +52,11 @@ class Place:
     kind: str = ""
 
 
+def key_of(name: str) -> str:
+    """The key of a field. One that Python keeps for itself has a _ after it there: `from_` is `from` in a recipe."""
+    return name.removesuffix("_")
+
+
 def field_types(section: Any) -> dict[str, Any]:
     """The keys a section may have, each with its annotation."""
     return _field_types(section)
@@ -60,7 +65,7 @@ def field_types(section: Any) -> dict[str, Any]:
 @cache
 def _field_types(section: type) -> dict[str, Any]:
     hints = typing.get_type_hints(section, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(section) if field.init}
+    return {key_of(field.name): hints[field.name] for field in fields(section) if field.init}
 
 
 def options(annotation: Any) -> Options:

@@ -1,7 +1,7 @@
 """A corpus: documents in splits that do not overlap, and where they came from."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,15 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A part of a document that what stands before it may tell: its characters, and what such parts are counted as."""
+
+    start: int
+    end: int
+    group: str
+
+
+@dataclass(frozen=True)
 class Corpus:
     name: str
     version: str  # of the source: two versions are never the same data
@@ -41,6 +50,7 @@ class Corpus:
     description: str
     splits: Mapping[str, Sequence[str]]  # documents by split
     absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
+    asked: Callable[[str], Sequence[Asked]] | None = None  # what to ask of a document, where that is worth measuring
 
     def split(self, name: str) -> Sequence[str]:
         """The documents of a split, or DataError with the reason there are none."""

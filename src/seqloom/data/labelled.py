@@ -1,10 +1,12 @@
 """Texts with a label each: sentiment, topic, language, nationality; in splits that do not overlap."""
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
@@ -68,7 +70,10 @@ class LabelledCorpus:
         return {name: digest(_texts(examples)) for name, examples in self.splits.items()}
 
 
-def checked_labels(corpus: LabelledCorpus) -> LabelledCorpus:
+AnyLabelled = TypeVar("AnyLabelled", bound=LabelledCorpus)
+
+
+def checked_labels(corpus: AnyLabelled) -> AnyLabelled:
     """The same with a note on labels that cannot be learned; DataError if there is nothing to tell apart."""
     if len(corpus.labels) < 2:
         raise DataError(
@@ -91,6 +96,21 @@ def _unseen(split: str, counts: Mapping[str, int]) -> str:
     have, they = ("example has a label", "it counts") if examples == 1 else ("examples have labels", "they count")
     shortened = labels if len(labels) <= 60 else f"{labels[:59]}…"
     return f"{examples:,} {split} {have} that train never has ({shortened}): {they} as wrong"
+
+
+def share_of(examples: Sequence[Labelled], share: float, seed: int) -> list[Labelled]:
+    """So large a share of the examples of each label, at least one, in their order.
+
+    Which they are, a hash of their texts decides, and the seed: a smaller share is part of a larger one.
+    """
+    places: dict[str, list[int]] = {}
+    for place, example in enumerate(examples):
+        places.setdefault(example.label, []).append(place)
+    kept: set[int] = set()
+    for own in places.values():
+        own.sort(key=lambda place: hashlib.sha256(f"{seed}/{examples[place].text}".encode()).digest())
+        kept.update(own[: max(1, round(share * len(own)))])
+    return [example for place, example in enumerate(examples) if place in kept]
 
 
 def version_of(splits: Mapping[str, Sequence[Labelled]]) -> str:

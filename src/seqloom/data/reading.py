@@ -2,7 +2,8 @@
 
 A classifier reads the tokens of a text and END after them, and of a long text the beginning alone. A tagger reads the
 words of a sentence with a space between any two, whatever stood there, and of a long sentence one piece after the
-other: each of its words must have a tag.
+other: each of its words must have a tag. For a model on a pretrained body a frame of special tokens stands around what
+is read, in the place of END.
 """
 
 import re
@@ -10,15 +11,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from seqloom.data.example_batches import FIRST
 from seqloom.data.pair_batches import Ragged
 from seqloom.data.spellings import SPELLING, SpelledBatches, Spellings
 from seqloom.text import Tokenizer, Words
 from seqloom.text.spans import Span, token_spans
+from seqloom.text.specials import Form, Specials, frame_length, framed
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
 TOGETHER = 9  # words and marks that may be one entry of a vocabulary: over-the-top, rock-'n'-roll
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens around a text, one before it and one after it; and where a row has two, one between."""
+
+    specials: Specials
+    form: Form
+    texts: int = 1  # of a row
+
+    before = 1  # tokens
+
+    @property
+    def length(self) -> int:
+        return frame_length(self.form, self.texts)
+
+    def around(self, tokens: Sequence[int]) -> list[int]:
+        return framed(self.specials, self.form, tokens).tokens
 
 
 class TextReader:
@@ -28,8 +50,10 @@ class TextReader:
     it are told apart: files are often written so that they already are, and what people type is not.
     """
 
-    def __init__(self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None) -> None:
-        self.tokenizer, self.spellings, self.max_length = tokenizer, spellings, max_length
+    def __init__(
+        self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None, frame: Frame | None = None
+    ) -> None:
+        self.tokenizer, self.spellings, self.max_length, self.frame = tokenizer, spellings, max_length, frame
         self._apart = isinstance(tokenizer, Words) and tokenizer.config.split == "whitespace"
         self._pieces: dict[str, list[Span]] = {}  # how a piece of text falls into tokens
 
@@ -43,6 +67,10 @@ class TextReader:
             for start, end in self._cut(match[0])
         ]
         return " ".join([text[start:end] for start, end in found]), found
+
+    def written(self, text: str) -> str:
+        """The text as its tokens are taken from it."""
+        return self.read(text)[0] if self._apart else text
 
     def _cut(self, piece: str) -> list[Span]:
         if piece not in self._pieces:
@@ -66,13 +94,27 @@ class TextReader:
 
     def batches(self, texts: Sequence[str], *, tokens: int, **options: Any) -> SpelledBatches:
         """`options` are those of `ExampleBatches`."""
-        encoded = Ragged.of(self.tokenizer.encode_batch(self.read(text)[0] if self._apart else text for text in texts))
-        spelled = None
+        ids = self.tokenizer.encode_batch(map(self.written, texts))
+        if self.frame is not None:
+            return self._framed(self.frame, ids, tokens=tokens, **options)
+        encoded, spelled = Ragged.of(ids), None
         if self.spellings is not None:
             spelled = Ragged.of(map(self.spellings.numbers, map(self.pieces, texts)))  # END is no word: number 0
         return SpelledBatches(
             encoded, spellings=self.spellings, spelled=spelled, tokens=tokens, max_length=self.max_length, **options
         )
+
+    def _framed(self, frame: Frame, texts: Iterable[Sequence[int]], **options: Any) -> SpelledBatches:
+        """The beginnings of texts, as much as there is room for within their frames."""
+        room = None if self.max_length is None else self.max_length - frame.length
+        lengths, rows = [], []
+        for ids in texts:
+            lengths.append(len(ids))
+            rows.append(frame.around(ids[:room]))
+        found = SpelledBatches(Ragged.plain(rows), **options)
+        found.was_cut = np.array([room is not None and length > room for length in lengths])
+        found.cut = int(found.was_cut.sum())
+        return found
 
     def pieces(self, text: str) -> list[str]:
         """What stands in the text where its tokens are: of an unknown word the word."""
@@ -80,7 +122,7 @@ class TextReader:
 
     def unknown(self, text: str) -> list[str]:
         """What the vocabulary does not have."""
-        return self.tokenizer.unknown_pieces(self.read(text)[0] if self._apart else text)
+        return self.tokenizer.unknown_pieces(self.written(text))
 
 
 @dataclass(frozen=True)
@@ -95,8 +137,10 @@ class Piece:
 
 
 class SentenceReader:
-    def __init__(self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None) -> None:
-        self.tokenizer, self.spellings, self.max_length = tokenizer, spellings, max_length
+    def __init__(
+        self, tokenizer: Tokenizer, spellings: Spellings | None, max_length: int | None, frame: Frame | None = None
+    ) -> None:
+        self.tokenizer, self.spellings, self.max_length, self.frame = tokenizer, spellings, max_length, frame
 
     def pieces(self, sentences: Iterable[Sequence[str]]) -> list[Piece]:
         """In the order of the sentences; one without words has none."""
@@ -107,7 +151,8 @@ class SentenceReader:
         ids = self.tokenizer.encode(text)
         first = first_tokens(token_spans(self.tokenizer, text), spans)
         borders = [*first, len(ids)]
-        most = len(ids) if self.max_length is None else self.max_length - 1  # END comes after them
+        added = 1 if self.frame is None else self.frame.length  # END comes after them, or a frame around
+        most = len(ids) if self.max_length is None else self.max_length - added
         for start, end in cuts(words, borders, most):
             tokens = ids[borders[start] : borders[end]][: max(most, 1)]
             last = max(len(tokens) - 1, 0)  # a word without a token of its own has the last
@@ -122,13 +167,17 @@ class SentenceReader:
         **options: Any,
     ) -> SpelledBatches:
         """Batches of pieces of these sentences. `tags` has a number for each word of each piece."""
-        words = {FIRST: Ragged.plain([piece.first for piece in pieces])}
+        before = 0 if self.frame is None else self.frame.before
+        words = {FIRST: Ragged.plain([[place + before for place in piece.first] for piece in pieces])}
         if tags is not None:
             words["tags"] = Ragged.plain(tags)
         if self.spellings is not None:
             own = (sentences[piece.sentence][piece.start : piece.end] for piece in pieces)
             words[SPELLING] = Ragged.plain([self.spellings.numbers(each) for each in own])
-        texts = Ragged.of(piece.tokens for piece in pieces)
+        if self.frame is None:
+            texts = Ragged.of(piece.tokens for piece in pieces)
+        else:
+            texts = Ragged.plain([self.frame.around(piece.tokens) for piece in pieces])
         return SpelledBatches(texts, spellings=self.spellings, words=words, **options)
 
 

@@ -8,7 +8,7 @@ jsonl   a JSON object on every line
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +63,34 @@ def column_names(path: Path, form: Format | None = None) -> list[str]:
         return list(_json_object(path, number, first))
     delimiter = "\t" if form == "tsv" else max(",;\t", key=first.count)
     return [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
+
+
+def column_problems(
+    columns: Mapping[str, Column], header: bool | None, form: Format | None, files: Iterable[str]
+) -> Iterator[str]:
+    """What cannot be right about columns asked for, whatever the files hold."""
+    chosen = list(columns.values())
+    named = " and ".join([", ".join(list(columns)[:-1]), list(columns)[-1]])
+    if any(isinstance(column, int) and column < 1 for column in chosen):
+        yield f"columns are counted from 1, got {chosen}"
+    if len(set(chosen)) < len(chosen):
+        count = "two" if len(chosen) == 2 else str(len(chosen))
+        yield f"{named} must be {count} different columns, got {chosen}"
+    if header is False and any(isinstance(column, str) for column in chosen):
+        yield f"without a header, {named} must be numbers of columns, from 1"
+    kinds = {form or format_of(Path(file)) for file in files}
+    if "jsonl" in kinds and not all(isinstance(column, str) for column in chosen):
+        yield f"JSON Lines have names, no numbers of columns: {named} cannot be {chosen}"
+
+
+def json_objects(path: Path) -> list[tuple[int, dict[Any, Any]]]:
+    """The objects of a JSON Lines file with the numbers of their lines, whatever they hold."""
+    return [(number, _json_object(path, number, line)) for number, line in _numbered(read_filled(path))]
+
+
+def json_text(path: Path, number: int, key: str, value: Any) -> str:
+    """A value of such an object that must be text or a number; null is blank."""
+    return _cell(path, number, key, value)
 
 
 # --- tabs and commas ------------------------------------------------------------------------------------------------

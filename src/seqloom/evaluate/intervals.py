@@ -78,6 +78,13 @@ def ratio_interval(pairs: Iterable[tuple[int, int]], *, seed: int = 0) -> Interv
     return bootstrap(np.array(list(kinds.values())), ratio, seed=seed)
 
 
+def mean_interval(values: Iterable[float], *, seed: int = 0) -> Interval:
+    """The bootstrap interval of a mean."""
+    kinds = Counter(values)
+    each = np.array(list(kinds))  # (U,)
+    return bootstrap(np.array(list(kinds.values())), lambda drawn: drawn @ each / drawn.sum(axis=1), seed=seed)
+
+
 def _samples(counts: Counts, samples: int, size: int, seed: int) -> Iterator[Counts]:
     total = int(counts.sum())
     if total < 1:

@@ -49,14 +49,14 @@ def metrics(totals: Totals, *, words: int, characters: int, size: int) -> dict[s
     bits = totals.nll / math.log(2)
     return {
         "loss": totals.nll / totals.tokens,
-        "perplexity": _exp(totals.nll / totals.tokens),
-        "word_perplexity": _exp(totals.nll / words),
+        "perplexity": exp(totals.nll / totals.tokens),
+        "word_perplexity": exp(totals.nll / words),
         "bits_per_character": bits / characters,
         "bits_per_byte": bits / size,
     }
 
 
-def _exp(value: float) -> float:
+def exp(value: float) -> float:
     try:
         return math.exp(value)
     except OverflowError:

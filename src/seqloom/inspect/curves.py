@@ -11,20 +11,33 @@ if TYPE_CHECKING:
 
 
 Points = list[tuple[int, float]]
-# Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier.
+# Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier, a masked
+# language model.
 BESIDE = {
     "bleu": "BLEU on dev, of greedy translations",
     "span_f1": "span F1 on dev",
     "token_accuracy": "share of the words of dev that is right",
     "accuracy": "share of dev that is right",
+    "pearson": "Pearson correlation on dev",
+    "answer_f1": "F1 of answers on dev",
+    "masked_accuracy": "share of dev that is told right",
 }
-PER = {"classify": "text", "tag": "word"}  # what a loss is the mean of, where that is no token
+# What is drawn in the same panel, dashed, and what the two are then called.
+ALONG = {"masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences")}
+PER = {
+    "classify": "text",
+    "tag": "word",
+    "pair": "pair",
+    "choice": "example",
+    "answer": "window",
+    "masked-lm": "hidden token (+ per pair)",
+}  # what a loss is the mean of, where that is no token
 
 
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
     """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
 
-    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is.
+    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is, and what goes along.
     """
     found: dict[str, Points] = {"train": [], "dev": []}
     for entry in run.log():
@@ -34,14 +47,19 @@ def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
         elif entry["event"] == "evaluated" and entry["split"] == "dev":
             if (loss := entry["metrics"].get("loss")) is not None:
                 found["dev"].append((step, loss * scale))
-            name = figure_beside(entry["metrics"])
-            if name is not None and entry["metrics"][name] is not None:
-                found.setdefault(name, []).append((step, entry["metrics"][name]))
+            for name in _beside(entry["metrics"]):
+                if entry["metrics"].get(name) is not None:
+                    found.setdefault(name, []).append((step, entry["metrics"][name]))
     return found
 
 
 def figure_beside(metrics: Mapping[str, Any]) -> str | None:
     return next((name for name in BESIDE if name in metrics), None)
+
+
+def _beside(metrics: Mapping[str, Any]) -> list[str]:
+    name = figure_beside(metrics)
+    return [] if name is None else [name, *ALONG.get(name, ())[:1]]
 
 
 def training_remark(run: Run) -> str:
@@ -60,6 +78,8 @@ def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
     if not all(run.of_text for run in runs):
         return "loss", [1.0] * len(runs)
     tasks = {str(run.recipe.get("task")) for run in runs}
+    if any(run.recipe.get("target") == "score" for run in runs):
+        return "loss, squared error / variance" if len(tasks) == 1 else "loss", [1.0] * len(runs)
     if tasks & PER.keys():
         return f"loss, nats per {PER[tasks.pop()]}" if len(tasks) == 1 else "loss, nats", [1.0] * len(runs)
     measured = [run.metrics("dev") or {} for run in runs]
@@ -96,7 +116,7 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
             axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{said}: dev")
     for panel in beside:
         for colour, run, points in zip(COLOURS * len(runs), runs, figures, strict=False):
-            panel.plot(*zip(*points, strict=True), color=colour, marker="o", label=literal(run.path.name))
+            _draw_figure(panel, run, points, name or "", colour)
         panel.set_ylabel(BESIDE[name or ""])
         panel.set_ylim(0, max(1.0, 1.05 * max(value for points in figures for _, value in points)))
     axes.set_ylabel(unit)
@@ -106,6 +126,15 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
         panel.set_xlabel("step")
         panel.legend(frameon=False)
     return figure
+
+
+def _draw_figure(panel: Any, run: Run, points: Points, name: str, colour: str) -> None:
+    """A figure on dev over the steps, and what is drawn along with it, where the run has it."""
+    along, first, second = ALONG.get(name, ("", "", ""))
+    others, said = curves(run).get(along, []), literal(run.path.name)
+    panel.plot(*zip(*points, strict=True), color=colour, marker="o", label=f"{said}: {first}" if first else said)
+    if others:
+        panel.plot(*zip(*others, strict=True), color=colour, marker="s", linestyle="--", label=f"{said}: {second}")
 
 
 def _in_common(runs: Sequence[Run]) -> str | None:

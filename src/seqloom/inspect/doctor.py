@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ class Diagnosis:
     warnings: list[str]
     pairs: PairFacts | None = None  # of a translator, in place of `splits`
     examples: ExampleFacts | None = None  # of a classifier or a tagger, in place of `splits`
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)  # of any other corpus: what its splits count
 
     @property
     def seconds(self) -> float | None:
@@ -127,8 +128,14 @@ def examine(recipe: Any) -> Diagnosis:
     warnings += task.warnings() if hasattr(task, "warnings") else []
     warnings += _about_training(recipe, budget) if budget is not None else []
     warnings += _about_rehearsal(rehearsal, at_hand, recipe)
-    kind = str(device)
-    return Diagnosis(recipe.task, kind, splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs, examples)
+    kind, sizes = str(device), {} if splits or pairs or examples else _sizes(task)
+    facts = (splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs, examples, sizes)
+    return Diagnosis(recipe.task, kind, *facts)
+
+
+def _sizes(task: Any) -> dict[str, dict[str, int]]:
+    corpus: Any = getattr(task, "corpus", None)
+    return {split: corpus.sizes(split) for split in corpus.splits} if hasattr(corpus, "sizes") else {}
 
 
 # --- data -----------------------------------------------------------------------------------------------------------

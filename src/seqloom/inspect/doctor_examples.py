@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seqloom.core.words import shown
+from seqloom.data.labelled import LabelledCorpus
 from seqloom.data.tagged import TaggedCorpus
-from seqloom.inspect.lengths import Lengths, lengths
+from seqloom.inspect.lengths import Lengths, spread
 from seqloom.tasks.classify import ReadingTask
 
 REPEATED = 0.10  # of the training examples: more is worth a word
@@ -20,7 +21,7 @@ FEW = 10  # training examples of a class: fewer are hard to learn from
 class ExampleSplit:
     name: str
     examples: int
-    tokens: int  # END after each text, or piece of one, included
+    tokens: int  # END after each text, or piece of one, or the special tokens around it, included
     lengths: Lengths
     duplicates: int  # texts that stand earlier in the same split too
     in_train: int  # texts that stand in train too; 0 for train itself
@@ -48,11 +49,11 @@ class ExampleFacts:
 def example_facts(task: ReadingTask) -> ExampleFacts:
     batches, corpus = task.batches, task.corpus
     tagged = isinstance(corpus, TaggedCorpus)
-    classes = corpus.tag_counts("train") if isinstance(corpus, TaggedCorpus) else corpus.label_counts("train")
+    classes = corpus.tag_counts("train") if isinstance(corpus, TaggedCorpus) else _label_counts(task)
     spans = isinstance(corpus, TaggedCorpus) and corpus.has_spans
     return ExampleFacts(
         splits=[_split(task, name) for name in corpus.splits],
-        unit="sentences" if tagged else "texts",
+        unit=_unit(task),
         classes=classes,
         of_classes="spans" if spans else "words" if tagged else "texts",
         spelled=task.spellings is not None,
@@ -66,21 +67,37 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
     )
 
 
+def _unit(task: ReadingTask) -> str:
+    own = {"tag": "sentences", "pair": "pairs", "choice": "examples", "answer": "questions"}
+    return own.get(task.recipe.task, "texts")
+
+
+def _label_counts(task: ReadingTask) -> dict[str, int]:
+    """How many examples each label has, where there are labels to tell apart."""
+    return task.corpus.label_counts("train") if task.names and isinstance(task.corpus, LabelledCorpus) else {}
+
+
+def _unseen(task: ReadingTask, split: str) -> dict[str, int]:
+    if isinstance(task.corpus, TaggedCorpus):
+        return task.corpus.unseen_tags(split)
+    return task.corpus.unseen_labels(split) if task.names else {}
+
+
 def _split(task: ReadingTask, name: str) -> ExampleSplit:
     corpus = task.corpus
     texts = task.plain_texts(name)
     train = set(task.plain_texts("train")) if name != "train" else set()
-    ids = task.read(name).texts.ids
+    read, frame = task.read(name).texts, task.reader().frame
     return ExampleSplit(
         name=name,
         examples=len(texts),
-        tokens=len(ids),
-        lengths=lengths(ids, task.tokenizer.end),
+        tokens=len(read.ids),
+        lengths=spread(read.lengths - (1 if frame is None else frame.length)),
         duplicates=len(texts) - len(set(texts)),
         in_train=sum(text in train for text in texts),
         unknown_rate=task.unknown_rate(name),
         new_words=corpus.new_words(name) if name != "train" else 0.0,
-        unseen=corpus.unseen_tags(name) if isinstance(corpus, TaggedCorpus) else corpus.unseen_labels(name),
+        unseen=_unseen(task, name),
     )
 
 
@@ -110,6 +127,8 @@ def about_examples(found: ExampleFacts) -> Iterator[str]:
 
 
 def _about_classes(found: ExampleFacts) -> Iterator[str]:
+    if not found.classes:
+        return
     counts = list(found.classes.values())
     rare = [name for name, count in found.classes.items() if count < FEW]
     if rare:

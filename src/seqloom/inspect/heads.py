@@ -1,4 +1,4 @@
-"""Where every head of a Transformer looked, as plain arrays.
+"""Where every head of a Transformer looked, as plain arrays. A GPT has a decoder alone.
 
     view = heads_view(seqloom.load("runs/translate-cldr-transformer"), "Sunday, November 15, 2026")
     view.encoder.words.weights[1][2]      layer 2, head 3: (words, words), each row sums to 1
@@ -26,11 +26,12 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.core.words import did_you_mean
+from seqloom.data.reading import Frame
 from seqloom.evaluate.alignment import Word, merge, words_of
-from seqloom.inspect.alignment import Array, Grid, Said, say, unknown_note
+from seqloom.inspect.alignment import Array, Grid, Said, one_line, say, unknown_note
 from seqloom.inspect.reading import evaluating
-from seqloom.text.base import END_TEXT
-from seqloom.text.spans import Span
+from seqloom.text.base import END, END_TEXT
+from seqloom.text.spans import Span, token_spans
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -141,14 +142,14 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class HeadsView:
     name: str  # of the model
-    source: str
-    text: str  # what the model says: the translation, the label, the line with its tags
+    source: str | None  # None for a text alone
+    text: str  # what the model says: the translation, the label, the line with its tags; or the text alone
     given: bool  # whether it was given, or else found
     finished: bool  # whether it came to its end
-    log_prob: float  # of what it says; of a translation, its end included
+    log_prob: float | None  # of what it says, of a translation its end included; None where a model has none
     parts: dict[str, Part]  # those that have attention weights
     notes: tuple[str, ...] = ()  # what a person should know
-    says: Literal["translation", "label", "tags"] = "translation"
+    says: Literal["translation", "label", "tags", "text"] = "translation"
 
     def part(self, name: str) -> Part:
         if name not in PARTS:
@@ -213,6 +214,7 @@ class Read:
     answer: str
     log_prob: float
     unknown: Sequence[str]  # pieces the vocabulary does not have
+    frame: Frame | None = None  # of special tokens, in the place of END
 
 
 def heads_of_reader(reader: Any, read: Read) -> HeadsView:
@@ -220,20 +222,51 @@ def heads_of_reader(reader: Any, read: Read) -> HeadsView:
     with evaluating(reader.model):
         layers = reader.model.attentions(read.batch)
     if not layers:
-        raise UsageError(
-            f"{reader.name} has no heads to look at: its encoder is no Transformer (model.encoder.kind=transformer)."
-        )
-    tokens = [reader.tokenizer.token(token) for token in read.batch["tokens"][0].tolist()]  # END is the last
-    words = words_of(read.text, read.spans[: len(tokens) - 1], END_TEXT)
+        raise UsageError(f"{reader.name} has no heads to look at: what reads in it is no Transformer.")
+    names = {} if read.frame is None else read.frame.specials.names
+    before = 0 if read.frame is None else read.frame.before
+    tokens = [names.get(token) or reader.tokenizer.token(token) for token in read.batch["tokens"][0].tolist()]
+    room = len(tokens) - before - 1  # END, or the frame's end, is the last
+    words = framed_words(words_of(read.text, read.spans[:room]), tokens, before)
     notes = [unknown_note(read.unknown, "text")] if read.unknown and not reader.spells else []
-    if len(tokens) <= len(read.spans):
-        notes.append(
-            f"only the first {len(tokens) - 1:,} of {len(read.spans):,} tokens are shown: so many are read at once"
-        )
-    part = _part("encoder", layers, (tokens, tokens), (words, words))
+    if room < len(read.spans):
+        notes.append(f"only the first {room:,} of {len(read.spans):,} tokens are shown: so many are read at once")
+    part = part_of("encoder", layers, (tokens, tokens), (words, words))
     return HeadsView(
         reader.name, read.line, read.answer, False, True, read.log_prob, {"encoder": part}, tuple(notes), read.says
     )
+
+
+def framed_words(words: Sequence[Word], tokens: Sequence[str], before: int) -> list[Word]:
+    """The words of a text, with what stands before them and after them in the row of tokens that is read."""
+    moved = [Word(word.text, tuple(token + before for token in word.tokens)) for word in words]
+    last = len(tokens) - 1
+    return [*(Word(tokens[place], (place,)) for place in range(before)), *moved, Word(tokens[last], (last,))]
+
+
+def text_heads_view(writer: Any, text: str) -> HeadsView:
+    """Let a GPT say a text, and keep where each head looked. `writer` is what `seqloom.load` gives for its run."""
+    model, tokenizer = writer.model, writer.tokenizer
+    if not hasattr(model, "attentions"):
+        raise UsageError(f"{writer.name} is {writer.what} and has no heads to look at: it is no GPT.")
+    text = one_line(text, "text")
+    ids = [*tokenizer.encode(text), END]
+    if len(ids) > (window := model.config.window):
+        raise UsageError(
+            f"{writer.name} sees {window} tokens at once, and the text has {len(ids):,}, its end included: shorten it."
+        )
+    inputs, targets = (torch.tensor([row], device=writer.device) for row in ([END, *ids[:-1]], ids))
+    with evaluating(model), torch.no_grad():
+        layers = model.attentions(inputs)
+        log_probs, _ = model.score(inputs, targets, model.start(rows=1))
+    words = words_of(text, token_spans(tokenizer, text), END_TEXT)
+    shown = [tokenizer.token(token) for token in ids]
+    before = words_before(words[:-1], len(ids))
+    part = part_of("decoder", layers, (shown, [END_TEXT, *shown[:-1]]), (words, before))
+    unknown = tokenizer.unknown_pieces(text)
+    notes = (unknown_note(unknown, "text"),) if unknown else ()
+    log_prob = log_probs.double().sum().item()
+    return HeadsView(writer.name, None, text, True, True, log_prob, {"decoder": part}, notes, "text")
 
 
 def check_heads(translator: Any) -> None:
@@ -257,10 +290,10 @@ def parts_of(attentions: dict[str, Any], said: Said, align_layer: int | None = N
     for name, (tokens, words) in sides.items():
         if layers := attentions.get(name):  # convolutions and recurrence have no weights
             usual = align_layer if name == "cross" else None
-            yield name, _part(name, layers, tokens, words, usual, finished=name == "encoder" or said.finished)
+            yield name, part_of(name, layers, tokens, words, usual, finished=name == "encoder" or said.finished)
 
 
-def _part(
+def part_of(
     name: PartName,
     layers: Sequence[Tensor],
     tokens: tuple[list[str], list[str]],
@@ -278,9 +311,13 @@ def _part(
 
 def read_words(said: Said) -> list[Word]:
     """The words the decoder has read before it says each: END, then its own, a place later than it says them."""
-    ends = len(said.target_words) - said.finished
-    later = [(word.text, tuple(token + 1 for token in word.tokens)) for word in said.target_words[:ends]]
-    inside = [Word(text, tuple(token for token in tokens if token < len(said.said))) for text, tokens in later]
+    return words_before(said.target_words[: len(said.target_words) - said.finished], len(said.said))
+
+
+def words_before(said: Sequence[Word], tokens: int) -> list[Word]:
+    """The same for words that are said in so many tokens, the one that ends them included where there is one."""
+    later = [(word.text, tuple(token + 1 for token in word.tokens)) for word in said]
+    inside = [Word(text, tuple(token for token in read if token < tokens)) for text, read in later]
     return [Word(END_TEXT, (0,)), *(word for word in inside if word.tokens)]  # of a cut one, the last is never read
 
 

@@ -18,9 +18,12 @@ class Lengths:
 
 def lengths(stream: Any, end: int) -> Lengths:
     """Every document is followed by END, which no text contains: so the stream itself says how long they are."""
-    ends = np.flatnonzero(stream == end)
-    if not len(ends):
+    return spread(np.diff(np.flatnonzero(stream == end), prepend=-1) - 1)
+
+
+def spread(found: Any) -> Lengths:
+    """Of the lengths themselves (N,)."""
+    if not len(found):
         return Lengths(0, 0, 0, 0)
-    found = np.diff(ends, prepend=-1) - 1
     quantile = [int(np.quantile(found, share, method="lower")) for share in (0, 0.5, 0.95, 1)]
     return Lengths(*quantile)

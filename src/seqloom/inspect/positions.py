@@ -118,9 +118,9 @@ def sinusoids_view(
     return PositionsView(kind, _array(sinusoid_table(length, width, layout, base)), layout, base, name)
 
 
-def run_positions(trained: Any, length: int | None = None, side: Side = "source") -> PositionsView:
-    """A run's own: what it adds to the tokens of its source or its target, a learned table or sinusoids; or the angles
-    by which it turns queries and keys. `trained` is what `seqloom.load` gives."""
+def run_positions(trained: Any, length: int | None = None, side: Side | None = None) -> PositionsView:
+    """A run's own: what it adds to the tokens of its source (or its target: `side`) or of its text, a learned table or
+    sinusoids; or the angles by which it turns queries and keys. `trained` is what `seqloom.load` gives."""
     positions: PositionsConfig | None = getattr(getattr(trained.model, "config", None), "positions", None)
     if positions is None:
         kind = trained.run.recipe["model"]["kind"]
@@ -133,11 +133,22 @@ def run_positions(trained: Any, length: int | None = None, side: Side = "source"
     if positions.kind == "rotary":
         return sinusoids_view(config.width // config.heads, length, layout, base, "rotary", trained.name)
     _check_length(length, known)
+    embedded, which = _embedded(trained, side)
     with torch.no_grad():
-        table = _array(getattr(trained.model, f"{side}_embed").positions(torch.arange(length)))
+        table = _array(embedded.positions(torch.arange(length)))
     if positions.kind == "learned":
-        return PositionsView("learned", table, name=f"{trained.name}, {side}")
+        return PositionsView("learned", table, name=f"{trained.name}{which}")
     return PositionsView("sinusoidal", table, layout, base, trained.name)
+
+
+def _embedded(trained: Any, side: Side | None) -> tuple[Any, str]:
+    """What embeds the tokens of a side, and how it is named; a model that reads a text alone has one table."""
+    if not hasattr(trained.model, "body"):
+        side = side or "source"
+        return getattr(trained.model, f"{side}_embed"), f", {side}"
+    if side is not None:
+        raise UsageError(f"{trained.name} reads a text alone, and has one table: leave --side out.")
+    return trained.model.body.embedded, ""
 
 
 def _array(table: Tensor) -> Array:

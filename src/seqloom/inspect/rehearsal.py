@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,8 @@ def perform(recipe: Any, folder: Path) -> Rehearsal:
 def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
     """A few updates, an evaluation, a checkpoint: everything a training holds in memory, as long as it holds it."""
     trainer = Trainer(task, recipe.train, recipe.seed)
+    if trainer.levels is not None:  # of a model that thaws, the peak is that of its last updates
+        trainer.levels = replace(trainer.levels, every=None)
     yield Started(0, trainer.total, 0, str(trainer.device), False)
     seconds: list[float] = []
     most = min(UPDATES, max(FEWEST, trainer.total))

@@ -33,7 +33,7 @@ class Weight:
 class Why:
     kind: Literal["attention", "influence"]
     words: list[Weight]
-    end: float  # what the end of the text weighed
+    end: float  # what the end of the text weighed, and special tokens around it
 
     def moved(self, places: int) -> "Why":
         """The same where so many letters stand before the text."""
@@ -41,17 +41,23 @@ class Why:
 
 
 def explain(
-    model: Any, batch: Tree, texts: Sequence[str], tokens: Sequence[Sequence[Span]], tokenizer: Tokenizer
+    model: Any,
+    batch: Tree,
+    texts: Sequence[str],
+    tokens: Sequence[Sequence[Span]],
+    tokenizer: Tokenizer,
+    before: int = 0,
 ) -> list[Why]:
     """For each of these texts, which `batch` holds in their order, why the most probable label is that.
 
-    `tokens` says where the tokens of each text stand in it.
+    `tokens` says where the tokens of each text stand in it, `before` how many special ones a row begins with.
     """
     weights, kind = token_weights(model, batch)
     found = []
     for text, spans, row, mask in zip(texts, tokens, weights.tolist(), batch["mask"].cpu(), strict=True):
-        read = int(mask.sum()) - 1  # without END
-        found.append(Why(kind, by_word(text, spans[:read], row[:read], tokenizer), row[read]))
+        read = int(mask.sum()) - 1 - before  # without END, or the special tokens around
+        own, around = row[before : before + read], sum(row[:before]) + row[before + read]
+        found.append(Why(kind, by_word(text, spans[:read], own, tokenizer), around))
     return found
 
 

@@ -240,7 +240,7 @@ def _task(recipe: Any, prepared: dict[str, Any]) -> Any:
     says how: what of it does, the task knows."""
     kind = task_module(recipe.task).Task
     shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
-    shared += [getattr(recipe.model, name) for name in getattr(kind, "read_by_model", ())]
+    shared += [getattr(recipe.model, name, None) for name in getattr(kind, "read_by_model", ())]
     if (name := repr(shared)) not in prepared:
         prepared[name] = kind.prepare(recipe)
         return prepared[name]

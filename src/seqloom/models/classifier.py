@@ -53,11 +53,69 @@ class ClassifierConfig:
         return Classifier(self, vocabulary, labels, characters)
 
 
-class Classifier(nn.Module):
-    """Reads a text and says what it is. Tokens stand first and padding last; a text may have no tokens at all.
+class Labelling(nn.Module):
+    """What is made of the logits of labels, however these come about.
 
     Labels below 0 are of a kind that was never seen in training: they have no loss.
     """
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, L)."""
+        raise NotImplementedError
+
+    def loss(
+        self,
+        batch: Batch,
+        class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        consistency: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """The mean of −log p over the texts whose label is known, and how many they are; see `label_loss`."""
+        if not self.training:
+            consistency = 0.0  # nothing is dropped: two readings would be one
+        if consistency:
+            batch = twice(batch)
+        return label_loss(self(batch), batch["labels"], class_weights, label_smoothing, consistency)
+
+    @torch.no_grad()
+    def probabilities(self, batch: Batch) -> Tensor:
+        """p (B, L) of every label."""
+        return precise(self(batch)).softmax(dim=1)
+
+
+def twice(batch: Batch) -> Batch:
+    """Every text once more, after all of them: dropout makes another reading of it."""
+    return {name: torch.cat([value] * 2) for name, value in batch.items() if isinstance(value, Tensor)}
+
+
+def label_loss(
+    logits: Tensor,
+    labels: Tensor,
+    class_weights: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    consistency: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The mean of ℓ = −log p over the labels (B,) that are known, and how many they are; never waits for a GPU.
+
+    With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a text is
+    (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α the second half of the batch
+    is the first, read `twice`, and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+    """
+    known = labels >= 0
+    targets, logits = labels.masked_fill(~known, UNCOUNTED), precise(logits)
+    weight = None if class_weights is None else precise(class_weights)
+    total = F.cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)
+    count = known.sum()
+    shares = count if weight is None else (weight[labels.clamp(min=0)] * known).sum()
+    value = total / shares.to(total.dtype).clamp(min=torch.finfo(total.dtype).tiny)
+    if not consistency:
+        return value, count
+    value = value + consistency / 2 * disagreement(logits.log_softmax(dim=1), targets) / count.clamp(min=1)
+    return value, count // 2
+
+
+class Classifier(Labelling):
+    """Reads a text and says what it is. Tokens stand first and padding last; a text may have no tokens at all."""
 
     def __init__(self, config: ClassifierConfig, vocabulary: int, labels: int, characters: int = 0) -> None:
         super().__init__()
@@ -102,39 +160,6 @@ class Classifier(nn.Module):
         elif self.bag is not None:
             summary = self.bag(x, batch["tokens"], mask)
         return self.output(self.dropout(summary)), weights
-
-    def loss(
-        self,
-        batch: Batch,
-        class_weights: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        consistency: float = 0.0,
-    ) -> tuple[Tensor, Tensor]:
-        """The mean of ℓ = −log p over the texts whose label is known, and how many they are; never waits for a GPU.
-
-        With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a text is
-        (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α every text is read
-        twice in training, under two dropouts, and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
-        """
-        twice = consistency > 0 and self.training
-        if twice:
-            batch = {name: torch.cat([value] * 2) for name, value in batch.items() if isinstance(value, Tensor)}
-        labels = batch["labels"]
-        known = labels >= 0
-        targets, logits = labels.masked_fill(~known, UNCOUNTED), precise(self(batch))
-        weight = None if class_weights is None else precise(class_weights)
-        total = F.cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)
-        count = known.sum()
-        shares = count if weight is None else (weight[labels.clamp(min=0)] * known).sum()
-        value = total / shares.to(total.dtype).clamp(min=torch.finfo(total.dtype).tiny)
-        if twice:
-            value = value + consistency / 2 * disagreement(logits.log_softmax(dim=1), targets) / count.clamp(min=1)
-        return value, count // (1 + twice)
-
-    @torch.no_grad()
-    def probabilities(self, batch: Batch) -> Tensor:
-        """p (B, L) of every label."""
-        return precise(self(batch)).softmax(dim=1)
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:

@@ -221,18 +221,23 @@ class RecurrentSeq2Seq(Seq2Seq):
         All of it is in the source's own order, reversed or not.
         """
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        annotations, summary = self._read(tokens, mask)
+        memory = {"summary": self.dropout(summary)}
+        return memory if self.attend is None else memory | self.attend.prepare(self.dropout(annotations), mask)
+
+    def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self._read(tokens, torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask)[0]
+
+    def _read(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The annotations (B, S, M), and where the reading ended (B, M)."""
         order = reversal(mask) if self.config.reverse else None
         tokens = tokens if order is None else tokens.gather(1, order)
         words = self.dropout(self.source_embed(tokens))  # (B, S, D)
         annotations, state = self.encoder(words, mask=mask)
         summary = self.encoder.ends(state) if isinstance(self.encoder, BidirectionalStack) else state[-1]["h"]
-        memory = {"summary": self.dropout(summary)}
-        if self.attend is None:
-            return memory
-        annotations = annotations + words if self.config.residual else annotations
-        if order is not None:
-            annotations = annotations.take_along_dim(order.unsqueeze(-1), dim=1)
-        return memory | self.attend.prepare(self.dropout(annotations), mask)
+        if self.config.residual and self.attend is not None:
+            annotations = annotations + words
+        return annotations if order is None else annotations.take_along_dim(order.unsqueeze(-1), dim=1), summary
 
     def first(self, memory: dict[str, Tensor]) -> Carry:
         """s_0 = tanh(W c + b), and nothing said or looked at yet.

@@ -37,6 +37,10 @@ class Seq2Seq(nn.Module, ABC):
         """A source (B, S) to what decoding needs of it."""
 
     @abstractmethod
+    def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What the encoder makes of each token of a source (B, S): (B, S, H), in the source's own order."""
+
+    @abstractmethod
     def first(self, memory: dict[str, Any]) -> Carry:
         """The carry before the first token, one row for each source."""
 

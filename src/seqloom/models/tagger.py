@@ -52,50 +52,34 @@ class TaggerConfig:
         return Tagger(self, vocabulary, tags, characters)
 
 
-class Tagger(nn.Module):
-    """Reads a sentence and says what each of its words is. Tokens and words stand first and padding last.
+class Tagging(nn.Module):
+    """What is made of the vectors of words, however these come about: tags, judged together where there is a CRF.
 
     Tags below 0 are of a kind that was never seen in training. They have no loss; with a CRF their sentences have none.
     """
 
-    def __init__(self, config: TaggerConfig, vocabulary: int, tags: int, characters: int = 0) -> None:
-        super().__init__()
-        self.config = config
-        self.lexicon = Lexicon(config, vocabulary, characters)
-        self.encoder = config.encoder.build(self.lexicon.width)
-        self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(self.encoder.width, tags)
-        self.chain = LinearChainCRF(tags, learned=config.crf)
+    def top(self, width: int, tags: int, *, dropout: float, crf: bool, constrained: bool) -> None:
+        """What stands above the vectors of words, `width` wide; made last."""
+        self.dropout = make_dropout(dropout)
+        self.output = nn.Linear(width, tags)
+        self.chain = LinearChainCRF(tags, learned=crf)
+        self.constrained = constrained
         nn.init.zeros_(self.output.bias)
-
-    def notes(self) -> list[str]:
-        """What the model does beyond what its recipe says, in words for whoever trains it."""
-        return self.encoder.notes()
 
     def constrain(self, names: Sequence[str], scheme: Scheme = "IOB2") -> None:
         """The names of the tags. Where they mark spans, and the recipe does not object, only valid sequences count."""
-        if self.config.constrain and marks_spans(names):
+        if self.constrained and marks_spans(names):
             self.chain.constrain(names, scheme)
+
+    def read(self, batch: Batch) -> Tensor:
+        """h (B, S, H) of the tokens."""
+        raise NotImplementedError
 
     def forward(self, batch: Batch) -> Tensor:
         """Emissions (B, W, K); without a CRF they are logits."""
-        first = batch["first"].unsqueeze(2)  # (B, W, 1)
-        h = self.encoder(self._read(batch), batch["mask"]).take_along_dim(first, dim=1)  # (B, W, H)
+        h = self.read(batch).take_along_dim(batch["first"].unsqueeze(2), dim=1)  # (B, W, H)
         emissions: Tensor = self.output(self.dropout(h))
         return emissions
-
-    def _read(self, batch: Batch) -> Tensor:
-        """x (B, S, D)"""
-        x: Tensor = self.lexicon(batch["tokens"], self._spelled(batch))
-        return x
-
-    def _spelled(self, batch: Batch) -> Tensor | None:
-        """Each word's spelling at its first token, zeros at the others (B, S, F)."""
-        words = self.lexicon.spelled(batch.get("characters"))  # (B, W, F)
-        if words is None:
-            return None
-        places = batch["first"].unsqueeze(2).expand_as(words)  # padding adds nothing: it is spelled with zeros
-        return words.new_zeros(*batch["tokens"].shape, words.shape[2]).scatter_add(1, places, words)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The mean of −log p over the words whose tag is known, and how many they are; never waits for a GPU."""
@@ -107,7 +91,7 @@ class Tagger(nn.Module):
         """log p (B,) of the tags of each sentence, and how many of its words are counted (B,)."""
         emissions, tags, words = self(batch), batch["tags"], batch["words"]
         known = words & (tags >= 0)
-        if not self.config.crf:
+        if not self.chain.learned:
             targets = tags.masked_fill(~known, UNCOUNTED).flatten()
             losses = F.cross_entropy(precise(emissions).flatten(0, 1), targets, reduction="none")
             return -losses.view_as(tags).sum(dim=1), known.sum(dim=1)
@@ -134,7 +118,39 @@ class Tagger(nn.Module):
         emissions, words = self(batch), batch["words"]
         return self.chain.viterbi(emissions, words)[0], self.chain.marginals(emissions, words)
 
+
+class Tagger(Tagging):
+    """Reads a sentence and says what each of its words is. Tokens and words stand first and padding last."""
+
+    def __init__(self, config: TaggerConfig, vocabulary: int, tags: int, characters: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.lexicon = Lexicon(config, vocabulary, characters)
+        self.encoder = config.encoder.build(self.lexicon.width)
+        self.top(self.encoder.width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
+
+    def notes(self) -> list[str]:
+        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        return self.encoder.notes()
+
+    def read(self, batch: Batch) -> Tensor:
+        h: Tensor = self.encoder(self._vectors(batch), batch["mask"])
+        return h
+
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
         """Where the heads of each layer of the encoder look (B, N, S, S), 0 at padding; empty where there are none."""
-        return self.encoder.attentions(self._read(batch), batch["mask"])
+        return self.encoder.attentions(self._vectors(batch), batch["mask"])
+
+    def _vectors(self, batch: Batch) -> Tensor:
+        """x (B, S, D)"""
+        x: Tensor = self.lexicon(batch["tokens"], self._spelled(batch))
+        return x
+
+    def _spelled(self, batch: Batch) -> Tensor | None:
+        """Each word's spelling at its first token, zeros at the others (B, S, F)."""
+        words = self.lexicon.spelled(batch.get("characters"))  # (B, W, F)
+        if words is None:
+            return None
+        places = batch["first"].unsqueeze(2).expand_as(words)  # padding adds nothing: it is spelled with zeros
+        return words.new_zeros(*batch["tokens"].shape, words.shape[2]).scatter_add(1, places, words)

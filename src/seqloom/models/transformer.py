@@ -10,7 +10,6 @@ target run together; one that is being made is read token by token, and its keys
 `seqloom.nn.cache` says.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -23,11 +22,11 @@ from seqloom.core.tree import Growing, Tree
 from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
 from seqloom.nn.blocks import Activation, DecoderBlock, EncoderBlock, FeedForward, Frame, Norm, Past, make_norm
 from seqloom.nn.cache import Reading, empty_cache, nothing, with_room
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import Allowed, hypotheses, last_real
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
 from seqloom.nn.multihead import MultiHeadAttention, head_problems
-from seqloom.nn.positions import PositionsConfig, refuse_beyond
+from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import FullSoftmax
 
 Weights = dict[str, list[Tensor]]  # by layer: encoder (B, N, S, S), decoder (B, N, T, T), cross (B, N, T, S)
@@ -43,7 +42,7 @@ class TransformerConfig:
     encoder_layers: int = 4  # blocks stacked on each other
     decoder_layers: int = 4
     feed_forward: int | None = None  # width inside the feed-forward layers; None is 4 × width
-    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, silu or swiglu
+    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
     norm_first: bool = False  # norms stand before each layer, and once more at the end; not after it, as in 2017
     embed_norm: bool = False  # the embeddings are normed too
@@ -123,32 +122,6 @@ class TransformerConfig:
         return Transformer(self, vocabulary)
 
 
-class Embedded(nn.Module):
-    """x = √D · E[token] + PE(place), normed where the model says so, with dropout."""
-
-    def __init__(self, config: TransformerConfig, embed: nn.Embedding, what: str) -> None:
-        super().__init__()
-        self.embed, self.what = embed, what  # what is embedded, for the errors
-        self.scale = math.sqrt(config.width) if config.embed_scale else 1.0
-        self.longest = config.positions.longest
-        self.positions = config.positions.added(config.width)
-        self.norm = make_norm(config.norm, config.width) if config.embed_norm else nn.Identity()
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, tokens: Tensor, places: Tensor, most: int, lengths: Tensor) -> Tensor:
-        """Tokens (B, T) at places (T,) or (B, T) to (B, T, D).
-
-        Rows are `lengths` (B,) long after them, no more than `most`. Only padding may stand outside of that.
-        """
-        x = self.embed(tokens) * self.scale
-        if self.positions is not None:
-            refuse_beyond(self.longest, most, lengths, self.what)
-            inside = places.clamp(0, None if self.longest is None else self.longest - 1)
-            x = x + self.positions(inside, like=x).to(x.dtype)
-        seen: Tensor = self.dropout(self.norm(x))
-        return seen
-
-
 class Transformer(Seq2Seq):
     """Reads a source whole, then predicts its target token by token."""
 
@@ -207,6 +180,9 @@ class Transformer(Seq2Seq):
         """A source (B, S) to its mask (B, S), and the keys and values (B, Nkv, S, d) it has for each decoder layer."""
         x, mask, _ = self._read(tokens, mask)
         return self._memory(x, mask)
+
+    def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self._read(tokens, mask)[0]
 
     def _read(self, tokens: Tensor, mask: Tensor | None, weights: bool = False) -> tuple[Tensor, Tensor, list[Tensor]]:
         """The encoder's x (B, S, D), its mask (B, S), and if wanted the weights of each layer that has them."""

@@ -3,16 +3,18 @@
     after (2017)   x ← norm(x + f(x))             LayerNorm   γ ⊙ (x − μ) / √(σ² + ε) + β
     before         x ← x + f(norm(x))             RMSNorm     γ ⊙ x / √(mean(x²) + ε)
 
-    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2        or with GELU, SiLU in the place of max(0, ·)
+    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2        or with GELU (exact, or by a tanh), SiLU for max(0, ·)
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
 An encoder block mixes its places with each other, by self-attention or by another mixer (`seqloom.nn.mixers`), then
-feeds each forward by itself. A decoder block looks at what was said, then at the source, then feeds forward. Dropout
-falls on what f adds. Residuals and norms can be left out, to see what they are good for.
+feeds each forward by itself. A decoder block looks at what was said, then at the source, then feeds forward; a block of
+a text does without a source. Dropout falls on what f adds. Residuals and norms can be left out, to see what they are
+good for.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch.nn.functional as F
@@ -26,8 +28,14 @@ from seqloom.nn.mixers import Mixer
 from seqloom.nn.multihead import MultiHeadAttention
 
 Norm = Literal["layer", "rms", "none"]
-Activation = Literal["relu", "gelu", "silu", "swiglu"]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "swiglu": F.silu}
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": F.silu,
+}
 EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
@@ -119,12 +127,45 @@ class EncoderBlock(nn.Module):
 
 @dataclass(frozen=True)
 class Past:
-    """What a target's places may look back at: the same for every block."""
+    """What the places of a target, or of a text, may look at: the same for every block."""
 
     mask: Tensor | Allowed | None = None  # (B, 1, T, ·)
     causal: bool = True
     places: Tensor | None = None  # (T,) or (B, T), for rotary positions; None counts from 0
     reading: Reading | None = None  # where there is also what was read before, in a cache
+
+
+def look_back(
+    attention: MultiHeadAttention, x: Tensor, past: Past, cache: Growing | None = None, weights: bool = False
+) -> tuple[Tensor, Growing | None, Tensor | None]:
+    """Self-attention of x (B, T, D) to itself and to what is in the cache: the same shape, the cache after it, and the
+    weights (B, N, T, ·) if wanted."""
+    reading = past.reading
+    q, keys_values = attention.queries(x, past.places), attention.keys_values(x, past.places)
+    if reading is not None and cache is not None:
+        cache = reading.write(cache, keys_values)
+        keys_values = reading.read(cache)
+    made, looked = attention.attend(q, keys_values, past.mask, past.causal, weights)
+    return made, cache, looked
+
+
+class TextBlock(nn.Module):
+    """Self-attention over a text and a feed-forward; which places of it a place may look at, `past` says."""
+
+    def __init__(self, attention: MultiHeadAttention, feed_forward: nn.Module, frame: Frame) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = attention, feed_forward
+        self.around_attention, self.around_feed_forward = Around(frame), Around(frame)
+
+    def forward(
+        self, x: Tensor, past: Past, cache: Growing | None = None, weights: bool = False
+    ) -> tuple[Tensor, Growing | None, Tensor | None]:
+        """x (B, T, D) to the same shape, the cache after it, and the weights (B, N, T, ·) if wanted."""
+        around = self.around_attention
+        made, cache, looked = look_back(self.attention, around.before(x), past, cache, weights)
+        x = around.after(x, made)
+        around = self.around_feed_forward
+        return around.after(x, self.feed_forward(around.before(x))), cache, looked
 
 
 class DecoderBlock(nn.Module):
@@ -155,7 +196,7 @@ class DecoderBlock(nn.Module):
         `source_mask` is (B, 1, 1, S). `wanted` names the weights to return: decoder (B, N, T, ·), cross (B, N, T, S).
         """
         around = self.around_self
-        made, cache, own = self._look_back(around.before(x), past, cache, "decoder" in wanted)
+        made, cache, own = look_back(self.self_attention, around.before(x), past, cache, "decoder" in wanted)
         x = around.after(x, made)
         around, attention = self.around_cross, self.cross_attention
         q = attention.queries(around.before(x))
@@ -164,14 +205,3 @@ class DecoderBlock(nn.Module):
         around = self.around_feed_forward
         looked = {name: found for name, found in (("decoder", own), ("cross", cross)) if found is not None}
         return around.after(x, self.feed_forward(around.before(x))), cache, looked
-
-    def _look_back(
-        self, x: Tensor, past: Past, cache: Growing | None, weights: bool
-    ) -> tuple[Tensor, Growing | None, Tensor | None]:
-        attention, reading = self.self_attention, past.reading
-        q, keys_values = attention.queries(x, past.places), attention.keys_values(x, past.places)
-        if reading is not None and cache is not None:
-            cache = reading.write(cache, keys_values)
-            keys_values = reading.read(cache)
-        made, looked = attention.attend(q, keys_values, past.mask, past.causal, weights)
-        return made, cache, looked

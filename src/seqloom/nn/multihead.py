@@ -151,10 +151,11 @@ class MultiHeadAttention(nn.Module):
         square = q.shape[2] == k.shape[2]  # the kernel's own causal mask counts from the first key
         if causal and not (square and mask is None):
             mask, causal = _with_causal(mask, q, k), False
+        each = isinstance(mask, Allowed) and mask.each
         mask = mask.mask if isinstance(mask, Allowed) else mask
         dropout, grouped = self.dropout if self.training else 0.0, self.kv_heads < self.heads
         kernel = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=self.scale, enable_gqa=grouped)
-        if mask is None or mask.device.type == "cpu":  # where a row without any place gives zeros by itself
+        if mask is None or each or mask.device.type == "cpu":  # where a row without any place gives zeros by itself
             return kernel(q, k, v, attn_mask=mask, is_causal=causal)
         some = mask.any(dim=-1, keepdim=True)  # not every kernel of a GPU does
         return kernel(q, k, v, attn_mask=mask | ~some).masked_fill(~some, 0)

@@ -30,7 +30,7 @@ class TransformerEncoderConfig:
     width: int = 128  # of every vector in them; what is read is projected to it where it is not so wide
     heads: int = 4  # of each attention; each is width / heads wide
     feed_forward: int | None = None  # width inside the feed-forward layers; None is 4 × width
-    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, silu or swiglu
+    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
     norm_first: bool = True  # norms stand before each layer, and once more at the end; not after it, as in 2017
     positions: PositionsConfig = PositionsConfig()

@@ -22,7 +22,7 @@ from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.core.version import VERSION
 from seqloom.core.words import shown
 from seqloom.runs.record import data_section, machine, number, vocabularies
-from seqloom.runs.run import DOCUMENTS, Run
+from seqloom.runs.run import DOCUMENTS, FROZEN_FILE, Run
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
 MOST_SHOWN = 12  # steps named one by one
@@ -187,7 +187,9 @@ def create(
         "alone": [{"name": one.name, **one.metrics} for one in alone],
     }
     documents["metrics/dev.json"] = dict(kept)
+    frozen = source.path / FROZEN_FILE
     files = {
+        **({FROZEN_FILE: frozen.read_bytes()} if frozen.exists() else {}),
         "model.safetensors": tensors_to_bytes(made.weights),
         "log.jsonl": _log(made, in_training).encode(),
         "card.md": card(out.name, made, kept, alone).encode(),

@@ -88,7 +88,7 @@ def card(run: Run, event: Finished) -> str:
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
 with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again with `seqloom train recipe.yaml`.
-
+{_began(run.data)}
 {data_section(run.data)}
 ## Best evaluation on dev, at step {event.best_step}
 
@@ -102,6 +102,17 @@ with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again
 {_speed(event)}{event.parameters:,} parameters.
 {machine()}
 """
+
+
+def _began(data: Mapping[str, Any]) -> str:
+    """With whose weights it began, where it did not begin with its own."""
+    init = data.get("init")
+    if not isinstance(init, Mapping):
+        return ""
+    source = f"`{init['from']}`, a {init['kind']} of {init['corpus']}"
+    if not init["weights"]:
+        return f"\nIts tokenizer and the shape of its body are those of {source}; every weight was drawn anew.\n"
+    return f"\nIt began with the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
 
 
 def data_section(data: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ runs/<name>/
     labels.json          what a classifier or tagger can say, in the order of its output
     characters.json      the alphabet of a model that also reads how words are spelled
     model.safetensors    the best weights so far
+    frozen.safetensors   of a model most of which never changes: that part of it
     checkpoints/         see seqloom.train.checkpoints
     average.json         of a mean of others, instead of checkpoints: see seqloom.runs.average
     log.jsonl            every event of the training
@@ -42,6 +43,7 @@ from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
 FORMAT = 1
+FROZEN_FILE = "frozen.safetensors"
 DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
 
 
@@ -129,7 +131,8 @@ class Run:
         found, sizes = self._json("labels.json"), self.sizes
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise CheckpointError(f"{self.path / 'labels.json'} is damaged: it must be a list of names.")
-        if len(found) not in (sizes.get("labels"), sizes.get("tags")) or len(set(found)) < len(found):
+        outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # none, where labels are said in words
+        if (outputs and len(found) not in outputs) or len(set(found)) < len(found):
             raise CheckpointError(f"{self.path / 'labels.json'} is damaged: its names are not those of the model.")
         return found
 
@@ -151,7 +154,8 @@ class Run:
         """
         known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
         asked = inspect.signature(self._config().build).parameters.values()
-        if known and all(one.name in known or one.default is not one.empty for one in asked):
+        enough = known and all(one.name in known or one.default is not one.empty for one in asked)
+        if enough and not (self.path / "sizes.json").is_file():
             return known
         found = self._json("sizes.json")
         if not isinstance(found, dict) or not all(type(size) is int and size > 0 for size in found.values()):
@@ -191,11 +195,16 @@ class Run:
         config, sizes = self._config(), self.sizes
         try:
             model = config.build(**sizes)
-            model.load_state_dict(weights)
+            model.load_state_dict({**self.frozen(), **weights})
         except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
             reason = " ".join(str(error).split())
             raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error
         return model.to(choose_device(device)).eval()
+
+    def frozen(self) -> dict[str, Any]:
+        """The weights that training left as they were, where they are kept apart."""
+        path = self.path / FROZEN_FILE
+        return tensors_from_file(path) if path.exists() else {}
 
     def _config(self) -> Any:
         """What the recipe says of the model."""

@@ -5,7 +5,7 @@ where wanted weighted by class: w_k = N / (K · N_k), so that all K classes coun
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,14 +20,27 @@ from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import LabelledConfig
+from seqloom.data.examples import ExampleCorpus
 from seqloom.data.labelled import LabelledCorpus
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches, Spellings
 from seqloom.data.tagged import TaggedCorpus
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import Report, report
-from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.bodies import can_predict
+from seqloom.models.classifier import Classifier, ClassifierConfig
+from seqloom.models.fine_tuned import FineTunedClassifierConfig
 from seqloom.nn.softmax import precise
+from seqloom.runs.init import (
+    InitConfig,
+    Pretrained,
+    StillNeeded,
+    frame_of,
+    init_problems,
+    pretrained,
+    read_length,
+    still_needed,
+)
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
@@ -57,38 +70,60 @@ class LossConfig:
     class_weights: Literal["none", "balanced"] = "none"  # balanced: all classes count the same, however many texts
     label_smoothing: float = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
     consistency: float = 0.0  # α: every text is read twice, and what dropout makes of the two readings shall agree
+    language_model: float = 0.0  # λ: of a causal body, add λ · the loss of a language model on the same texts
 
     def problems(self) -> Iterator[str]:
         if not 0 <= self.label_smoothing < 1:
             yield f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}"
         if self.consistency < 0:
             yield f"consistency must be at least 0, got {self.consistency}"
+        if self.language_model < 0:
+            yield f"language_model must be at least 0, got {self.language_model}"
 
 
 @config
 class Recipe:
     task: Literal["classify"] = "classify"
     seed: int = 1
+    init: InitConfig | None = None  # begin with a run that was trained on something else
     data: LabelledConfig
-    tokenizer: TokenizerConfig
+    tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ClassifierConfig, Discriminator("kind")] = ClassifierConfig()
+    model: Annotated[ClassifierConfig | FineTunedClassifierConfig, Discriminator("kind")] = ClassifierConfig()
     loss: LossConfig = LossConfig()
     goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which figure of dev chooses the best
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
         yield from reading_problems(self)
+        if self.loss.language_model:
+            yield from language_model_problems(self.model)
+
+
+def language_model_problems(model: Any) -> Iterator[str]:
+    """What stands in the way of a language model's loss beside that of the labels."""
+    if not hasattr(model, "body"):
+        yield f"loss.language_model is for model.kind fine-tuned-classifier; got {model.kind}"
+    elif model.body is not None and not can_predict(model.body):
+        why = "its softmax is not full" if model.body.kind == "recurrent-lm" else "it reads both ways"
+        yield (
+            f"loss.language_model needs a body that predicts the next token, and this one, {model.body.kind}, does "
+            f"not: {why}"
+        )
 
 
 def reading_problems(recipe: Any) -> Iterator[str]:
     """What does not go together in how text is read."""
+    yield from init_problems(recipe)
     longest, read = recipe.model.longest, recipe.batch.max_length
-    if longest is not None and (read is None or read > longest):
+    if hasattr(recipe.model, "body"):  # which reads no more than it can, see `read_length`
+        if read is not None and read < 3:
+            yield f"batch.max_length must be at least 3: a token between two special ones; got {read}"
+    elif longest is not None and (read is None or read > longest):
         yield f"batch.max_length must be at most {longest}, the places the model's encoder knows; got {read or 'null'}"
     if getattr(recipe.tokenizer, "dropout", 0):
         yield "tokenizer.dropout is for translation; set it to 0"
-    if recipe.model.characters is not None and recipe.tokenizer.kind == "characters":
+    if recipe.model.characters is not None and getattr(recipe.tokenizer, "kind", None) == "characters":
         yield "model.characters spells words, and tokenizer.kind is characters: leave one of them out"
 
 
@@ -99,7 +134,8 @@ class ReadingTask(ABC):
     """
 
     counted = "tokens"
-    read_by_model = ("characters", "vectors")  # what its section says of how the data is read
+    read_by_model = ("characters", "vectors", "body")  # what its section says of how the data is read
+    pretrained: Pretrained | StillNeeded | None = None  # where its model's body comes from
     recipe: Any
     corpus: LabelledCorpus | TaggedCorpus
     tokenizer: Tokenizer
@@ -116,6 +152,10 @@ class ReadingTask(ABC):
     @abstractmethod
     def plain_texts(self, split: str) -> list[str]:
         """The texts of a split, to be compared with those of another."""
+
+    @abstractmethod
+    def reader(self) -> Any:
+        """What makes rows of tokens of its texts: it has a `frame` where special tokens stand around them."""
 
     @abstractmethod
     def cut(self) -> int:
@@ -137,12 +177,14 @@ class ReadingTask(ABC):
         return self._read[split]
 
     def documents(self) -> dict[str, Any]:
-        found = {
+        found: dict[str, Any] = {
             "tokenizer.json": self.tokenizer.to_json(),
             "labels.json": list(self.names),
             "sizes.json": self.sizes(),
             "data.json": describe(self.corpus),
         }
+        if isinstance(self.pretrained, Pretrained):
+            found["data.json"]["init"] = self.pretrained.described(self.recipe.init)
         if self.spellings is not None:
             found["characters.json"] = self.spellings.alphabet.to_json()
         return found
@@ -151,8 +193,10 @@ class ReadingTask(ABC):
         return {} if self.spellings is None else {"characters": len(self.spellings.alphabet)}
 
     def built(self) -> Any:
-        """The model, with the vectors it is to begin with."""
+        """The model, with the weights and the vectors it is to begin with."""
         model = self.recipe.model.build(len(self.tokenizer), **self.sizes())
+        if self.pretrained is not None and self.recipe.init.weights:
+            self.pretrained.give(model.body)
         if self.vectors is not None:
             model.lexicon.set_vectors(self.vectors.rows, self.vectors.found)
         return model
@@ -189,6 +233,13 @@ class ReadingTask(ABC):
         batch = self.batches.batch(seed, step, rank, world)
         return {**batch, "read": int(batch["mask"].sum())}  # counted here, where nothing waits for a GPU
 
+    def begins_with(self, source: Pretrained | None) -> None:
+        """The run its model's body comes from. What cannot be used, here or of a file of vectors, is refused now."""
+        self.pretrained = source
+        self.vectors  # noqa: B018
+        if source is not None and self.recipe.init.weights:
+            source.sha256  # noqa: B018
+
     def warnings(self) -> list[str]:
         """What a person should know before training begins."""
         found = [f"{note}." for note in self.corpus.notes]
@@ -216,21 +267,24 @@ class Task(ReadingTask):
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
+        source = pretrained(recipe)
         corpus = corpora.load_labelled(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         texts = [example.text for example in corpus.split("train")]
-        tokenizer, spellings = train_tokenizer(recipe.tokenizer, texts), None
+        tokenizer, spellings = tokenizer_for(recipe, source, texts), None
         if recipe.model.characters is not None:
             spellings = Spellings.learned(texts)
         task = cls(recipe, corpus, tokenizer, corpus.labels, spellings)
-        task.vectors  # noqa: B018 (a file that cannot be used is refused here)
+        task.begins_with(source)
         return task
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
         corpus = corpora.load_labelled(recipe.data)
         refuse_changed_data(run, corpus)
-        return cls(recipe, corpus, run.tokenizer, run.labels, spellings_of(run))
+        task = cls(recipe, corpus, run.tokenizer, run.labels, spellings_of(run))
+        task.pretrained = still_needed(recipe, run)
+        return task
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
@@ -240,11 +294,13 @@ class Task(ReadingTask):
         )
 
     def sizes(self) -> dict[str, int]:
-        return {"labels": len(self.names), **self.alphabet_size()}
+        outputs = {"outputs": len(self.tokenizer)} if self.recipe.loss.language_model else {}
+        return {"labels": len(self.names), **self.alphabet_size(), **outputs}
 
     def model(self) -> Any:
         model = self.built()
-        model.set_documents(*self.found_in())
+        if isinstance(model, Classifier):
+            model.set_documents(*self.found_in())
         return model
 
     def found_in(self) -> tuple[Tensor, int]:
@@ -257,7 +313,7 @@ class Task(ReadingTask):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def reader(self) -> TextReader:
-        return TextReader(self.tokenizer, self.spellings, self.recipe.batch.max_length)
+        return text_reader(self.recipe, self.tokenizer, self.spellings)
 
     def labels(self, split: str) -> list[int]:
         """The number of each text's label."""
@@ -277,7 +333,7 @@ class Task(ReadingTask):
         if cut := self.cut():
             found.append(
                 f"{cut:,} of {len(self.batches):,} training texts {'is' if cut == 1 else 'are'} longer than "
-                f"{self.recipe.batch.max_length} tokens: only the beginning is read (batch.max_length)."
+                f"{read_length(self.recipe)} tokens: only the beginning is read (batch.max_length)."
             )
         return found
 
@@ -297,7 +353,8 @@ class Task(ReadingTask):
         if weights is not None:
             weights = weights.to(batch["tokens"].device, non_blocking=True)
         wanted = self.recipe.loss
-        value, _ = model.loss(batch, weights, wanted.label_smoothing, wanted.consistency)
+        also = {"language_model": wanted.language_model} if wanted.language_model else {}
+        value, _ = model.loss(batch, weights, wanted.label_smoothing, wanted.consistency, **also)
         return Loss(value, None, batch["read"])
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
@@ -327,7 +384,18 @@ def loss_unit(loss: LossConfig) -> str:
     """What the training loss is; only that of `nats` may be compared with dev's."""
     changes = ["smoothed"] * bool(loss.label_smoothing) + ["weighted"] * (loss.class_weights != "none")
     changes += ["with consistency"] * bool(loss.consistency)
+    changes += ["with a language model's"] * bool(loss.language_model)
     return ", ".join(["nats per text", *changes])
+
+
+def tokenizer_for(recipe: Any, source: Pretrained | None, texts: Iterable[str]) -> Tokenizer:
+    """That of the run the training begins with, or a new one, learned from these texts."""
+    return train_tokenizer(recipe.tokenizer, texts) if source is None else source.tokenizer
+
+
+def text_reader(recipe: Any, tokenizer: Tokenizer, spellings: Spellings | None) -> TextReader:
+    """How texts are read, in training and in use."""
+    return TextReader(tokenizer, spellings, read_length(recipe), frame_of(recipe.model, tokenizer))
 
 
 def spellings_of(run: Run) -> Spellings | None:
@@ -336,7 +404,7 @@ def spellings_of(run: Run) -> Spellings | None:
     return None if alphabet is None else Spellings(alphabet)
 
 
-def describe(corpus: LabelledCorpus | TaggedCorpus) -> dict[str, Any]:
+def describe(corpus: LabelledCorpus | TaggedCorpus | ExampleCorpus) -> dict[str, Any]:
     """What a run remembers of its data."""
     return {
         "corpus": corpus.name,

@@ -1,9 +1,12 @@
-"""A language model trained by gradient on a stream of text, by truncated backpropagation through time.
+"""A language model trained by gradient on a stream of text.
 
 The documents of a split, each followed by END, make one stream. It is cut into `batch.rows` contiguous rows, read side
-by side `batch.chunk` tokens at a time; the state is carried from chunk to chunk and the gradient is cut between them.
+by side `batch.chunk` tokens at a time. A recurrent model carries its state from chunk to chunk, and the gradient is cut
+between them: truncated backpropagation through time. A GPT sees no more than its chunk, or, where documents are kept
+apart, no more than what stands in it of one document.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -20,15 +23,19 @@ from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.examples import ExampleCorpus
 from seqloom.data.labelled import LabelledCorpus
 from seqloom.data.parallel import ParallelCorpus
 from seqloom.data.stream import StreamBatches
 from seqloom.data.tagged import TaggedCorpus
 from seqloom.data.vectors import VectorData
-from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
+from seqloom.evaluate.in_context import Question, recall
+from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
+from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.runs.run import Run
-from seqloom.text import Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
+from seqloom.text import END, Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
+from seqloom.text.spans import token_spans
 from seqloom.train.fit import FitConfig
 
 
@@ -40,6 +47,7 @@ class BatchConfig:
     chunk: int = 64  # tokens between two cuts of the gradient
     forget: float = 0.02  # chance that a row begins a chunk without a memory, so that the model also learns to begin
     shift: bool = False  # every epoch begins at another place of the stream, so that it is cut elsewhere
+    documents: Literal["join", "apart"] = "join"  # whether a document sees those before it; apart is for gpt alone
     eval_rows: int = 1  # rows in evaluation: more is faster, but each begins without a memory
 
     def problems(self) -> Iterator[str]:
@@ -57,8 +65,18 @@ class Recipe:
     data: CorpusConfig
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
-    model: Annotated[RecurrentLMConfig, Discriminator("kind")] = RecurrentLMConfig()
+    model: Annotated[RecurrentLMConfig | GPTConfig, Discriminator("kind")] = RecurrentLMConfig()
     train: FitConfig
+
+    def problems(self) -> Iterator[str]:
+        if not isinstance(self.model, GPTConfig):
+            if self.batch.documents == "apart":
+                yield "batch.documents=apart is for model.kind gpt: a recurrent model carries its state on"
+        elif self.batch.chunk > self.model.window:
+            yield (
+                f"batch.chunk must be at most the {self.model.window} tokens that the model sees at once "
+                f"(model.context, model.positions.max_length); got {self.batch.chunk}"
+            )
 
 
 class TextTask:
@@ -101,7 +119,24 @@ class TextTask:
         return 1
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        return self.metrics(self.log_probs(model, split), split)
+        return {**self.metrics(self.log_probs(model, split), split), **self.recalled(model, split)}
+
+    def recalled(self, model: Any, split: str) -> dict[str, float]:
+        """Where the corpus has questions: the share of right answers, by how often the text had told them before."""
+        if self.corpus.asked is None:
+            return {}
+        documents = self.corpus.split(split)
+        encoded, questions = list(self.tokenizer.encode_batch(documents)), [self._questions(one) for one in documents]
+        return recall(model, encoded, questions, end=self.tokenizer.end, device=device_of(model))
+
+    def _questions(self, document: str) -> list[Question]:
+        """What is asked of a document, in tokens."""
+        assert self.corpus.asked is not None
+        ends = [end for _, end in token_spans(self.tokenizer, document)]
+        return [
+            Question(bisect_right(ends, one.start), bisect_left(ends, one.end) + 1, one.group)
+            for one in self.corpus.asked(document)
+        ]
 
     def log_probs(self, model: Any, split: str) -> Tensor:
         """log p of every token of the split's stream (N,), on the CPU."""
@@ -153,18 +188,20 @@ class Task(TextTask):
 
     def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
-        if recipe.model.softmax.kind == "sampled":  # the loss is that of an easier problem: its exp is no perplexity
+        if _sampled(recipe.model):  # the loss is that of an easier problem: its exp is no perplexity
             self.goal = replace(self.goal, unit="nats, of samples")
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
         task = super().prepare(recipe)
-        recipe.model.check(len(task.tokenizer))  # before the run directory is made
+        if isinstance(recipe.model, RecurrentLMConfig):
+            recipe.model.check(len(task.tokenizer))  # before the run directory is made
         return task
 
     def model(self) -> Any:
         model = super().model()
-        model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
+        if isinstance(self.recipe.model, RecurrentLMConfig):
+            model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
         return model
 
     def eval_rows(self) -> int:
@@ -178,16 +215,33 @@ class Task(TextTask):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
+        return [*self._short_text(), *self._unread_places()]
+
+    def _short_text(self) -> list[str]:
         """A text of less than one chunk per row is still read, as one short chunk: that works, but is rarely meant."""
         rows, chunk, length = self.batches.rows, self.batches.chunk, self.batches.length
         if length >= chunk:
             return []
         tokens = len(self.stream("train"))
         change = f"batch.rows to {tokens // chunk} or less" if tokens >= chunk else "batch.chunk"
+        carried = "" if isinstance(self.recipe.model, GPTConfig) else ", and no state is ever carried on"
         return [
             f"The training text is shorter than one chunk per row: {tokens:,} tokens in {rows} rows are {length} a "
-            f"row, and batch.chunk is {chunk}. Each epoch is then one short step, and no state is ever carried on. "
+            f"row, and batch.chunk is {chunk}. Each epoch is then one short step{carried}. "
             f"Give more text, or lower {change}."
+        ]
+
+    def _unread_places(self) -> list[str]:
+        """What is learned of a place is learned from the tokens that stand there."""
+        model, chunk = self.recipe.model, self.recipe.batch.chunk
+        if not isinstance(model, GPTConfig) or model.window <= chunk:
+            return []
+        beyond = (
+            "it never learns to look so far" if model.longest is None else "the learned positions beyond stay as drawn"
+        )
+        return [
+            f"The model will see {model.window} tokens at once, and in training only batch.chunk, {chunk}: {beyond}. "
+            f"Set batch.chunk to {model.window}, or model.context to {chunk}."
         ]
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
@@ -201,10 +255,31 @@ class Task(TextTask):
             return 0
         return int(torch.randint(len(self.stream("train")), (), generator=generator(seed, "shift", epoch)))
 
+    def log_probs(self, model: Any, split: str) -> Tensor:
+        """Documents that are kept apart in training are also read one by one here: each after its END alone."""
+        if self.recipe.batch.documents == "join":
+            return super().log_probs(model, split)
+        encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
+        return torch.cat(score_texts(model, encoded, end=self.tokenizer.end, device=device_of(model)))
+
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        if isinstance(self.recipe.model, GPTConfig):
+            apart = self.recipe.batch.documents == "apart"
+            documents = numbered(batch["inputs"]) if apart else None
+            value, _ = model.loss(batch["inputs"], batch["targets"], documents=documents)
+            return Loss(value, None, batch["targets"].numel())
         before = None if batch["fresh"] or carry is None else tree_map(lambda leaf: leaf * batch["remember"], carry)
         value, state = model.loss(batch["inputs"], batch["targets"], before)
         return Loss(value, state, batch["targets"].numel())
+
+
+def numbered(inputs: Tensor) -> Tensor:
+    """Which document of its row each token (B, T) belongs to. END stands before a document: it is the first of it."""
+    return (inputs == END).cumsum(dim=1)
+
+
+def _sampled(model: RecurrentLMConfig | GPTConfig) -> bool:
+    return isinstance(model, RecurrentLMConfig) and model.softmax.kind == "sampled"
 
 
 def device_of(model: Any) -> torch.device:
@@ -233,7 +308,9 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(run: Run, corpus: Corpus | ParallelCorpus | LabelledCorpus | TaggedCorpus | VectorData) -> None:
+def refuse_changed_data(
+    run: Run, corpus: Corpus | ParallelCorpus | LabelledCorpus | TaggedCorpus | ExampleCorpus | VectorData
+) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

@@ -21,11 +21,13 @@ from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches, Spellings
 from seqloom.data.tagged import TaggedCorpus
 from seqloom.evaluate.tagging import TagReport, report
+from seqloom.models.fine_tuned import FineTunedTaggerConfig
 from seqloom.models.tagger import TaggerConfig
+from seqloom.runs.init import InitConfig, frame_of, pretrained, read_length, still_needed
 from seqloom.runs.run import Run
-from seqloom.tasks.classify import UNSEEN, BatchConfig, ReadingTask, reading_problems, spellings_of
+from seqloom.tasks.classify import UNSEEN, BatchConfig, ReadingTask, reading_problems, spellings_of, tokenizer_for
 from seqloom.tasks.language_model import device_of, refuse_changed_data
-from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
+from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.text.word_spans import join_words
 from seqloom.train.fit import FitConfig
 
@@ -34,10 +36,11 @@ from seqloom.train.fit import FitConfig
 class Recipe:
     task: Literal["tag"] = "tag"
     seed: int = 1
+    init: InitConfig | None = None  # begin with a run that was trained on something else
     data: TaggedConfig
-    tokenizer: TokenizerConfig
+    tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
-    model: Annotated[TaggerConfig, Discriminator("kind")] = TaggerConfig()
+    model: Annotated[TaggerConfig | FineTunedTaggerConfig, Discriminator("kind")] = TaggerConfig()
     goal: Literal["loss", "token_accuracy", "span_f1"] | None = None  # null: span_f1 if tags mark spans, else accuracy
     train: FitConfig
 
@@ -66,6 +69,7 @@ class Task(ReadingTask):
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
+        source = pretrained(recipe)
         corpus = corpora.load_tagged(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         if recipe.goal == "span_f1" and not corpus.has_spans:
@@ -74,18 +78,20 @@ class Task(ReadingTask):
                 "Set goal=token_accuracy."
             )
         sentences = [sentence.words for sentence in corpus.split("train")]
-        tokenizer, spellings = train_tokenizer(recipe.tokenizer, (join_words(words)[0] for words in sentences)), None
+        tokenizer, spellings = tokenizer_for(recipe, source, (join_words(words)[0] for words in sentences)), None
         if recipe.model.characters is not None:
             spellings = Spellings.learned(word for words in sentences for word in words)
         task = cls(recipe, corpus, tokenizer, corpus.tags, spellings)
-        task.vectors  # noqa: B018 (a file that cannot be used is refused here)
+        task.begins_with(source)
         return task
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
         corpus = corpora.load_tagged(recipe.data)
         refuse_changed_data(run, corpus)
-        return cls(recipe, corpus, run.tokenizer, run.labels, spellings_of(run))
+        task = cls(recipe, corpus, run.tokenizer, run.labels, spellings_of(run))
+        task.pretrained = still_needed(recipe, run)
+        return task
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
@@ -105,7 +111,7 @@ class Task(ReadingTask):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def reader(self) -> SentenceReader:
-        return SentenceReader(self.tokenizer, self.spellings, self.recipe.batch.max_length)
+        return sentence_reader(self.recipe, self.tokenizer, self.spellings)
 
     def words(self, split: str) -> list[Sequence[str]]:
         return [sentence.words for sentence in self.corpus.split(split)]
@@ -140,7 +146,7 @@ class Task(ReadingTask):
         if long := self.cut():
             found.append(
                 f"{long:,} of {len(self.corpus.split('train')):,} training sentences {'is' if long == 1 else 'are'} "
-                f"longer than {self.recipe.batch.max_length} tokens, and read in pieces (batch.max_length)."
+                f"longer than {read_length(self.recipe)} tokens, and read in pieces (batch.max_length)."
             )
         return found
 
@@ -177,3 +183,8 @@ class Task(ReadingTask):
         for piece, tags in zip(pieces, said, strict=True):  # in the order of their sentences
             found[piece.sentence] += tags
         return found, total / counted if counted else float("nan")
+
+
+def sentence_reader(recipe: Any, tokenizer: Tokenizer, spellings: Spellings | None) -> SentenceReader:
+    """How sentences are read, in training and in use."""
+    return SentenceReader(tokenizer, spellings, read_length(recipe), frame_of(recipe.model, tokenizer))

@@ -22,13 +22,14 @@ from seqloom.core.seeding import derive, seed_step
 from seqloom.core.tree import Tree, detach, leaves, to_device
 from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Damaged, Evaluated, Event, Finished, Progress, Saved, Skipped, Started, Stopped
+from seqloom.train.levels import levels_of
 from seqloom.train.memory import watch
 from seqloom.train.optimizers import OptimizerName, build_optimizer
 from seqloom.train.schedule import Schedule, learning_rate
 from seqloom.train.stop import Stop
 
 _LENGTHS = ("steps", "epochs", "accumulate", "evaluate_every", "save_every", "log_every")
-_ABOVE_ZERO = (*_LENGTHS, "lr", "clip", "keep", "patience", "max_skips")
+_ABOVE_ZERO = (*_LENGTHS, "lr", "clip", "keep", "patience", "max_skips", "unfreeze_every")
 
 
 @config
@@ -44,6 +45,9 @@ class FitConfig:
     min_lr: float = 0.0  # where cosine ends, and below which plateau does not go
     plateau_factor: float = 0.5  # plateau: multiply lr by this when the evaluations stop improving …
     plateau_patience: int = 0  # … for more than this many in a row
+    layer_decay: float = 1.0  # rate of level l is lr · layer_decay^(top − l), see `seqloom.train.levels`
+    unfreeze_every: float | None = None  # epochs: at first the head alone learns, one more level after each
+    freeze: int = 0  # so many levels, from the embeddings up, never learn
     weight_decay: float = 0.0  # on matrices only
     momentum: float = 0.0  # sgd
     betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw
@@ -66,11 +70,13 @@ class FitConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 yield f"{name} must be above 0, got {value}"
-        for name in ("warmup", "min_lr", "plateau_patience", "weight_decay", "momentum"):
+        for name in ("warmup", "min_lr", "plateau_patience", "weight_decay", "momentum", "freeze"):
             if getattr(self, name) < 0:
                 yield f"{name} must be at least 0, got {getattr(self, name)}"
         if not 0 < self.plateau_factor < 1:
             yield f"plateau_factor must be between 0 and 1, got {self.plateau_factor}"
+        if not 0 < self.layer_decay <= 1:
+            yield f"layer_decay must be above 0 and at most 1, got {self.layer_decay}"
         if not all(0 <= beta < 1 for beta in self.betas):
             yield f"betas must be at least 0 and below 1, got {list(self.betas)}"
 
@@ -128,6 +134,8 @@ class Trainer:
             make_deterministic()
         torch.manual_seed(derive(seed, "initial weights"))
         self.model: nn.Module = task.model().to(self.device)
+        self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate)
+        self.levels = levels_of(self.model, config, self.steps_per_epoch)
         self.optimizer = build_optimizer(
             config.optimizer,
             self.model,
@@ -135,11 +143,11 @@ class Trainer:
             weight_decay=config.weight_decay,
             momentum=config.momentum,
             betas=config.betas,
+            levels=self.levels,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.carry: Tree = None
         self.tally = Tally()
-        self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate)
         self.total = config.total_steps(task.steps_per_epoch())
         self.watched = {min(1, self.total - 1)}  # the second update is the first that finds the optimizer's numbers
         if hasattr(task, "largest_step"):  # where batches differ
@@ -161,6 +169,8 @@ class Trainer:
     def _update(self) -> Update:
         seed_step(self.seed, self.tally.step)
         self.model.train()
+        if self.levels is not None:
+            self.levels.thaw(self.tally.step)
         self.optimizer.zero_grad(set_to_none=True)
         loss, tokens = self._backward()
         self.scaler.unscale_(self.optimizer)
@@ -203,11 +213,11 @@ class Trainer:
         if self.config.clip is not None and norm > self.config.clip:
             torch._foreach_mul_(gradients, self.config.clip / norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("scale", 1.0)
         self.scaler.step(self.optimizer)
 
     def rate(self) -> float:
-        """The learning rate of the next update."""
+        """The learning rate of the next update, of the top level where there are several."""
         c = self.config
         base = learning_rate(c.schedule, c.lr, self.tally.step, self.total, c.warmup, c.min_lr)
         return max(base * self.tally.decay, min(c.min_lr, base))
@@ -248,6 +258,11 @@ class Trainer:
         loss = tally.recent_loss / tally.recent_steps if tally.recent_steps else math.nan
         tally.recent_loss, tally.recent_steps = 0.0, 0
         return {"loss": loss, "learning_rate": update.rate, "gradient_norm": update.gradient_norm}
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the model and of how it learns; usually nothing."""
+        own: list[str] = getattr(self.model, "notes", list)()  # not every model has something to say
+        return (*own, *(self.levels.notes(self.config.lr) if self.levels is not None else ()))
 
     def state(self) -> dict[str, Tree]:
         return {
@@ -298,8 +313,7 @@ def fit(
         trainer.restore(checkpoint)
         tally = trainer.tally
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    notes = tuple(getattr(trainer.model, "notes", list)())  # not every model has something to say
-    yield Started(tally.step, trainer.total, parameters, str(trainer.device), checkpoint is not None, notes)
+    yield Started(tally.step, trainer.total, parameters, str(trainer.device), checkpoint is not None, trainer.notes())
     for name, cause in store.damaged:
         yield Damaged(tally.step, name, cause)
 

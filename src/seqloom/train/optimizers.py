@@ -1,9 +1,12 @@
 """The optimizers a recipe can name."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import nn
+
+from seqloom.train.levels import Levels
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
 
@@ -16,18 +19,33 @@ def build_optimizer(
     weight_decay: float = 0.0,
     momentum: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
+    levels: Levels | None = None,
 ) -> torch.optim.Optimizer:
-    """Weight decay falls on matrices only: biases and gains have no reason to shrink towards zero."""
+    """Weight decay falls on matrices only: biases and gains have no reason to shrink towards zero.
+
+    With `levels`, each has groups of its own, whose `scale` the rate is to be multiplied by.
+    """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in trainable if p.dim() >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trainable if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    if levels is None:
+        groups = _groups(trainable, weight_decay)
+    else:
+        groups = [
+            {**group, "scale": levels.scale(number)}
+            for number, level in enumerate(levels.parameters)
+            for group in _groups([p for p in level if p.requires_grad], weight_decay)
+        ]
     if name == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=_fusable(trainable))
     kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
     return kind(groups, lr=lr, betas=betas, fused=_fusable(trainable))
+
+
+def _groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def _fusable(parameters: list[nn.Parameter]) -> bool:

@@ -6,6 +6,10 @@ Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `
     pairs       sentences and their translations     ParallelCorpus
     labelled    texts with a label each              LabelledCorpus
     tagged      sentences with a tag for each word   TaggedCorpus
+    matched     two texts with a label or a score    MatchedCorpus
+    choices     texts with options, one is right     ChoiceCorpus
+    answers     questions, answered in a text        AnswerCorpus
+    instructions  what to do, and the answer to give  InstructionCorpus
 
 Importing this imports all of them; whatever is slow or may be missing they import when they load.
 """
@@ -20,18 +24,22 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from seqloom.core.config import Discriminator
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
+from seqloom.data.answers import AnswerCorpus
+from seqloom.data.choices import ChoiceCorpus
 from seqloom.data.corpus import Corpus
+from seqloom.data.instructions import InstructionCorpus
 from seqloom.data.labelled import LabelledCorpus, checked_labels
+from seqloom.data.matched import MatchedCorpus
 from seqloom.data.parallel import ParallelCorpus
 from seqloom.data.tagged import TaggedCorpus, checked_tags
 
-FORMS = ("text", "pairs", "labelled", "tagged")
+FORMS = ("text", "pairs", "labelled", "tagged", "matched", "choices", "answers", "instructions")
 CORPORA: dict[str, ModuleType] = {
     name.replace("_", "-"): import_module(f"{__name__}.{name}")
     for name in sorted(module.name for module in iter_modules(__path__))
     if not name.startswith("_")
 }
-PLAIN, PARALLEL, LABELLED, TAGGED = (
+PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS = (
     {name: module for name, module in CORPORA.items() if form == module.FORM} for form in FORMS
 )
 
@@ -61,10 +69,43 @@ if TYPE_CHECKING:
         @property
         def corpus(self) -> str: ...
 
+    class MatchedConfig(Protocol):
+        """The Config of any corpus of pairs of texts with labels or scores."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class ChoicesConfig(Protocol):
+        """The Config of any corpus of texts with options."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class AnswersConfig(Protocol):
+        """The Config of any corpus of questions with answers."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class InstructionsConfig(Protocol):
+        """The Config of any corpus of instructions."""
+
+        @property
+        def corpus(self) -> str: ...
+
 else:
-    CorpusConfig, ParallelConfig, LabelledConfig, TaggedConfig = (
+    (
+        CorpusConfig,
+        ParallelConfig,
+        LabelledConfig,
+        TaggedConfig,
+        MatchedConfig,
+        ChoicesConfig,
+        AnswersConfig,
+        InstructionsConfig,
+    ) = (
         Annotated[reduce(or_, [module.Config for module in modules.values()]), Discriminator("corpus")]
-        for modules in (PLAIN, PARALLEL, LABELLED, TAGGED)
+        for modules in (PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
     )
 
 
@@ -88,6 +129,30 @@ def load_labelled(config: LabelledConfig) -> LabelledCorpus:
 def load_tagged(config: TaggedConfig) -> TaggedCorpus:
     """The tagged sentences this configuration describes: at least two tags, a note on those train never has."""
     return checked_tags(find(config.corpus).load(config))
+
+
+def load_matched(config: MatchedConfig) -> MatchedCorpus:
+    """The pairs of texts this configuration describes."""
+    corpus: MatchedCorpus = find(config.corpus).load(config)
+    return corpus
+
+
+def load_choices(config: ChoicesConfig) -> ChoiceCorpus:
+    """The texts and options this configuration describes."""
+    corpus: ChoiceCorpus = find(config.corpus).load(config)
+    return corpus
+
+
+def load_answers(config: AnswersConfig) -> AnswerCorpus:
+    """The questions and answers this configuration describes."""
+    corpus: AnswerCorpus = find(config.corpus).load(config)
+    return corpus
+
+
+def load_instructions(config: InstructionsConfig) -> InstructionCorpus:
+    """The instructions and answers this configuration describes."""
+    corpus: InstructionCorpus = find(config.corpus).load(config)
+    return corpus
 
 
 def find(name: str) -> ModuleType:

@@ -1,14 +1,14 @@
 """SST-2, the Stanford Sentiment Treebank in two classes: sentences of film reviews, and phrases of them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data.folder import DataSet
-from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
+from seqloom.data.labelled import Labelled, LabelledCorpus, share_of, version_of
 from seqloom.data.readers import read_columns
 
 SUMMARY = "SST-2: film reviews, positive or negative; 67,000 phrases or 6,900 sentences (needs SEQLOOM_DATA)"
@@ -26,6 +26,12 @@ SPLITS = ("train", "dev", "test")
 class Config:
     corpus: Literal["sst2"] = "sst2"
     form: Literal["phrases", "sentence"] = "phrases"  # phrases: GLUE's, of the training sentences; or these alone
+    share: float = 1.0  # of the training texts, and of those of each label
+    seed: int = 0  # decides which
+
+    def problems(self) -> Iterator[str]:
+        if not 0 < self.share <= 1:
+            yield f"share must be above 0 and at most 1; got {self.share}"
 
 
 def load(config: Config) -> LabelledCorpus:
@@ -40,6 +46,9 @@ def load(config: Config) -> LabelledCorpus:
         splits = {"train": kept, **held}
         out = len(phrases) - len(kept)
         notes = (f"{out:,} of GLUE's {len(phrases):,} phrases are a sentence of dev or test and were left out",)
+    if config.share < 1:
+        whole, splits["train"] = splits["train"], share_of(splits["train"], config.share, config.seed)
+        notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.share)")
     return LabelledCorpus(
         name="sst2",
         version=version_of(splits),
@@ -48,6 +57,15 @@ def load(config: Config) -> LabelledCorpus:
         splits=splits,
         notes=notes,
     )
+
+
+def sentences() -> dict[str, list[str]]:
+    """The whole sentences of each split without labels, written as GLUE writes them; none of train is in another."""
+    held = {"dev": [example.text for example in _glue("dev")], "test": _glue_test()}
+    written = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # of several the first
+    seen = {_letters(text) for texts in held.values() for text in texts}
+    names = [name for name in (_letters(one.text) for one in _sentences("train")) if name not in seen]
+    return {"train": [written[name] for name in dict.fromkeys(names) if name in written], **held}
 
 
 def without(phrases: Sequence[Labelled], sentences: Iterable[str]) -> list[Labelled]:

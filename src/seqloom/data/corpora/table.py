@@ -11,7 +11,7 @@ from seqloom.data import own_files
 from seqloom.data.holdout import held_out_evenly
 from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
 from seqloom.data.readers import placed
-from seqloom.data.tables import Column, Format, format_of, read_table
+from seqloom.data.tables import Column, Format, column_problems, read_table
 
 SUMMARY = "one's own texts with a label each: a TSV, CSV or JSON Lines file with named columns"
 FORM = "labelled"
@@ -32,17 +32,8 @@ class Config:
 
     def problems(self) -> Iterator[str]:
         yield from own_files.fraction_problems(self)
-        columns = (self.text, self.label)
-        if any(isinstance(column, int) and column < 1 for column in columns):
-            yield f"columns are counted from 1, got {list(columns)}"
-        if self.text == self.label:
-            yield f"text and label must be two different columns, got {self.text} twice"
-        named = any(isinstance(column, str) for column in columns)
-        if named and self.header is False:
-            yield "without a header, text and label must be numbers of columns, from 1"
-        kinds = {self.format or format_of(Path(file)) for file in own_files.given(self).values()}
-        if "jsonl" in kinds and not all(isinstance(column, str) for column in columns):
-            yield f"JSON Lines have names, no numbers of columns: text and label cannot be {list(columns)}"
+        columns = {"text": self.text, "label": self.label}
+        yield from column_problems(columns, self.header, self.format, own_files.given(self).values())
 
     def located(self, recipe_folder: Path) -> "Config":
         """The same with whole paths. What is not in the current folder may lie beside the recipe that names it."""

@@ -1,5 +1,7 @@
 """WikiText-2: two million words of Wikipedia articles, rare words <unk>."""
 
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from seqloom.core.config import config
@@ -14,20 +16,42 @@ SOURCE = DataSet(
     "https://github.com/pytorch/examples, word_language_model/data/wikitext-2 (no licence is stated for the text)",
 )
 FILES = {"train": "train", "dev": "valid", "test": "test"}
+TITLE = re.compile(r" = (?!=)(?:(?! = ).)+ = ")  # of an article; those of its sections have more signs
 
 
 @config
 class Config:
     corpus: Literal["wikitext2"] = "wikitext2"
+    documents: Literal["line", "article"] = "line"  # what a document is
+
+    @property
+    def by_article(self) -> bool:
+        return self.documents == "article"
 
 
 def load(config: Config) -> Corpus:
-    """Every line is a document, blank ones too: so the counts with line ends are the published ones."""
+    """By lines, blank ones too, the counts with line ends are the published ones."""
     splits = {split: read_lines(SOURCE.file(f"wikitext-2/{name}.txt.gz")) for split, name in FILES.items()}
+    if config.by_article:
+        splits = {split: list(articles(lines)) for split, lines in splits.items()}
     return Corpus(
         name="wikitext2",
         version=content_version(*splits.values()),
         licence="none stated by its source; Wikipedia's text is CC BY-SA",
-        description="WikiText-2; a line is a document",
+        description=f"WikiText-2; {'an article' if config.by_article else 'a line'} is a document",
         splits=splits,
     )
+
+
+def articles(lines: Sequence[str]) -> Iterator[str]:
+    """The articles whose lines these are, each from its title on; blank lines around it are left out."""
+    titles = [
+        number
+        for number, line in enumerate(lines)
+        if TITLE.fullmatch(line)
+        and not any(other.strip() for other in (*lines[:number][-1:], *lines[number + 1 :][:1]))
+    ]
+    for start, end in zip(sorted({0, *titles}), [*[title for title in titles if title], len(lines)], strict=True):
+        article = "\n".join(lines[start:end]).strip()
+        if article:
+            yield article

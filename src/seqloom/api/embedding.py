@@ -1,0 +1,188 @@
+"""Texts as vectors: what a trained model makes of each token, pooled to one vector a text.
+
+    mean    1/S Σ_j h_j          max    max_j h_ji, each number by itself          first    h_1          last    h_S
+
+h is what stands below the model's output layer, of every token it reads: of a BERT [CLS] and [SEP] too, of a language
+model END before the text, of a translator what its encoder makes of the source, of a bag of words the words' own
+vectors. A text with more tokens than a model can read at once is read in pieces, and pooled over all of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.api.lines import alike, check_sizes, lines_of, windows
+from seqloom.core.errors import UsageError
+from seqloom.core.specials import Specials
+from seqloom.core.tree import to_device
+from seqloom.core.words import did_you_mean
+from seqloom.data.reading import TextReader
+from seqloom.models.bert import BERT
+from seqloom.models.bodies import Body, most_read
+from seqloom.models.classifier import Classifier
+from seqloom.models.gpt import GPT
+from seqloom.models.recurrent_lm import RecurrentLM
+from seqloom.models.seq2seq import Seq2Seq
+from seqloom.models.tagger import Tagger
+from seqloom.tasks.classify import spellings_of
+from seqloom.tasks.language_model import device_of
+from seqloom.text.base import END
+from seqloom.text.specials import Form, frame_length, framed
+
+Array = np.ndarray[Any, Any]
+TextPooling = Literal["mean", "first", "last", "max"]
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda h: h.mean(dim=0),
+    "first": lambda h: h[0],
+    "last": lambda h: h[-1],
+    "max": lambda h: h.amax(dim=0),
+}
+States = Iterator[tuple[int, int, Tensor]]  # a text by its number, a piece of it by its own, and h (S, H) of that
+
+
+def embed(
+    trained: Any, texts: str | Iterable[str], pooling: TextPooling = "mean", *, batch_size: int = 32, window: int = 1024
+) -> Array:
+    """A vector for each text (N, H), in their order, float32; of a blank one it is zero."""
+    if pooling not in POOLINGS:
+        raise UsageError(f"There is no pooling {pooling!r} of texts: {did_you_mean(pooling, get_args(TextPooling))}.")
+    check_sizes(batch_size=batch_size, window=window)
+    reader = reader_of(trained)
+    found = [_embedded(reader, lines, pooling, batch_size) for lines in windows(lines_of(texts), window)]
+    vectors: Array = np.concatenate(found) if found else np.zeros((0, reader.width), np.float32)
+    return vectors
+
+
+@torch.no_grad()
+def _embedded(reader: "Reader", lines: Sequence[str], pooling: str, batch_size: int) -> Array:
+    """Each piece is pooled as soon as it is read: many texts have many tokens, whose vectors would fill the memory."""
+    places = [place for place, line in enumerate(lines) if line.strip()]
+    texts = [lines[place].strip() for place in places]
+    pieces: list[dict[int, tuple[int, Tensor]]] = [{} for _ in texts]
+    for number, piece, h in reader.states(texts, batch_size) if texts else ():
+        pieces[number][piece] = len(h), POOLINGS[pooling](h).float().cpu()
+    vectors = np.zeros((len(lines), reader.width), np.float32)
+    for place, own in zip(places, pieces, strict=True):
+        vectors[place] = _joined(pooling, [own[piece] for piece in sorted(own)]).numpy()
+    return vectors
+
+
+def _joined(pooling: str, pieces: Sequence[tuple[int, Tensor]]) -> Tensor:
+    """The vector (H,) of a text from those of its pieces and how many tokens each has."""
+    sizes, vectors = torch.tensor([size for size, _ in pieces]), torch.stack([vector for _, vector in pieces])
+    if pooling == "mean":
+        return (vectors * sizes.unsqueeze(1)).sum(dim=0) / sizes.sum()
+    return POOLINGS[pooling](vectors)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a model reads texts."""
+
+    width: int  # of h
+    states: Callable[[Sequence[str], int], States]  # texts, and how many are read together
+
+
+def reader_of(trained: Any) -> Reader:
+    """How the model of a run reads texts; refused if it makes no vectors of them."""
+    tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
+    specials = Specials.after(len(tokenizer))
+    if isinstance(model, BERT):
+        return _by_rows(trained, _frames(specials, "bert", model.config.longest), model.read, model.config.width)
+    if isinstance(model, GPT):
+        return _by_rows(trained, _after_end(model.config.window), model.body.read, model.config.width)
+    if isinstance(model, RecurrentLM):
+        read, width = (lambda tokens, mask: model.read(tokens, None, mask)[0]), model.config.output_width
+        return _by_rows(trained, _after_end(None), read, width)
+    if isinstance(body := getattr(model, "body", None), Body):
+        frames = _frames(specials, body.form, most_read(model.config.body))
+        return _by_rows(trained, frames, body.read, body.width)
+    if isinstance(model, Seq2Seq):
+        return _by_rows(trained, _before_end(trained), model.annotations, _width_of(model))
+    if isinstance(model, Classifier | Tagger):
+        return _by_lexicon(trained)
+    raise UsageError(f"{trained.name} is {trained.what}: it makes no vectors of texts.")
+
+
+# --- rows of tokens ---------------------------------------------------------------------------------------------------
+
+Rows = Callable[[list[int]], Iterator[list[int]]]  # the tokens of a text to what is read, one row or several
+
+
+def _frames(specials: Specials, form: Form, longest: int | None) -> Rows:
+    def rows(ids: list[int]) -> Iterator[list[int]]:
+        yield from (framed(specials, form, piece).tokens for piece in _pieces(ids, longest, frame_length(form, 1)))
+
+    return rows
+
+
+def _after_end(longest: int | None) -> Rows:
+    def rows(ids: list[int]) -> Iterator[list[int]]:
+        yield from ([END, *piece] for piece in _pieces(ids, longest, 1))
+
+    return rows
+
+
+def _before_end(translator: Any) -> Rows:
+    longest: int | None = translator.longest_source
+
+    def rows(ids: list[int]) -> Iterator[list[int]]:
+        yield from ([*piece, END] for piece in _pieces(ids, longest, 1))
+
+    return rows
+
+
+def _pieces(ids: list[int], longest: int | None, besides: int) -> Iterator[list[int]]:
+    room = len(ids) if longest is None else max(1, longest - besides)
+    yield from (ids[start : start + room] for start in range(0, max(len(ids), 1), max(room, 1)))
+
+
+def _by_rows(trained: Any, rows: Rows, read: Callable[[Tensor, Tensor], Tensor], width: int) -> Reader:
+    def states(texts: Sequence[str], batch_size: int) -> States:
+        encoded = trained.tokenizer.encode_batch(texts)
+        placed = [(number, piece, row) for number, ids in enumerate(encoded) for piece, row in enumerate(rows(ids))]
+        for chosen in alike([len(row) for *_, row in placed], batch_size):
+            together = [placed[n] for n in chosen]
+            h = read(*_padded([row for *_, row in together], trained.device))
+            yield from ((number, piece, own[: len(row)]) for own, (number, piece, row) in zip(h, together, strict=True))
+
+    return Reader(width, states)
+
+
+def _padded(rows: Sequence[list[int]], device: Any) -> tuple[Tensor, Tensor]:
+    widest = max(map(len, rows))
+    tokens = torch.tensor([row + [END] * (widest - len(row)) for row in rows], device=device)
+    lengths = torch.tensor([[len(row)] for row in rows], device=device)
+    return tokens, torch.arange(widest, device=device) < lengths
+
+
+def _width_of(model: Seq2Seq) -> int:
+    device = device_of(model)
+    return model.annotations(torch.tensor([[END]], device=device)).shape[2]
+
+
+# --- classifiers and taggers that read words --------------------------------------------------------------------------
+
+
+def _by_lexicon(trained: Any) -> Reader:
+    """Of a text longer than its encoder knows places, the beginning alone."""
+    model = trained.model
+
+    def read(batch: Any) -> Tensor:
+        x = model.lexicon(batch["tokens"], model.lexicon.spelled(batch.get("characters")))
+        h: Tensor = x if model.encoder is None else model.encoder(x, batch["mask"])
+        return h
+
+    def states(texts: Sequence[str], batch_size: int) -> States:
+        reader = TextReader(trained.tokenizer, spellings_of(trained.run), model.config.longest)
+        batches = reader.batches(texts, tokens=1)
+        for chosen in alike(batches.texts.lengths.tolist(), batch_size):
+            batch = to_device(batches.tree(np.array(chosen)), trained.device)
+            h, lengths = read(batch), batch["mask"].sum(dim=1).tolist()
+            yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
+
+    return Reader(model.lexicon.width if model.encoder is None else model.encoder.width, states)

@@ -1,0 +1,51 @@
+"""Texts as vectors, with any trained model that reads text."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from seqloom.cli._lines import BATCH, check_answers, open_lines
+from seqloom.core.errors import UsageError
+from seqloom.core.words import counted
+
+
+def embed(
+    run: Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    pooling: Annotated[
+        Literal["mean", "first", "last", "max"], typer.Option(help="How the tokens' vectors become one.")
+    ] = "mean",
+    out: Annotated[
+        Path | None, typer.Option(help="Write the vectors here, .npy. [default: the output, which must be a file]")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """A vector for each line, as NumPy reads them: `seqloom embed runs/X < lines.txt > vectors.npy`."""
+    check_answers(out, "vectors")
+    if out is None and sys.stdout.isatty():
+        raise UsageError("Vectors are for a file, not for a terminal: name one, --out vectors.npy, or > vectors.npy.")
+    import numpy as np
+
+    from seqloom.api import Trained, load
+
+    model: Trained = load(run, device)
+    stream = sys.stdout.buffer if out is None else None
+    lines, _ = open_lines(texts, batch, None)
+    kept = list(lines)
+    vectors = model.embed(kept, pooling, batch_size=batch)
+    content = io.BytesIO()
+    np.save(content, vectors)
+    if stream is not None:
+        stream.write(content.getvalue())
+    elif out is not None:
+        from seqloom.core.files import write_atomic
+
+        write_atomic(out, content.getvalue())
+        print(f"{out} has {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers.")
+    blank = sum(not line.strip() for line in kept)
+    if blank:
+        typer.echo(f"note: {counted(blank, 'blank line')} of {len(kept):,} became zeros", err=True)

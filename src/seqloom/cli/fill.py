@@ -1,0 +1,56 @@
+"""Tell what stands at [MASK], with a trained masked language model."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+
+if TYPE_CHECKING:
+    from seqloom.api import Filled
+
+
+def fill(
+    run: Annotated[Path, typer.Argument(help="A run of a masked language model, such as bert-pydocs.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Tokens named for each mask, best first.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Tell hidden tokens: `seqloom fill runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
+    from seqloom.api import MaskedLM, load
+
+    model: MaskedLM = load(run, device, MaskedLM)
+    lines, size = open_lines(texts, batch, window)
+    notes = Notes()
+    for number, one in enumerate(model.fill(lines, top=top, batch_size=batch, window=size), start=1):
+        if as_json:
+            print_json({**asdict(one), "unknown": list(one.unknown)})
+        else:
+            print(_plain(one), flush=True)
+        if one.unknown:
+            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
+        if one.cut:
+            notes.see(
+                f"of {{lines}} with more than {model.longest} tokens only what is near the masks was read", number
+            )
+    notes.show()
+
+
+def _plain(one: "Filled") -> str:
+    """The text with its best guesses, then a field for each mask: tokens and their probabilities."""
+    masks = (" ".join(f"{visible(said.token)} {said.probability:.4f}" for said in own) for own in one.masks)
+    return "\t".join([one_line(one.filled), *masks])
+
+
+def visible(token: str) -> str:
+    """A token without the space it may begin with; one that is nothing else stays to be seen, line breaks as ↵."""
+    shown = one_line(token.replace("\n", "↵")).strip()
+    return shown.replace(" ", "␣") or "␣"

@@ -1,0 +1,84 @@
+"""Say how two texts go together, with a trained model of pairs."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.core.errors import DataError
+from seqloom.core.words import shown
+
+if TYPE_CHECKING:
+    from seqloom.api import Match, Matcher
+
+
+def match(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Two texts, or more of them two by two; without any, lines with a tab between two texts."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Labels named for each pair, best first.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Pairs read together.")] = BATCH,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Pairs read before the first is answered. [default: 8 batches]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Say how two texts go together: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
+    from seqloom.api import Matcher, load
+
+    model: Matcher = load(run, device, Matcher)
+    lines, size = open_lines(pairs, batch, window)
+    given = _two_by_two(list(lines)) if pairs else in_columns(lines, 2, "two texts")
+    found = model.match(((first, second) for first, second in given), top=top, batch_size=batch, window=size)
+    _write(model, found, as_json)
+
+
+def _two_by_two(texts: list[str]) -> Iterator[list[str]]:
+    if len(texts) % 2:
+        raise DataError(f"Texts must come two by two; got {len(texts)}, the last {shown(texts[-1])}.")
+    return (texts[place : place + 2] for place in range(0, len(texts), 2))
+
+
+def in_columns(lines: Iterable[str], least: int, what: str) -> Iterator[list[str]]:
+    """Lines as what stands between their tabs; a blank line has nothing in any column."""
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("\t") if line.strip() else [""] * least
+        if len(cells) < least or (least == 2 and len(cells) > 2):
+            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
+            raise DataError(f"Line {number:,} must hold {what} with a tab between; it has {found}: {shown(line)}.")
+        yield cells
+
+
+def _write(model: "Matcher", found: Iterable["Match"], as_json: bool) -> None:
+    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
+    notes = Notes()
+    for number, one in enumerate(found, start=1):
+        if as_json:
+            print_json(_object(one, model.scored))
+        elif one.score is not None:
+            print(f"{one.score:.4f}", flush=True)
+        else:
+            parts = [part for said in one.candidates for part in (one_line(said.label), f"{said.probability:.4f}")]
+            print("\t".join(parts), flush=True)
+        if one.unknown:
+            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
+        if one.cut:
+            notes.see(f"of {{lines}} with more than {model.longest} tokens not all was read", number)
+    notes.show()
+
+
+def _object(one: "Match", scored: bool) -> dict[str, object]:
+    found: dict[str, object] = {"first": one.first, "second": one.second}
+    if scored:
+        found["score"] = one.score
+    else:
+        found |= {"label": one.label or None, "probability": one.probability if one.candidates else None}
+        found["candidates"] = [asdict(said) for said in one.candidates]
+    return {**found, "unknown": list(one.unknown), "cut": one.cut}

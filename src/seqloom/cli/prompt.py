@@ -1,0 +1,134 @@
+"""Ask a language model by example, without training it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lists import words
+from seqloom.core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from seqloom.api import Completion, LanguageModel, Prompted
+
+_ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
+
+
+def prompt(
+    run: Annotated[Path, typer.Argument(help="A run directory of a language model.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    shots: Annotated[
+        Path | None, typer.Option(help="Solved examples, text and label: a .tsv, .csv or .jsonl file.")
+    ] = None,
+    first: Annotated[int | None, typer.Option(min=0, help="Only so many of the shots. [default: all]")] = None,
+    choices: Annotated[
+        str | None, typer.Option(help="Labels to choose from, commas between. [default: those of the shots]")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help="How an example is written. [default: the run's own, else '{text} = {label}']")
+    ] = None,
+    separator: Annotated[str, typer.Option(help="What stands between examples.")] = "\\n",
+    by: Annotated[Literal["mean", "sum"], typer.Option(help="Compare log p per token, or the sum.")] = "mean",
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Take off what the model says of a blank text.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=1, help="Choices named for each text, best first.")] = 1,
+    check: Annotated[
+        bool, typer.Option("--check", help="Lines have their label after a tab: count the right answers.")
+    ] = False,
+    generate: Annotated[bool, typer.Option("--generate", help="Write the label instead of choosing it.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: most tokens of an answer.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Rows read together.")] = BATCH,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Ask a language model by example: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
+    if generate and (choices is not None or calibrate or by != "mean" or top != 1):
+        raise UsageError("--generate writes freely: leave out --choices, --by, --calibrate and --top.")
+    if first is not None and shots is None:
+        raise UsageError("--first N takes the first of the --shots; give these too.")
+    from seqloom.api import LanguageModel, load
+    from seqloom.data.prompts import read_shots
+
+    examples = [] if shots is None else read_shots(shots)[:first]
+    model: LanguageModel = load(run, device, LanguageModel)
+    lines, size = open_lines(texts, batch, window)
+    given: dict[str, Any] = {"shots": examples, "separator": _typed(separator)}
+    given["template"] = None if template is None else _typed(template)
+    known = _Expected(lines) if check else None
+    lines = lines if known is None else known.texts()
+    if generate:
+        size = size if window else 1
+        found: Iterable[Prompted | Completion] = model.complete(lines, max_tokens=max_tokens, window=size, **given)
+    else:
+        named = () if choices is None else words("--choices", choices, "positive,negative")
+        found = model.choose(lines, named, by=by, calibrate=calibrate, batch_size=batch, window=size, **given)
+    _write(model, found, known, top, as_json)
+
+
+def _typed(text: str) -> str:
+    for typed, meant in _ESCAPES.items():
+        text = text.replace(typed, meant)
+    return text
+
+
+class _Expected:
+    """Lines with their labels: the texts go to the model, the labels wait for its answers."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = lines
+        self.labels: list[str] = []
+
+    def texts(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines, start=1):
+            text, tab, label = line.rpartition("\t")
+            if line.strip() and not (tab and text.strip() and label.strip()):
+                raise DataError(f"With --check a line is a text, a tab and its label; line {number:,} is {line!r}.")
+            self.labels.append(label.strip())
+            yield text
+
+
+def _write(
+    model: "LanguageModel", found: Iterable["Prompted | Completion"], known: _Expected | None, top: int, as_json: bool
+) -> None:
+    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
+    notes, right, asked = Notes(), 0, 0
+    for number, one in enumerate(found, start=1):
+        expected = None if known is None else known.labels[number - 1]
+        if expected:
+            asked, right = asked + 1, right + (one.label == expected)
+        print_json(_object(one, expected, top)) if as_json else print(_plain(one, top), flush=True)
+        if one.unknown:
+            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
+        if one.left_out:
+            notes.see("there was no room for all shots before {lines}: the first were left out", number)
+        if one.cut:
+            notes.see("{lines} cannot be seen at once, even without shots: the model saw the end", number)
+    notes.show()
+    if known is not None:
+        typer.echo(f"right: {right:,} of {asked:,}" + (f", {right / asked:.2%}" if asked else ""), err=True)
+
+
+def _plain(one: "Prompted | Completion", top: int) -> str:
+    if not hasattr(one, "candidates"):
+        return one_line(one.written)
+    fields = [part for said in one.candidates[:top] for part in (one_line(said.label), f"{said.probability:.4f}")]
+    return "\t".join(fields)
+
+
+def _object(one: "Prompted | Completion", expected: str | None, top: int) -> dict[str, object]:
+    made: dict[str, object] = {"text": one.text}
+    if hasattr(one, "candidates"):
+        made |= {"label": one.label or None, "candidates": [asdict(said) for said in one.candidates[:top]]}
+    else:
+        made["written"] = one.written
+    if expected is not None:
+        made["expected"] = expected or None
+    return {**made, "unknown": list(one.unknown), "left_out": one.left_out, "cut": one.cut}

@@ -1,0 +1,162 @@
+"""GPT (Radford et al. 2018): p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), the past looked back at by attention.
+
+    x_j = E[y_j] + PE(j)
+    x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, no place looking ahead
+    p(y_{j+1}) = softmax(E norm(x_j) + b)                      E once more, where it is tied
+
+`seqloom.nn.transformer_body` has all but the last line. The model sees `context` tokens at most. When these are full it
+goes on with the later half of them, read anew from place 0: so a text may be of any length, and beyond the first
+context every token is predicted from half a context at least. Where that happens, a token's place alone decides, not
+how the text is read.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.core.config import config
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tree import Tree
+from seqloom.nn.cache import nothing
+from seqloom.nn.masks import last_real
+from seqloom.nn.positions import LEARNED
+from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
+from seqloom.nn.transformer_body import BodyShape, Caches, TransformerBody
+
+Carry = dict[str, Any]  # of R hypotheses, see `start`
+NO_TOKEN = -1  # stands for padding among the tokens that were read
+
+
+@config
+class GPTConfig(BodyShape):
+    kind: Literal["gpt"] = "gpt"
+    context: int | None = None  # the most tokens it sees at once; None is all learned positions, or else 512
+    tied: bool = True  # one matrix for input and output embeddings
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.window < 2:
+            yield f"context must be at least 2, so that half of it is something; got {self.window}"
+        if self.longest is not None and self.window > self.longest:
+            yield (
+                f"context must be at most the {self.longest} learned positions; got {self.window}. "
+                "Raise positions.max_length too"
+            )
+
+    @property
+    def window(self) -> int:
+        """The most tokens it sees at once."""
+        return (self.longest or LEARNED) if self.context is None else self.context
+
+    def build(self, vocabulary: int) -> "GPT":
+        return GPT(self, vocabulary)
+
+
+class GPT(nn.Module):
+    """Reads tokens from left to right and predicts the next one. Feed END before the first token."""
+
+    def __init__(self, config: GPTConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.body = TransformerBody(config, vocabulary, causal=True)
+        self.output = FullSoftmax(config.width, vocabulary, self.body.embed.weight if config.tied else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The body has seen to itself."""
+        if not self.output.tied:
+            nn.init.normal_(self.output.weight, std=self.config.init)
+        self.output.initialise()
+
+    def notes(self) -> list[str]:
+        """What the model does beyond what its recipe says, in words for whoever trains it."""
+        if self.config.positions.kind == "none":
+            return ["without positions the model knows which tokens came before, and hardly in which order"]
+        return []
+
+    # All tokens of a text at once; no longer than the context.
+
+    def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
+        """Tokens (B, T) to the logits (B, T, V) of the token after each; see `TransformerBody.read` for documents."""
+        return self.output(self.body.read(tokens, documents=documents))
+
+    def loss(
+        self, inputs: Tensor, targets: Tensor, state: None = None, documents: Tensor | None = None
+    ) -> tuple[Tensor, None]:
+        """What training lowers, a mean over inputs and targets (B, T). No state is carried on."""
+        h = self.body.read(inputs, documents=documents)
+        return self.output.total_loss(h.flatten(0, 1), targets.flatten()) / targets.numel(), None
+
+    def attentions(self, tokens: Tensor) -> list[Tensor]:
+        """Where every head of every layer looked: (B, N, T, T) by layer."""
+        return self.body.attentions(tokens)
+
+    # Token by token.
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        """Nothing read yet. Of each hypothesis: readout (R, D), the last h; text (R, P), the tokens in its context; and
+        what is known of them. Keys and values are the memory's, one row for each text that was begun."""
+        if source is not None:
+            raise UsageError("A language model continues tokens and takes no source; feed the text to step instead.")
+        rows, weight = 1 if rows is None else rows, self.output.weight
+        text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
+        return DecodeState(
+            {"readout": weight.new_zeros(rows, self.config.width), "text": text, "known": nothing()},
+            {"caches": self.body.caches(rows)},
+        )
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        """A row without any real token keeps its carry, and predicts what it predicted before."""
+        _, state = self._advance(tokens, state, mask)
+        return StepOutput(self.output.log_probs(state.carry["readout"]), state)
+
+    def score(
+        self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
+    ) -> tuple[Tensor, DecodeState]:
+        """log p of each target (B, T), zero where masked. Logits are made for a few positions at a time."""
+        h, state = self._advance(inputs, state, mask)
+        pieces = zip(h.flatten(0, 1).split(SCORED_AT_ONCE), targets.flatten().split(SCORED_AT_ONCE), strict=True)
+        scores = torch.cat([self.output.target_log_probs(*piece) for piece in pieces]).view_as(targets)  # (B, T)
+        return scores if mask is None else scores.where(mask, 0), state
+
+    def _advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
+        """Tokens (R, T) to h (R, T, D), and the state after them: as many at a time as the context has room for."""
+        carry, caches = state.carry, state.memory["caches"]
+        parts = [carry["readout"].new_empty(len(tokens), 0, self.config.width)]
+        done = 0
+        while done < tokens.shape[1]:
+            if carry["known"]["read"] >= self.config.window:
+                carry, caches = self._slide(carry, caches)
+            some = slice(done, done + self.config.window - carry["known"]["read"])
+            piece, real = tokens[:, some], None if mask is None else mask[:, some]
+            h, known, caches = self.body.advance(piece, carry["known"], caches, real)
+            text = torch.cat([carry["text"], piece if real is None else piece.masked_fill(~real, NO_TOKEN)], dim=1)
+            carry = {"readout": last_real(carry["readout"], h, real), "text": text, "known": known}
+            parts.append(h)
+            done += piece.shape[1]
+        return torch.cat(parts, dim=1) if len(parts) > 2 else parts[-1], DecodeState(carry, {"caches": caches})
+
+    def _slide(self, carry: Carry, caches: Caches) -> tuple[Carry, Caches]:
+        """Rows whose context is full forget its earlier half. What is left is read anew, from place 0."""
+        text, real = latest(carry["text"], self.config.window)
+        mask = None if bool(real.all()) else real
+        _, known, caches = self.body.advance(
+            text.clamp(min=0), nothing(), self.body.caches(len(caches[0].buffer)), mask
+        )
+        return {**carry, "text": text, "known": known}, caches
+
+
+def latest(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
+    """Of the tokens in each row of `text` (R, P), which is padded anywhere, the last window/2 where there are `window`,
+    otherwise all: first in their row (R, P'), padding after them, and which of them are real."""
+    real = text != NO_TOKEN
+    length = real.sum(dim=1, keepdim=True)  # (R, 1)
+    keep = torch.where(length < window, length, window // 2)
+    most = int(keep.max())
+    packed = text.gather(1, (~real).to(torch.int8).argsort(dim=1, stable=True))  # real tokens first, in their order
+    place = torch.arange(most, device=text.device)
+    kept = packed.gather(1, (length - keep + place).clamp(max=text.shape[1] - 1))
+    return kept.masked_fill(place >= keep, NO_TOKEN), place < keep

@@ -1,0 +1,234 @@
+"""Where a training begins: with the tokenizer, the shape and the weights of a run that exists.
+
+A recipe says `init: {from: runs/X}`, and its model is one on a body. What the body is, the run knows: it is written
+into the recipe before the recipe is checked, so that the run that comes of it needs no other to be opened.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seqloom.core.config import ABSENT, config
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.files import sha256, tensors_from_file
+from seqloom.core.words import shown
+from seqloom.data.reading import Frame
+from seqloom.models.bodies import BODIES, Body, form_of
+from seqloom.runs.run import Run
+from seqloom.text import Tokenizer
+from seqloom.text.specials import Specials
+
+# What may be another in fine-tuning: it changes no weight.
+FREE = ("dropout", "attention_dropout", "embedding_dropout", "weight_dropout", "variational")
+ON_A_BODY = "fine-tuned-"  # how the kinds of models begin that have one
+BESIDE_A_BODY = ("prompt-tune",)  # tasks whose model has one, which never changes
+GOES_ON = ("instruct",)  # tasks that train a model further, as it is
+LANGUAGE_MODELS = ("recurrent-lm", "gpt")
+WEIGHTS = "model.safetensors"
+
+
+@config
+class InitConfig:
+    from_: str  # a run: its tokenizer, and the weights of its body
+    weights: bool = True  # false: its tokenizer and the shape of its body alone, every weight drawn anew
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model that goes on where another of its kind is: it takes over every weight."""
+
+    model: Any
+
+    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+        if next(self.model.parameters()).is_meta:  # it was only built to be counted
+            return
+        try:
+            self.model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise UsageError(f"The weights of {whose} do not fit the model ({' '.join(str(error).split())}).") from None
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A run whose body is taken over."""
+
+    run: Run
+    section: Mapping[str, Any]  # the recipe's words for the body
+    inner: bool  # whether the run was fine-tuned itself: its body is a part of its model
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Pretrained":
+        """The run at this place; a word on why it cannot be taken over, if so."""
+        path = Path(path)
+        if not path.exists():
+            recipe = Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml"
+            first = f"Train it first, `seqloom train {path.name}`," if recipe.is_file() else "Train one first,"
+            raise CheckpointError(f"init.from: there is no run {path}. {first} or name another: init.from=RUN.")
+        run = Run.open(path)
+        section: Any = run.recipe.get("model") or {}
+        kind = str(section.get("kind"))
+        inner = kind.startswith(ON_A_BODY)
+        section = section.get("body") or {} if inner else section
+        if section.get("kind") not in BODIES:
+            known = ", ".join(BODIES)
+            raise UsageError(
+                f"init.from: {path} cannot be fine-tuned: its model is of kind {kind}. Name a run of one of the kinds "
+                f"{known}, or one that was fine-tuned from such a run."
+            )
+        return cls(run, section, inner)
+
+    def as_language_model(self) -> "Pretrained":
+        """Itself; refused where nothing in it predicts the next token."""
+        if self.inner or self.kind not in LANGUAGE_MODELS:
+            raise UsageError(
+                f"init.from: {self.run.path} must be a language model, of kind {' or '.join(LANGUAGE_MODELS)}; it is "
+                f"of kind {self.run.recipe['model']['kind']}."
+            )
+        return self
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.run.tokenizer
+
+    @property
+    def kind(self) -> str:
+        return str(self.section["kind"])
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file of its weights."""
+        file = self.run.path / WEIGHTS
+        if not file.is_file():
+            raise CheckpointError(
+                f"init.from: {self.run.path} has no {WEIGHTS} yet: it was stopped before its first evaluation. Go on "
+                f"with `seqloom train --resume {self.run.path}`, or draw all weights anew: init.weights=false."
+            )
+        return sha256(file.read_bytes())
+
+    def give(self, body: Body | Whole) -> None:
+        """Its weights to a body; refused, with all mismatches named, if they do not fit."""
+        self.sha256  # noqa: B018 (says so where there are none)
+        body.take(self._weights(type(body)), str(self.run.path))
+
+    def _weights(self, kind: type[Body | Whole]) -> Mapping[str, Tensor]:
+        found = tensors_from_file(self.run.path / WEIGHTS)
+        if not self.inner or not issubclass(kind, Body):
+            return found
+        own = {name.removeprefix("body."): tensor for name, tensor in found.items() if name.startswith("body.")}
+        return kind.as_pretrained(own)
+
+    def described(self, chosen: InitConfig) -> dict[str, Any]:
+        """What a run remembers of where it began."""
+        found = {"from": chosen.from_, "kind": self.kind, "corpus": self.run.data["corpus"], "weights": chosen.weights}
+        return {**found, "sha256": self.sha256} if chosen.weights else found
+
+
+def filled_in(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's mapping with the body of the run that `init.from` names, or, where a task goes on with it, its model.
+
+    What it says of the body itself must agree with the run, but for what changes no weight.
+    """
+    init, model, task = mapping.get("init"), mapping.get("model") or {}, mapping.get("task")
+    path = init.get("from") if isinstance(init, Mapping) else None
+    if not isinstance(path, str) or not isinstance(model, Mapping):
+        return dict(mapping)  # whatever is wrong is found when the recipe is checked
+    if task in GOES_ON:
+        return {**mapping, "model": _agreed(Pretrained.open(path).as_language_model(), model, "model")}
+    if task in BESIDE_A_BODY:
+        source = Pretrained.open(path).as_language_model()
+    elif str(model.get("kind")).startswith(ON_A_BODY):
+        source = Pretrained.open(path)
+    else:
+        return dict(mapping)
+    return {**mapping, "model": {**model, "body": _agreed(source, model.get("body"), "model.body")}}
+
+
+def _agreed(source: Pretrained, given: Any, key: str) -> dict[str, Any]:
+    given = dict(given) if isinstance(given, Mapping) else {}
+    if wrong := list(_disagreements(given, source.section, key)):
+        raise UsageError(
+            f"The {key.rpartition('.')[2]} is that of init.from, {source.run.path}, and this is another: "
+            f"{'; '.join(wrong)}. Leave these out, or train without init.from."
+        )
+    return _merged(source.section, given)
+
+
+def _merged(there: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _merged(there[key], value) for key, value in given.items() if _sections(there.get(key), value)}
+    return {**there, **given, **both}
+
+
+def _sections(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def _disagreements(given: Mapping[str, Any], there: Mapping[str, Any], path: str) -> Iterator[str]:
+    for key, value in given.items():
+        other = there.get(key, ABSENT)
+        if _sections(value, other):
+            yield from _disagreements(value, other, f"{path}.{key}")
+        elif key not in FREE and value != other and other is not ABSENT:  # an unknown key is refused with the recipe
+            yield f"{path}.{key} is {shown(value)} here and {shown(other)} there"
+
+
+# --- what tasks ask -------------------------------------------------------------------------------------------------
+
+
+def init_problems(recipe: Any) -> Iterator[str]:
+    """What does not go together in `init`, `tokenizer` and `model`."""
+    on_a_body, init, tokenizer = hasattr(recipe.model, "body"), recipe.init, recipe.tokenizer
+    if init is not None and not on_a_body:
+        yield f"init is for models on a body, of kind {ON_A_BODY}…; model.kind is {recipe.model.kind}"
+    elif init is not None and tokenizer is not None:
+        yield "tokenizer is that of the run in init.from: leave the section out"
+    elif init is None and tokenizer is None:
+        run = ", or init.from, a run that has one" if on_a_body else ""
+        yield f"tokenizer: missing; it must be a section{run}"
+    if on_a_body and init is None and recipe.model.body is None:
+        yield f"model.body: missing; it must be a section of kind {', '.join(BODIES)}, or init.from a run that has one"
+
+
+def pretrained(recipe: Any) -> Pretrained | None:
+    """The run a recipe begins with, opened."""
+    return None if recipe.init is None else Pretrained.open(recipe.init.from_)
+
+
+@dataclass(frozen=True)
+class StillNeeded:
+    """The same when a run is gone on with: nobody needs it once there is a checkpoint, and before that it must be what
+    it was."""
+
+    run: Run
+    path: str
+
+    def give(self, body: Body | Whole) -> None:
+        if any((self.run.path / "checkpoints").glob("step-*")):
+            return
+        found = Pretrained.open(self.path)
+        if found.sha256 != self.run.data.get("init", {}).get("sha256"):
+            raise CheckpointError(
+                f"The weights of {self.path}, with which {self.run.path} begins, have changed since, and it has made "
+                "no checkpoint yet. Train anew with --out."
+            )
+        found.give(body)
+
+
+def still_needed(recipe: Any, run: Run) -> StillNeeded | None:
+    """What a run that exists began with, should it have to begin again."""
+    return None if recipe.init is None or not recipe.init.weights else StillNeeded(run, recipe.init.from_)
+
+
+def frame_of(model: Any, tokenizer: Tokenizer) -> Frame | None:
+    """How texts stand in the rows that a model reads: between special tokens, if it has a body."""
+    body = getattr(model, "body", None)
+    return None if body is None else Frame(Specials.after(len(tokenizer)), form_of(body))
+
+
+def read_length(recipe: Any) -> int | None:
+    """The most tokens of a row: as the recipe says, and no more than the body was made for."""
+    own, most = recipe.batch.max_length, recipe.model.longest
+    return own if most is None or not hasattr(recipe.model, "body") else min(own or most, most)

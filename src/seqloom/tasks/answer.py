@@ -1,0 +1,231 @@
+"""Answers: a model reads a question and a text, and points at the words of the text that answer it.
+
+    −(log p(start) + log p(end)) / 2 is made small, over the windows of each context
+
+Where a context is longer than a row, it is read in windows that overlap. A window without the answer is taught to point
+at [CLS], so that windows can be compared: of all spans of all windows, the one with the largest
+log p(start) + log p(end) is the answer. `seqloom.evaluate.answers` says how it is measured.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import torch
+
+from seqloom.core.config import Discriminator, config
+from seqloom.core.protocols import Goal, Loss
+from seqloom.core.tree import Tree, to_device
+from seqloom.data import corpora
+from seqloom.data.answers import AnswerCorpus
+from seqloom.data.corpora import AnswersConfig
+from seqloom.data.row_batches import RowBatches
+from seqloom.data.row_reading import RowReader, Window, covering
+from seqloom.evaluate.answers import AnswerReport, report
+from seqloom.models.matching import FineTunedAnswerConfig, Spans
+from seqloom.runs.init import InitConfig, read_length
+from seqloom.tasks.choice import LossConfig
+from seqloom.tasks.language_model import device_of
+from seqloom.tasks.pair import RowTask, row_problems
+from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.text.spans import Span
+from seqloom.train.fit import FitConfig
+
+
+@config
+class BatchConfig:
+    """How windows of contexts are put together."""
+
+    tokens: int = 4096  # most of a batch: windows × longest, padding and special tokens included
+    shapes: int | None = None  # at most so many shapes of batches; null for as many as it takes, which pads less
+    max_length: int | None = 384  # tokens of a window, question and special ones included; null: all the body can read
+    question: int = 64  # tokens read of a question, at most
+    stride: int | None = (
+        None  # tokens from the beginning of a window of a context to that of the next; null: half of it
+    )
+    eval_tokens: int = 16384  # as `tokens`, when a split is evaluated
+    apart: bool = False  # words and marks are read with a space between any two, as WikiText writes them
+
+    def problems(self) -> Iterator[str]:
+        least = {"tokens": 1, "shapes": 1, "max_length": 5, "question": 1, "stride": 1, "eval_tokens": 1}
+        for name, most in least.items():
+            value = getattr(self, name)
+            if value is not None and value < most:
+                yield f"{name} must be at least {most}, got {value}"
+
+
+@config
+class DecodeConfig:
+    longest: int = 30  # tokens of an answer, at most
+
+    def problems(self) -> Iterator[str]:
+        if self.longest < 1:
+            yield f"longest must be at least 1, got {self.longest}"
+
+
+@config
+class Recipe:
+    task: Literal["answer"] = "answer"
+    seed: int = 1
+    init: InitConfig | None = None  # begin with a run that was trained on something else
+    data: AnswersConfig
+    tokenizer: TokenizerConfig | None = None  # with init, that of the run
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
+    loss: LossConfig = LossConfig()
+    decode: DecodeConfig = DecodeConfig()
+    goal: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # which figure of dev chooses the best
+    train: FitConfig
+
+    def problems(self) -> Iterator[str]:
+        yield from row_problems(self)
+        most = read_length(self) if self.model.body is not None else self.batch.max_length
+        if most is not None and most >= 5 and self.batch.question > most - 4:
+            yield (
+                f"batch.question must leave room for the context: a row has {most} tokens, 3 of them special; got "
+                f"{self.batch.question}"
+            )
+
+
+@dataclass(frozen=True)
+class Place:
+    """An answer that was found: tokens `first` to `last` of the context."""
+
+    log_prob: float  # log p(start) + log p(end), in the window where they are largest
+    first: int
+    last: int
+
+
+class Task(RowTask):
+    corpus: AnswerCorpus
+    command = 'answer {run} --context FILE --question "…"'
+
+    def __init__(self, recipe: Recipe, corpus: AnswerCorpus, tokenizer: Tokenizer):
+        super().__init__(recipe, corpus, tokenizer)
+        self._windows: dict[str, list[Window]] = {}
+        self._spans: dict[str, list[Span]] = {}  # by context
+        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("window"))
+
+    @classmethod
+    def load(cls, recipe: Recipe) -> AnswerCorpus:
+        return corpora.load_answers(recipe.data)
+
+    def plain_texts(self, split: str) -> list[str]:
+        return ["\n".join(question.texts()) for question in self.corpus.split(split)]
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _reader(self) -> RowReader:
+        return super().reader()
+
+    def reader(self) -> RowReader:
+        return self._reader
+
+    def spans(self, context: str) -> list[Span]:
+        """Where the tokens of a context stand in it."""
+        if context not in self._spans:
+            self._spans[context] = self.reader().spans(context)
+        return self._spans[context]
+
+    def windows(self, split: str) -> list[Window]:
+        """All windows of a split, those of a question side by side."""
+        if split not in self._windows:
+            batch = self.recipe.batch
+            self.reader().read_ahead(self.read_texts(self.corpus, split))
+            self._windows[split] = [
+                window
+                for number, one in enumerate(self.corpus.split(split))
+                for window in self.reader().windows(number, one.question, one.context, batch.question, batch.stride)
+            ]
+        return self._windows[split]
+
+    def _batches(self, split: str, **options: Any) -> Any:
+        windows = self.windows(split)
+        values: dict[str, Sequence[float]] = {"summary": [window.row.summary for window in windows]}
+        values["starts"], values["ends"] = zip(*self._targets(split), strict=True)
+        return RowBatches([window.rows() for window in windows], values=values, **options)
+
+    def _targets(self, split: str) -> Iterator[tuple[int, int]]:
+        questions = self.corpus.split(split)
+        answers = [covering(self.spans(one.context), one.answer.start, one.answer.end) for one in questions]
+        return (window.targets(answers[window.number]) for window in self.windows(split))
+
+    def cut(self) -> int:
+        """Questions of which only the beginning is read; a context is never cut."""
+        return len({window.number for window in self.windows("train") if window.cut})
+
+    def warnings(self) -> list[str]:
+        found = [f"{note}." for note in self.corpus.notes]
+        if cut := self.cut():
+            found.append(
+                f"{cut:,} of {len(self.corpus.split('train')):,} training questions have more than "
+                f"{self.recipe.batch.question} tokens: only their beginning is read (batch.question)."
+            )
+        several = len({window.number for window in self.windows("train") if window.start})
+        if several:
+            found.append(
+                f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions have no room "
+                f"in {read_length(self.recipe)} tokens beside the question: they are read in windows."
+            )
+        return found
+
+    # --- training and measuring -------------------------------------------------------------------------------------
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        """Every window is read by itself, so nothing is carried. What is counted are the tokens read."""
+        return Loss(model.loss(batch, self.recipe.loss.language_model)[0], None, batch["read"])
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        return self.report(model, split).metrics
+
+    def report(self, model: Any, split: str) -> AnswerReport:
+        """Every figure of a split."""
+        return self.figures(*self.answers(model, split), split)
+
+    def figures(self, said: Sequence[str], loss: float, split: str) -> AnswerReport:
+        """Every figure, given the answers that a model gave, and its loss."""
+        found = report(said, [[answer.text for answer in one.answers] for one in self.corpus.split(split)])
+        return replace(found, metrics={"loss": loss, **found.metrics})
+
+    @torch.no_grad()
+    def answers(self, model: Any, split: str) -> tuple[list[str], float]:
+        """The answer to every question of a split, and the mean loss of its windows."""
+        windows, total = self.windows(split), 0.0
+        found: list[list[Place]] = [[] for _ in self.corpus.split(split)]
+        for members, batch in self.read(split).every():
+            spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.longest)
+            total += float(spans.losses.double().sum())
+            for place, own in zip(members.tolist(), places_of(spans), strict=False):
+                found[windows[place].number] += placed(windows[place], own)
+        said = [
+            text_of(best(places, 1), one.context, self.spans(one.context))
+            for places, one in zip(found, self.corpus.split(split), strict=True)
+        ]
+        return [answers[0] if answers else "" for answers in said], total / len(windows)
+
+
+def places_of(spans: Spans) -> list[list[Place]]:
+    """The spans of each row, by their places in the row."""
+    rows = zip(spans.log_probs.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
+    return [[Place(*one) for one in zip(*row, strict=True) if one[0] > -math.inf] for row in rows]
+
+
+def placed(window: Window, places: Sequence[Place]) -> list[Place]:
+    """Places in a window's row as tokens of its context."""
+    return [Place(one.log_prob, one.first - window.shift, one.last - window.shift) for one in places]
+
+
+def best(places: Sequence[Place], most: int) -> list[Place]:
+    """The best of all windows, best first; what two windows found counts once."""
+    found: dict[tuple[int, int], Place] = {}
+    for place in sorted(places, key=lambda one: (-one.log_prob, one.first, one.last)):
+        found.setdefault((place.first, place.last), place)
+    return list(found.values())[:most]
+
+
+def text_of(places: Sequence[Place], context: str, spans: Sequence[Span]) -> list[str]:
+    """What stands at these places of a context, without white space at its ends."""
+    return [context[spans[place.first][0] : spans[place.last][1]].strip() for place in places]

@@ -1,0 +1,214 @@
+"""Instruction tuning: a language model goes on learning, now from instructions with the answers they are to have.
+
+An example is written as the template says. Question and answer are read, but the loss is of the answer's tokens alone,
+and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import torch
+
+from seqloom.core.config import config
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.protocols import Goal, Loss
+from seqloom.core.tree import Tree, to_device
+from seqloom.data import corpora
+from seqloom.data.corpora import InstructionsConfig
+from seqloom.data.instructions import TEMPLATE, Instruction, InstructionCorpus, asked, rest, template_problem
+from seqloom.data.told import Told, ToldBatches, shortened, told
+from seqloom.evaluate.in_context import Question, recall
+from seqloom.evaluate.perplexity import exp
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.soft_prompt import LanguageModelConfig
+from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, still_needed
+from seqloom.runs.run import Run
+from seqloom.tasks.classify import describe
+from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.tasks.prompt_tune import answer_loss, language_model_problems, whole_model
+from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.train.fit import FitConfig
+
+ROWS = 64  # examples answered side by side
+
+
+@config
+class BatchConfig:
+    """How examples are put together."""
+
+    tokens: int = 2048  # most of a batch: examples × longest, padding and END included
+    shapes: int | None = None  # at most so many shapes of batches; null for as many as it takes, which pads less
+    max_length: int | None = 256  # tokens of an example, END included; of a longer one question and input are cut
+    eval_tokens: int = 8192  # as `tokens`, when a split is evaluated
+    dev_examples: int | None = 200  # of dev that are answered at each evaluation in training; null for all
+
+    def problems(self) -> Iterator[str]:
+        for name, least in (("tokens", 1), ("shapes", 1), ("max_length", 8), ("eval_tokens", 1), ("dev_examples", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                yield f"{name} must be at least {least}, got {value}"
+
+
+@config
+class Recipe:
+    task: Literal["instruct"] = "instruct"
+    seed: int = 1
+    init: InitConfig  # the language model to go on with
+    data: InstructionsConfig
+    tokenizer: TokenizerConfig | None = None  # that of the run in init.from
+    template: str = TEMPLATE  # how an example is written
+    batch: BatchConfig = BatchConfig()
+    model: LanguageModelConfig | None = None  # filled in from init.from
+    train: FitConfig
+
+    def problems(self) -> Iterator[str]:
+        yield from language_model_problems(self)
+        if self.model is None:
+            yield "model: missing; it is that of the run in init.from"
+        try:
+            if problem := template_problem(self.template):
+                yield problem
+        except UsageError as error:
+            yield str(error)
+
+
+class Task:
+    goal = Goal("loss", unit="nats per token of the answer")
+    counted = "tokens"
+    pretrained: Pretrained | StillNeeded | None = None
+
+    def __init__(self, recipe: Recipe, corpus: InstructionCorpus, tokenizer: Tokenizer):
+        self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
+        self._examples: dict[str, list[Told]] = {}
+
+    @classmethod
+    def prepare(cls, recipe: Recipe) -> Self:
+        source = whole_model(recipe.init)
+        corpus = corpora.load_instructions(recipe.data)
+        corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
+        task = cls(recipe, corpus, source.tokenizer)
+        task.pretrained = source
+        return task
+
+    @classmethod
+    def reopen(cls, recipe: Recipe, run: Run) -> Self:
+        corpus = corpora.load_instructions(recipe.data)
+        refuse_changed_data(run, corpus)
+        task = cls(recipe, corpus, run.tokenizer)
+        task.pretrained = still_needed(recipe, run)
+        return task
+
+    @classmethod
+    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
+        raise UsageError(
+            f"{run.path} follows instructions: it is measured on those of its data, not on a text. Name a --split, or "
+            f"let it answer: seqloom prompt {run.path} --generate < FILE."
+        )
+
+    def documents(self) -> dict[str, Any]:
+        assert isinstance(self.pretrained, Pretrained)
+        described = {**describe(self.corpus), "init": self.pretrained.described(self.recipe.init)}
+        return {"tokenizer.json": self.tokenizer.to_json(), "data.json": described}
+
+    def model(self) -> Any:
+        assert self.recipe.model is not None
+        model = self.recipe.model.build(len(self.tokenizer))
+        if self.pretrained is not None and self.recipe.init.weights:
+            self.pretrained.give(Whole(model))
+        return model
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    @property
+    def longest(self) -> int | None:
+        own = self.recipe.batch.max_length
+        most = self.recipe.model.window if isinstance(self.recipe.model, GPTConfig) else None
+        return own if most is None else min(own or most, most)
+
+    def examples(self, split: str) -> list[Told]:
+        if split not in self._examples:
+            self._examples[split] = [self._told(one) for one in self.corpus.split(split)]
+        return self._examples[split]
+
+    def _told(self, one: Instruction) -> Told:
+        """An example in tokens; where it is too long, its input is cut first, then its instruction."""
+        form, cut = self.recipe.template, False
+        made = told(self.tokenizer, asked(form, one), one.output + rest(form))
+        while self.longest is not None and len(made.ids) >= self.longest:
+            shorter = self._shorter(one, len(made.ids) + 1 - self.longest)
+            if shorter == one:
+                raise DataError(
+                    f"An answer must have room in the {self.longest} tokens that are read at once (batch.max_length), "
+                    f"with the template around it; this has {len(made.ids) + 1}: {one.output[:60]!r}."
+                )
+            one, cut = shorter, True
+            made = told(self.tokenizer, asked(form, one), one.output + rest(form))
+        return Told(made.ids, made.start, cut)
+
+    def _shorter(self, one: Instruction, over: int) -> Instruction:
+        for name in ("input", "instruction"):
+            text = getattr(one, name)
+            if text and (shorter := shortened(self.tokenizer, text, over)) != text:
+                return Instruction(**{**vars(one), name: shorter})
+        return one
+
+    @cached_property
+    def batches(self) -> ToldBatches:
+        """The training split, as training reads it."""
+        return ToldBatches(self.examples("train"), tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
+
+    def steps_per_epoch(self) -> int:
+        return self.batches.steps_per_epoch
+
+    def tokens_per_step(self) -> float:
+        """On average, those that are learned."""
+        return self.batches.counted / self.steps_per_epoch()
+
+    def largest_step(self, seed: int) -> int:
+        return self.batches.largest_step(seed)
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        return self.batches.batch(seed, step, rank, world)
+
+    def warnings(self) -> list[str]:
+        found = [f"{note}." for note in self.corpus.notes]
+        if self.batches.cut:
+            found.append(
+                f"{self.batches.cut:,} training examples are longer than {self.longest} tokens: their input, or the "
+                "instruction, is cut (batch.max_length)."
+            )
+        return found
+
+    # --- training and measuring -------------------------------------------------------------------------------------
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        return Loss(answer_loss(model, batch), None, batch["read"])
+
+    def validate(self, model: Any) -> dict[str, float]:
+        """Dev in training: every loss, but only so many answers."""
+        return self._measured(model, "dev", self.recipe.batch.dev_examples)
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        return self._measured(model, split, None)
+
+    def _measured(self, model: Any, split: str, most: int | None) -> dict[str, float]:
+        """loss and perplexity of the answers' tokens, and the share that greedy search would give word for word."""
+        examples = self.examples(split)
+        nll, tokens = self._totals(model, examples)
+        some = examples[:most]
+        questions = [[Question(one.start, len(one.ids) + 1, "exact")] for one in some]
+        rows = [[*one.ids, self.tokenizer.end] for one in some]
+        answers = recall(model, rows, questions, end=self.tokenizer.end, rows=ROWS, device=device_of(model))
+        return {"loss": nll / tokens, "perplexity": exp(nll / tokens), **answers}
+
+    @torch.no_grad()
+    def _totals(self, model: Any, examples: Sequence[Told]) -> tuple[float, int]:
+        batches = ToldBatches(examples, tokens=self.recipe.batch.eval_tokens)
+        nll, tokens = 0.0, 0
+        for _, batch in batches.every():
+            here = to_device(batch, device_of(model))
+            scores, _ = model.score(here["inputs"], here["targets"], model.start(rows=len(here["inputs"])))
+            nll -= (scores.double() * here["counted"]).sum().item()
+            tokens += int(batch["counted"].sum())
+        return nll, tokens

@@ -1,0 +1,211 @@
+"""`seqloom fill`, and what else is done with a masked language model: attention, curves, comparison."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.masked import masked_recipe
+from tests.understanding import trained
+
+from seqloom import api
+from seqloom.cli.fill import visible
+from seqloom.core.errors import UsageError
+from seqloom.inspect.curves import curves, draw_curves
+from seqloom.runs.run import Run
+
+PNG = b"\x89PNG"
+SENTENCE = "The cats [MASK] all day ."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`words` and `bytes`, of pairs; `packed`, of documents alone; with 24 positions."""
+    folder = tmp_path_factory.mktemp("berts")
+    places = [
+        "model.positions.kind=learned",
+        "model.positions.max_length=24",
+        "train.steps=4",
+        "train.evaluate_every=2",
+    ]
+    for name, changes in {
+        "words": [],
+        "bytes": ["tokenizer.kind=byte-pair", "tokenizer.size=300"],
+        "packed": ["objective=mlm"],
+    }.items():
+        trained(masked_recipe(folder, *places, *changes), folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["words", "bytes", "packed"])
+def test_each_mask_is_told_best_first(seqloom: Any, folder: Path, name: str) -> None:
+    model = api.load(folder / name, "cpu")
+    shown = seqloom("fill", folder / name, SENTENCE, "They [MASK] [MASK] .", "--top", 3, "--json")
+    one, two = shown.objects
+    assert len(one["masks"]) == 1 and len(two["masks"]) == 2 and one["text"] == SENTENCE
+    for guesses in (*one["masks"], *two["masks"]):
+        values = [guess["probability"] for guess in guesses]
+        assert len(values) == 3 and values == sorted(values, reverse=True)
+        assert all(guess["token"] == model.tokenizer.token(guess["id"]) for guess in guesses)
+    best = one["masks"][0][0]["token"]
+    assert one["filled"] == model.tokenizer.decode(model.tokenizer.encode("The cats")) + (
+        f"{best} all day ." if name == "bytes" else f" {best} all day ."
+    )
+
+
+def test_it_says_what_the_model_thinks(folder: Path) -> None:
+    model = api.load(folder / "words", "cpu")
+    (found,) = model.fill(SENTENCE, top=1000)
+    ids, specials = model.tokenizer.encode("The cats purr all day ."), model.specials
+    assert len(ids) == 6
+    ids[2] = specials.mask
+    row = torch.tensor([[specials.classify, *ids, specials.separate]])
+    with torch.no_grad():
+        p = model.model.masked_logits(model.model.read(row))[0, 3].softmax(dim=0)
+    assert {guess.id: guess.probability for guess in found.masks[0]} == pytest.approx(
+        dict(enumerate(p.tolist())), abs=1e-6
+    )
+    assert sum(guess.probability for guess in found.masks[0]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_line_alone_is_told_as_among_others(folder: Path) -> None:
+    model = api.load(folder / "words", "cpu")
+    lines = [SENTENCE, "They eat [MASK] .", "[MASK]", f"We hear them [MASK] . {SENTENCE}"]
+    for line, among in zip(lines, model.fill(lines), strict=True):
+        (alone,) = model.fill(line)
+        assert alone.filled == among.filled
+        one, other = ([g.probability for g in own.masks[0]] for own in (alone, among))
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_plain_output_has_a_line_for_each_and_a_field_for_each_mask(seqloom: Any, folder: Path, type_in: Any) -> None:
+    type_in(f"{SENTENCE}\nThey [MASK] [MASK] .\n".encode())
+    shown = seqloom("fill", folder / "words", "--top", 2)
+    one, two = (line.split("\t") for line in shown.out.splitlines())
+    assert len(one) == 2 and len(two) == 3 and len(one[1].split()) == 4
+    assert shown.err == ""
+
+
+def test_unknown_words_and_long_texts_are_said(seqloom: Any, folder: Path) -> None:
+    long = " ".join(["cats"] * 30)
+    shown = seqloom("fill", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
+    assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
+    assert "of 1 line with more than 24 tokens only what is near the masks was read; the first is line 2" in shown.err
+    assert shown.out.startswith("zebras The cats ")  # as it came
+    (found,) = api.load(folder / "words", "cpu").fill(f"{long} {SENTENCE} {long}")
+    assert found.cut == 66 - 22 and found.filled.count("cats") >= 61  # all of the text comes back
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The cats <mask> all day", "written [MASK], not <mask>; there is none in"),
+        ("The cats ___ all day", "written [MASK], not ___;"),
+        ("nothing here", "written [MASK]; there is none in 'nothing here'"),
+        (
+            "[MASK] " + "cats " * 30 + "[MASK]",
+            "must lie within the 22 tokens that the model reads at once; here they span 32",
+        ),
+    ],
+)
+def test_what_cannot_be_told(seqloom: Any, folder: Path, text: str, words: str) -> None:
+    seqloom("fill", folder / "words", text).refuses(3, words)
+
+
+def test_no_guess_is_no_answer(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"top must be at least 1, got 0"):
+        list(api.load(folder / "words", "cpu").fill(SENTENCE, top=0))
+
+
+def test_blank_lines_stay_blank_and_what_came_before_a_wrong_one_is_told(
+    seqloom: Any, folder: Path, type_in: Any
+) -> None:
+    type_in(f"{SENTENCE}\n\nno mask\n{SENTENCE}\n".encode())
+    shown = seqloom("fill", folder / "words")
+    assert shown.code == 3 and "there is none in 'no mask'" in shown.err
+    assert shown.out.count("\n") == 2 and shown.out.endswith("\n\n")
+
+
+def test_a_model_without_masks_is_refused(seqloom: Any, runs: Path) -> None:
+    """Its vocabulary has no mask: [MASK] would be spelled like any text."""
+    seqloom("fill", runs / "chars", SENTENCE).refuses(2, "is a language model", "needs a masked language model")
+
+
+def test_a_masked_model_does_not_write(seqloom: Any, folder: Path) -> None:
+    seqloom("generate", folder / "words").refuses(2, "is a masked language model: `seqloom fill` uses it")
+
+
+# --- looked into ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["words", "bytes"])
+def test_every_head_over_a_text_with_a_mask(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "heads.png"
+    shown = seqloom(
+        "inspect", "attention", folder / name, SENTENCE, "--out", out, "--layer", 1, "--head", 2, "--json"
+    ).json
+    assert out.read_bytes().startswith(PNG)
+    assert shown["part"] == "encoder" and shown["text"] == SENTENCE and shown["log_prob"] is None
+    view = api.load(folder / name, "cpu").heads(SENTENCE)
+    words = view.encoder.words
+    assert words.rows == words.columns == ["[CLS]", "The", "cats", "[MASK]", "all", "day", ".", "[SEP]"]
+    assert words.weights.shape == (1, 2, 8, 8) and words.weights.sum(axis=3) == pytest.approx(1.0)
+    plain = seqloom("inspect", "attention", folder / name, SENTENCE, "--layer", 1, "--head", 1, "--no-color")
+    assert "[MASK]" in plain.out and plain.err == ""
+    assert "on [SEP]" in seqloom("inspect", "attention", folder / name, SENTENCE).out
+    seqloom("inspect", "attention", folder / name, SENTENCE, "--part", "cross").refuses(2, "no attention weights")
+    seqloom("inspect", "attention", folder / name, SENTENCE, "--target", "x").refuses(
+        2, "--beam and --target are for translators"
+    )
+    seqloom("inspect", "attention", folder / name, "cats " * 60).refuses(2, "reads 24 tokens at once")
+
+
+def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    one, packed = Run.open(folder / "words"), Run.open(folder / "packed")
+    found = curves(one)
+    assert [step for step, _ in found["masked_accuracy"]] == [step for step, _ in found["next_accuracy"]] == [2, 4]
+    loss, beside = draw_curves([one]).axes
+    assert loss.get_ylabel() == "loss, nats per hidden token (+ per pair)"
+    assert [line.get_label() for line in beside.lines] == ["words: hidden tokens", "words: next sentences"]
+    _, alone = draw_curves([packed]).axes
+    assert [line.get_label() for line in alone.lines] == ["packed: hidden tokens"]
+    assert seqloom("compare", folder / "words", "--plot", tmp_path / "curves.png").code == 0
+    assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
+
+
+def test_only_what_was_asked_the_same_is_ranked(seqloom: Any, folder: Path) -> None:
+    apart = seqloom("compare", folder / "words", folder / "packed", "--json").json
+    assert apart["ranked_by"] is None and "asked for different tokens" in apart["not_ranked"]
+    same = seqloom("compare", folder / "words", folder / "words", "--json").json
+    assert same["ranked_by"] == "loss"
+    assert "next_accuracy" in same["runs"][0]["metrics"]
+
+
+def test_it_is_measured(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    found = seqloom("evaluate", folder / "words", "--split", "test", "--json").json
+    assert {"masked_accuracy", "next_accuracy", "masked_perplexity"} <= found.keys()
+    assert "share told right" in seqloom("evaluate", folder / "words").out
+    other = tmp_path / "other.txt"
+    other.write_text("The cats purr all day . They eat milk .\n", "utf-8")
+    told = seqloom("evaluate", folder / "words", "--text", other, "--json").json
+    assert "next_accuracy" not in told and 0 <= told["masked_accuracy"] <= 1
+
+
+def test_train_names_what_to_do_next(
+    seqloom: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Run.open(folder / "words").recipe
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps({**recipe, "train": {**recipe["train"], "steps": 1}}), "utf-8")
+    shown = seqloom("train", file, "--out", tmp_path / "again")
+    assert shown.code == 0 and f"Try: seqloom fill {tmp_path / 'again'} · " in shown.out
+
+
+def test_the_mean_of_its_checkpoints_is_a_run(seqloom: Any, folder: Path) -> None:
+    assert seqloom("average", folder / "words", "--last", 2).code == 0
+    assert seqloom("fill", folder / "words-averaged", SENTENCE).code == 0
+
+
+def test_a_line_break_is_not_shown_as_a_space() -> None:
+    assert [visible(token) for token in (" the", " ", "\n", " a b", "\t")] == ["the", "␣", "↵", "a␣b", "␣"]

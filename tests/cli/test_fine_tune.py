@@ -1,0 +1,145 @@
+"""Fine-tuning from the command line: from a language model that was really trained to every use of what comes out."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Result
+from tests.fine_tuning import pretrained_run
+from tests.understanding import reviews, write_reviews, write_sentences
+
+from seqloom.cli.app import main
+from seqloom.core.yaml_text import dump_yaml
+from seqloom.inspect import doctor
+from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.runs import record
+
+Seqloom = Callable[..., Result]
+SHORT = ["train.epochs=null", "train.steps=12", "train.evaluate_every=4", "train.warmup=0", "train.keep=3"]
+SHORT += ["train.log_every=4", "train.device=cpu", "train.precision=fp32", "batch.tokens=64"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts and tables, a language model `lm`, a BERT `bert`, a classifier of each, a tagger of the BERT."""
+    folder = tmp_path_factory.mktemp("fine-tuning")
+    (folder / "text.txt").write_text("".join(f"{text} .\n" for text, _ in reviews()), encoding="utf-8")
+    write_reviews(folder / "reviews.csv")
+    write_sentences(folder / "mine.conll")
+    pretrained_run(folder / "bert", "bert")
+    text = ["data.corpus=text", f"data.train={folder}/text.txt", "data.documents=line", "tokenizer.size=280"]
+    small = ["batch.rows=4", "batch.chunk=12", "model.hidden=12", "train.schedule=constant"]
+    table, tags = table_of(folder), ["data.corpus=conll", f"data.train={folder}/mine.conll"]
+    commands = {
+        "lm": ["lm-bpe-gru", *text, *small, *SHORT[:-1]],
+        "from-lm": ["classify-sst2-finetune", f"init.from={folder}/lm", *table, *SHORT],
+        "from-bert": ["classify-sst2-finetune", f"init.from={folder}/bert", *table, *SHORT],
+        "tagger": ["tag-ewt-finetune", f"init.from={folder}/bert", *tags, *SHORT],
+        "grams": ["ngram-kn5", *text[:-1], "model.order=2"],
+    }
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr(os, "fsync", lambda handle: None)
+        quick.setattr(record, "_tensorboard", lambda run, step: None)
+        for name, words in commands.items():
+            assert main(["train", *words, "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+def table_of(folder: Path) -> list[str]:
+    return ["data.corpus=table", f"data.train={folder}/reviews.csv", "data.text=review", "data.label=verdict"]
+
+
+@pytest.mark.parametrize("name", ["from-lm", "from-bert"])
+def test_classify(seqloom: Seqloom, place: Path, name: str) -> None:
+    found = seqloom("classify", place / name, "a warm, funny film", "a dull plot", "--top", 2, "--json")
+    assert [one["text"] for one in found.objects] == ["a warm, funny film", "a dull plot"]
+    assert all(sum(said["probability"] for said in one["candidates"]) == pytest.approx(1) for one in found.objects)
+    why = seqloom("classify", place / name, "a dull plot", "--why")
+    assert re.fullmatch(r"(good|bad)\t0\.\d+\ta [-+]\d\.\d+ dull [-+]\d\.\d+ plot [-+]\d\.\d+\n", why.out)
+    note = seqloom("classify", place / name, " ".join(["funny"] * 200))
+    limit = 32 if name == "from-bert" else 128
+    assert f"more than {limit} tokens only the beginning was read" in note.err
+
+
+def test_tag(seqloom: Seqloom, place: Path) -> None:
+    found = seqloom("tag", place / "tagger", "Ann lives in New Delhi .", "", "--json").objects
+    assert [word["text"] for word in found[0]["words"]] == ["Ann", "lives", "in", "New", "Delhi", "."]
+    assert found[1]["words"] == []
+
+
+def test_evaluate_average_and_compare(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+    assert "accuracy" in seqloom("evaluate", place / "from-lm", "--split", "test", "--json").json
+    assert "span_f1" in seqloom("evaluate", place / "tagger", "--json").json
+    averaged = seqloom("average", place / "from-bert", "--last", 2, "--out", tmp_path / "mean")
+    assert averaged.code == 0, averaged.err
+    both = seqloom("compare", place / "from-lm", place / "from-bert", tmp_path / "mean", "--json").json
+    assert both["ranked_by"] == "accuracy" and len(both["runs"]) == 3
+    assert (
+        "init.from" in both["recipes"] and both["recipes"]["model.body.kind"][str(place / "from-lm")] == "recurrent-lm"
+    )
+    assert "(mean of 2 checkpoints)" in seqloom("compare", place / "from-bert", tmp_path / "mean").out
+
+
+def test_resume_goes_on_and_refuses_another_beginning(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+    words = ["train", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT]
+    out = tmp_path / "run"
+    plain = [*words, "train.schedule=constant", "train.unfreeze_every=0.5", "--out", out]
+    assert "at first only the top of 4 levels learns" in seqloom(*plain).out
+    longer = seqloom("train", "--resume", out, "train.steps=14")
+    assert longer.code == 0 and "step 14" in longer.out
+    seqloom("train", "--resume", out, f"init.from={place}/lm").refuses(
+        2, "cannot go on with another recipe", "init.from"
+    )
+
+
+def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+    def begun(run: str, *words: str) -> Result:
+        return seqloom("train", "classify-sst2-finetune", f"init.from={run}", *words, "--out", tmp_path / "x")
+
+    begun(f"{place}/grams").refuses(2, "cannot be fine-tuned", "of kind ngram", "recurrent-lm, gpt, bert")
+    begun(f"{place}/nothing").refuses(4, "there is no run", "init.from=RUN")
+    begun(f"{place}/reviews.csv").refuses(4, "is not a run")
+    found = begun(f"{place}/bert", "model.body.layers=5", "model.body.heads=3")
+    found.refuses(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
+    begun(f"{place}/bert", *table_of(place), *SHORT, "train.freeze=4").refuses(2, "train.freeze", "at most 3")
+    plain = seqloom(
+        "train",
+        "names",
+        "data.train=240",
+        "data.dev=48",
+        "data.test=48",
+        "train.layer_decay=0.5",
+        "--out",
+        tmp_path / "x",
+    )
+    plain.refuses(2, "train.layer_decay needs a model with levels")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_shipped_recipe_says_what_to_train_first(seqloom: Seqloom, here: Path) -> None:
+    seqloom("train", "classify-sst2-finetune").refuses(4, "Train it first, `seqloom train bert-reviews`")
+
+
+def test_a_ladder_of_the_fine_tuned_and_the_plain(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+    fine: Any = ["tokenizer=null", "model.kind=fine-tuned-classifier", f"init.from={place}/bert"]
+    file = tmp_path / "shares.yaml"
+    plain = {"base": "classify-sst2-bilstm", "equal": "nothing", "budget": "free", "seeds": [1]}
+    plain["overrides"] = [*table_of(place), *SHORT, "train.steps=4", "tokenizer.min_count=1"]
+    small = ["model.embedding=8", "model.encoder.hidden=8"]
+    rungs = {"scratch": small, "fine": fine, "twin": [*fine, "init.weights=false"]}
+    file.write_text(dump_yaml({**plain, "rungs": rungs}), encoding="utf-8")
+    found = seqloom("ladder", file, "--out", tmp_path / "ladder", "--json")
+    assert [one["event"] for one in found.objects] == ["finished"] * 3 + ["ladder"]
+    assert {rung["name"] for rung in found.objects[-1]["rungs"]} == {"scratch", "fine", "twin"}
+    again = seqloom("ladder", file, "--out", tmp_path / "ladder")
+    assert again.out.count("finished before") == 3
+
+
+def test_doctor(seqloom: Seqloom, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
+    found = seqloom("doctor", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT)
+    assert found.code == 0, found.err
+    assert re.search(r"model: fine-tuned-classifier, [\d,]+ parameters: body", found.out)

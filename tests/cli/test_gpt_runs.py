@@ -1,0 +1,179 @@
+"""A GPT on the command line: trained, used as any language model, and looked into."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.cli.app import main
+
+TEXT = "the owl slept here ."
+SIZES = ["batch.rows=4", "batch.chunk=16", "model.width=16", "model.layers=2", "model.positions.max_length=16"]
+STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train.schedule=constant", "train.warmup=0"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+    """`pairs`, of byte pairs, documents joined; `letters`, of characters, documents apart, with rotary positions."""
+    folder = tmp_path_factory.mktemp("gpts")
+    rotary = ["model.kind=gpt", "model.width=16", "model.layers=2", "model.positions.kind=rotary", "model.context=24"]
+    commands = {
+        "pairs": ["gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300"],
+        "letters": ["lm-char-lstm", *own, *rotary, *SIZES[:2], *STEPS, "batch.documents=apart"],
+    }
+    for name, words in commands.items():
+        assert main(["train", *words, "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+@pytest.fixture(params=["pairs", "letters"])
+def run(request: Any, folder: Path) -> Path:
+    return folder / request.param
+
+
+# --- used as any language model -------------------------------------------------------------------------------------
+
+
+def test_it_writes_on_past_its_context(seqloom: Any, run: Path) -> None:
+    found = seqloom("generate", run, "--prompt", "the owl", "--tokens", 60, "--min-tokens", 50, "--seed", 3)
+    assert found.code == 0 and found.out.startswith("the owl") and len(found.out) > 50
+    assert (
+        found.out
+        == seqloom("generate", run, "--prompt", "the owl", "--tokens", 60, "--min-tokens", 50, "--seed", 3).out
+    )
+
+
+def test_it_searches(seqloom: Any, run: Path) -> None:
+    found = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
+    assert found.code == 0 and found.out.count("--- ") == 3
+    assert f"the owl{api.load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in found.out
+
+
+def test_it_scores(seqloom: Any, run: Path) -> None:
+    long = " ".join([TEXT] * 4)  # longer than its context
+    short, other = seqloom("score", run, TEXT, long, "--json").objects
+    assert len(short["tokens"]) == len(api.load(run, "cpu").tokenizer.encode(TEXT)) + 1
+    assert other["log_prob"] < short["log_prob"] < 0
+    assert seqloom("score", run, TEXT, "--json").json["log_prob"] == pytest.approx(short["log_prob"], rel=1e-4)
+
+
+def test_it_is_measured_and_compared(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
+    for name in ("pairs", "letters"):
+        found = seqloom("evaluate", folder / name, "--split", "test", "--json").json
+        assert 1 < found["perplexity"] < 300
+    picture = tmp_path / "curves.png"
+    compared = seqloom("compare", folder / "pairs", folder / "letters", runs / "chars", "--plot", picture)
+    assert compared.code == 0 and "letters" in compared.out and picture.stat().st_size > 1000
+
+
+def test_documents_apart_cannot_tell_what_came_before(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    """The same documents in another order: the same to a model that reads each alone, not to one that reads on."""
+    lines = (tmp_path / "lines.txt"), (tmp_path / "turned.txt")
+    texts = ["the cat sat here .", "the dog saw in the hay .", "the owl slept on a mat ."]
+    for path, order in zip(lines, (texts, texts[::-1]), strict=True):
+        path.write_text("\n".join(order) + "\n", "utf-8")
+    for name, same in (("letters", True), ("pairs", False)):
+        one, other = (seqloom("evaluate", folder / name, "--text", path, "--json").json for path in lines)
+        assert (one["loss"] == pytest.approx(other["loss"], rel=1e-6)) == same, name
+
+
+def test_it_is_mixed_with_others(seqloom: Any, folder: Path, own: list[str], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert (
+        seqloom("train", "gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300", "seed=2", "--out", other).code == 0
+    )
+    found = seqloom("evaluate", folder / "pairs", "--interpolate", other, "--split", "test", "--json")
+    assert found.code == 0, found.err
+
+
+# --- looked into ----------------------------------------------------------------------------------------------------
+
+
+def test_every_head_as_json(seqloom: Any, run: Path) -> None:
+    found = seqloom("inspect", "attention", run, TEXT, "--json").json
+    view = api.load(run, "cpu").heads(TEXT)
+    assert (found["text"], found["part"], found["layers"], found["heads"]) == (TEXT, "decoder", 2, 4)
+    assert "source" not in found and "translation" not in found
+    assert found["log_prob"] == pytest.approx(api.load(run, "cpu").score(TEXT)[0].log_prob, rel=1e-4)
+    assert found["row_words"] == ["the", "owl", "slept", "here", ".", "</s>"]
+    assert found["column_words"] == ["</s>", "the", "owl", "slept", "here", "."]
+    assert len(found["maps"]) == 8
+    for one in found["maps"]:
+        for row, weights in enumerate(one["weights"]):
+            assert sum(weights) == pytest.approx(1, abs=1e-5) and not any(weights[row + 1 :])
+    assert view.decoder.layers == 2
+
+
+def test_the_table_of_heads_and_one_of_them(seqloom: Any, run: Path) -> None:
+    table = seqloom("inspect", "attention", run, TEXT)
+    assert table.code == 0 and table.out.startswith(f"{TEXT}\nlog p = -") and "entropy" in table.out
+    one = seqloom("inspect", "attention", run, TEXT, "--layer", 2, "--head", 3, "--no-end", "--no-color")
+    assert one.code == 0 and "layer 2 of 2, head 3 of 4" in one.out and "translation" not in one.out
+
+
+@pytest.mark.parametrize("view", ["grid", "heat", "links"])
+def test_pictures(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
+    picture = tmp_path / "heads.png"
+    found = seqloom("inspect", "attention", run, TEXT, "--view", view, "--layer", 1, "--out", picture)
+    assert found.code == 0, found.err
+    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    assert width > 300 and height > 300
+
+
+def test_positions(seqloom: Any, folder: Path) -> None:
+    learned = seqloom("inspect", "positions", folder / "pairs", "--json").json
+    assert (learned["kind"], learned["length"], learned["width"]) == ("learned", 16, 16)
+    assert seqloom("inspect", "positions", folder / "letters", "--json").json["kind"] == "rotary"
+    seqloom("inspect", "positions", folder / "pairs", "--side", "target").refuses(2, "one table", "--side")
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([TEXT, "--target", "x"], "--beam and --target are for translators"),
+        ([TEXT, "--beam", "2"], "--beam and --target are for translators"),
+        ([TEXT, "--part", "cross"], "no attention weights to look at; only decoder"),
+        ([TEXT, "--layer", "3"], "There are 2 layers"),
+        (["  "], "The text is empty"),
+        ([TEXT * 5], "tokens at once, and the text has"),
+    ],
+)
+def test_what_cannot_be_looked_at(seqloom: Any, run: Path, words: list[str], told: str) -> None:
+    seqloom("inspect", "attention", run, *words).refuses(2, told)
+
+
+def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
+    seqloom("inspect", "attention", runs / "chars", TEXT).refuses(2, "is a language model", "has no heads to look at")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["model.positions.max_length=8", "batch.chunk=16"], ["batch.chunk must be at most the 8 tokens"]),
+        (["model.width=15", "model.heads=0"], ["heads must be at least 1"]),
+        (["model.kind=recurrent-lm", "batch.documents=apart"], ["batch.documents=apart is for model.kind gpt"]),
+        (["model.positions.kind=relative"], ["model.positions.kind", "rotary"]),
+    ],
+)
+def test_recipes_that_make_no_sense(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
+    seqloom("train", "gpt-pydocs", *words, "--out", tmp_path / "none").refuses(2, *told, lines=4)
+    assert not (tmp_path / "none").exists()
+
+
+def test_gates_and_gradients_are_for_recurrent_models(seqloom: Any, folder: Path) -> None:
+    seqloom("inspect", "gates", folder / "pairs", TEXT).refuses(2, "is of kind gpt")
+    seqloom("inspect", "gradients", folder / "pairs").refuses(2, "is of kind gpt")
+
+
+def test_a_training_that_stopped_goes_on(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+    words = ["gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300"]
+    assert seqloom("train", *words, "train.steps=8", "--out", tmp_path / "run").code == 0
+    assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0
+    assert seqloom("train", *words, "--out", tmp_path / "once").code == 0
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "once"))
+    assert one == other

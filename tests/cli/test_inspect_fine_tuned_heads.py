@@ -1,0 +1,92 @@
+"""`inspect attention` of classifiers and taggers on a pretrained body, and of what reads several texts at once."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fine_tuning import KINDS, classify_recipe, pretrained_run, tag_recipe
+from tests.matching import recipe as matching_recipe
+from tests.understanding import trained
+
+from seqloom import api
+from seqloom.nn.multihead import MultiHeadAttention
+
+SHORT = ["train.steps=2", "train.evaluate_every=2"]
+FILM, LINE = "a gripping film", "Ann sings in Delhi ."
+AROUND = {"bert": ("[CLS]", "[SEP]"), "gpt": ("</s>", "[CLS]")}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("heads")
+    for kind in KINDS:
+        source = pretrained_run(folder / kind, kind)
+        trained(classify_recipe(folder, source, *SHORT), folder / f"classifier-{kind}")
+        trained(tag_recipe(folder, source, *SHORT), folder / f"tagger-{kind}")
+    return folder
+
+
+@pytest.mark.parametrize("kind", AROUND)
+def test_heads_of_a_classifier(seqloom: Any, runs: Path, kind: str) -> None:
+    found = seqloom("inspect", "attention", runs / f"classifier-{kind}", FILM, "--json").json
+    before, after = AROUND[kind]
+    assert found["row_words"] == found["column_words"] == [before, *FILM.split(), after]
+    assert (found["part"], found["layers"], found["heads"]) == ("encoder", 2, 2)
+    answer = seqloom("classify", runs / f"classifier-{kind}", FILM, "--json").objects[0]
+    assert found["label"] == answer["label"]
+    assert np.exp(found["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
+    words = np.array([one["word_weights"] for one in found["maps"]])
+    np.testing.assert_allclose(words.sum(axis=-1), 1, atol=1e-5)
+    assert (np.abs(np.triu(words, 1)).max() > 0) == (kind == "bert")  # a GPT looks back alone
+
+
+@pytest.mark.parametrize("kind", AROUND)
+@pytest.mark.parametrize("task", ["classifier", "tagger"])
+def test_they_are_those_with_which_it_answers(
+    runs: Path, kind: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader: Any = api.load(runs / f"{task}-{kind}", "cpu")
+    part = reader.heads(LINE).encoder
+    before, after = AROUND[kind]
+    tokens = map(reader.tokenizer.token, reader.tokenizer.encode(LINE))
+    assert part.tokens.rows == part.tokens.columns == [before, *tokens, after]
+    attend, seen = MultiHeadAttention.attend, list[Any]()
+
+    def watched(self: Any, q: Any, keys_values: Any, mask: Any = None, causal: bool = False, *_: Any) -> Any:
+        made, looked = attend(self, q, keys_values, mask, causal, weights=True)
+        seen.append(looked)
+        return made, None
+
+    monkeypatch.setattr(MultiHeadAttention, "attend", watched)
+    list(reader.classify(LINE) if task == "classifier" else reader.tag(LINE))
+    for own, made in zip(part.tokens.weights, seen[:2], strict=True):
+        np.testing.assert_allclose(own, made[0].detach().numpy(), atol=1e-6)
+    assert not np.allclose(part.tokens.weights[0], part.tokens.weights[1])
+
+
+def test_heads_of_a_tagger_by_words(seqloom: Any, runs: Path) -> None:
+    found = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--layer", 1, "--head", 2, "--json").json
+    assert found["row_words"] == ["[CLS]", *LINE.split(), "[SEP]"]
+    assert found["tags"] == seqloom("tag", runs / "tagger-bert", LINE).out.rstrip("\n")
+    np.testing.assert_allclose(np.sum(found["maps"][0]["word_weights"], axis=-1), 1, atol=1e-5)
+    without = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--view", "heat", "--no-end").out
+    assert "[CLS]" in without and "[SEP]" not in without
+
+
+@pytest.mark.parametrize("task", ["classifier", "tagger"])
+def test_of_a_long_text_the_part_that_is_read_is_shown(seqloom: Any, runs: Path, task: str) -> None:
+    shown = seqloom("inspect", "attention", runs / f"{task}-gpt", f"{LINE} " * 9, "--view", "heat")
+    assert shown.code == 0 and "tokens are shown: so many are read at once" in shown.err
+
+
+@pytest.mark.parametrize("task", ["classifier", "tagger"])
+def test_cells_have_no_heads(seqloom: Any, runs: Path, task: str) -> None:
+    run = runs / f"{task}-recurrent-lm"
+    seqloom("inspect", "attention", run, LINE).refuses(2, "has no heads to look at: what reads in it is no Transformer")
+
+
+@pytest.mark.parametrize("task", ["pair", "choice", "answer"])
+def test_what_reads_several_texts_is_refused(seqloom: Any, tmp_path: Path, task: str) -> None:
+    trained(matching_recipe(tmp_path, task, *SHORT), tmp_path / task)
+    seqloom("inspect", "attention", tmp_path / task, LINE).refuses(2, "heads are shown of models that read one text")

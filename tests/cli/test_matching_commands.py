@@ -1,0 +1,223 @@
+"""`seqloom match`, `choose` and `answer`, and what the other commands say of such models."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.matching import recipe
+from tests.understanding import trained
+
+from seqloom import api
+from seqloom.inspect.curves import common_unit
+from seqloom.runs.run import Run
+
+NAMES = {"pair": "recurrent-lm", "score": "gpt", "choice": "bert", "answer": "bert"}
+CONTEXT = "There is a green box. It stands on the table.\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("matching")
+    for name, body in NAMES.items():
+        trained(recipe(folder, name, body=body), folder / name)
+    (folder / "page.txt").write_text(CONTEXT)
+    return folder
+
+
+@pytest.fixture
+def runs(made: Path, tmp_path: Path) -> Path:
+    for name in NAMES:
+        shutil.copytree(made / name, tmp_path / name)
+    shutil.copy(made / "page.txt", tmp_path)
+    return tmp_path
+
+
+# --- match ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_line_out_for_each_pair_in(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    type_in(b"a grey fox\tit is red\n\na red zebra\tit is green\r\n\tit is red\n")
+    shown = seqloom("match", runs / "pair")
+    assert shown.code == 0
+    lines = shown.out.split("\n")
+    assert len(lines) == 5 and lines[1] == lines[3] == ""
+    assert re.fullmatch(r"yes\t[01]\.\d{4}", lines[0]) and lines[2].startswith("no\t")
+    assert shown.err == "note: the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'\n"
+
+
+def test_texts_two_by_two_and_as_json(seqloom: Any, runs: Path) -> None:
+    found = seqloom("match", runs / "pair", "a grey fox", "it is red", "a red fox", "it is green", "--top", 2, "--json")
+    one, two = found.objects
+    assert (one["first"], one["second"], one["label"], two["label"]) == ("a grey fox", "it is red", "yes", "no")
+    assert [said["label"] for said in one["candidates"]] == ["yes", "no"]
+    assert sum(said["probability"] for said in one["candidates"]) == pytest.approx(1)
+    assert one["probability"] == one["candidates"][0]["probability"] and one["unknown"] == [] and one["cut"] is False
+
+
+def test_scores(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("match", runs / "score", "a grey fox", "it is blue", "a grey fox", "it is green")
+    high, low = map(float, shown.out.split())
+    assert high > 3.5 and low < 1.5
+    found = seqloom("match", runs / "score", "a grey fox", "it is blue", "--json").json
+    assert found["score"] == pytest.approx(high, abs=1e-3) and "label" not in found
+    blank = seqloom("match", runs / "score", "a grey fox", " ", "--json").json
+    assert blank["score"] is None and blank.keys() == found.keys()
+
+
+def test_pairs_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    seqloom("match", runs / "pair", "alone").refuses(3, "Texts must come two by two; got 1, the last 'alone'")
+    type_in(b"a fox\tit is red\nno tab here\n")
+    shown = seqloom("match", runs / "pair")
+    assert shown.code == 3 and shown.out.count("\n") == 1  # what came before is answered
+    assert "Line 2 must hold two texts with a tab between; it has no tab: 'no tab here'" in shown.err
+    type_in(b"a\tb\tc\n")
+    seqloom("match", runs / "pair").refuses(3, "Line 1 must hold two texts", "3 columns")
+
+
+def test_long_pairs_are_read_in_part_and_said_so(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("match", runs / "pair", "a red fox " * 20, "it is red")
+    assert shown.code == 0 and "of 1 line with more than 24 tokens not all was read" in shown.err
+
+
+# --- choose -----------------------------------------------------------------------------------------------------------
+
+
+def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    shown = seqloom("choose", runs / "choice", "the fox is", "blue", "red", "green", "--top", 3)
+    fields = shown.out.rstrip("\n").split("\t")
+    assert fields[0] == "2" and fields[2] == "red" and sorted(fields[::3]) == ["1", "2", "3"]
+    assert sum(map(float, fields[1::3])) == pytest.approx(1, abs=1e-3)
+    type_in(b"the fox is\tblue\tred\n\nthe hat is\tred\tgrey\tblue\n")
+    one, blank, two = seqloom("choose", runs / "choice").out.split("\n")[:3]
+    assert (one.split("\t")[::2], blank, two.split("\t")[::2]) == (["2", "red"], "", ["1", "red"])
+    found = seqloom("choose", runs / "choice", "the fox is", "blue", "red", "--json").json
+    assert found["options"] == [{"text": "red", "place": 2, "probability": found["options"][0]["probability"]}]
+
+
+def test_choices_that_are_none(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    seqloom("choose", runs / "choice", "the fox is", "red").refuses(2, "a text and two options or more; got 2")
+    type_in(b"the fox is\tred\n")
+    seqloom("choose", runs / "choice").refuses(3, "Line 1 must hold a text and two options or more", "2 columns")
+
+
+# --- answer -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_words_of_the_text(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+    asked = ["answer", runs / "answer", "--context", runs / "page.txt"]
+    shown = seqloom(*asked, "--question", "Which colour?", "--top", 3)
+    fields = shown.out.rstrip("\n").split("\t")
+    assert fields[0] == "green" and len(fields) == 6
+    assert [float(p) for p in fields[1::2]] == sorted(map(float, fields[1::2]), reverse=True)
+    type_in(b"Which colour?\n\nWhich zebra?\n")
+    shown = seqloom(*asked)
+    assert [line.split("\t")[0] for line in shown.out.split("\n")[:2]] == ["green", ""] and shown.out.count("\n") == 3
+    assert "the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'" in shown.err
+
+
+def test_answers_as_json_say_where_they_stand(seqloom: Any, runs: Path) -> None:
+    asked = ["--context", runs / "page.txt", "--question", "Which colour?", "--question", " "]
+    one, blank = seqloom("answer", runs / "answer", *asked, "--json").objects
+    found = one["answers"][0]
+    assert one["answer"] == found["text"] == CONTEXT[found["start"] : found["end"]] == "green"
+    assert 0.5 < found["probability"] <= 1 and 0 <= one["absent"] < 0.5 and one["windows"] == 1
+    assert blank["answer"] is None and blank["answers"] == [] and blank["absent"] is None
+
+
+def test_a_long_page_is_read_in_windows(seqloom: Any, runs: Path) -> None:
+    (runs / "long.txt").write_text("It stands on the table. " * 12 + CONTEXT)
+    asked = ["--context", runs / "long.txt", "--question", "Which colour?", "--json"]
+    found = seqloom("answer", runs / "answer", *asked).json
+    assert found["windows"] > 5
+    start = found["answers"][0]["start"]
+    assert (runs / "long.txt").read_text()[start:].startswith(found["answer"])
+
+
+def test_questions_about_nothing(seqloom: Any, runs: Path) -> None:
+    (runs / "empty.txt").write_text(" \n")
+    asked = ["answer", runs / "answer", "--question", "Which colour?"]
+    seqloom(*asked, "--context", runs / "empty.txt").refuses(3, "is empty")
+    seqloom(*asked, "--context", runs / "none.txt").refuses(3, "does not exist")
+    seqloom(*asked).refuses(2, "--context", lines=3)
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+def test_each_command_says_what_a_run_is(seqloom: Any, runs: Path) -> None:
+    seqloom("match", runs / "answer", "a", "b").refuses(2, "a model that answers questions: `seqloom answer` uses it")
+    seqloom("classify", runs / "pair", "a").refuses(2, "a model of pairs of texts: `seqloom match` uses it")
+    seqloom("choose", runs / "pair", "a", "b", "c").refuses(2, "What was asked for needs a model of choices")
+    seqloom("evaluate", runs / "choice", "--confusion", "x.png").refuses(2, "is a model of choices")
+    seqloom("evaluate", runs / "answer", "--beam", 3).refuses(2, "are for translators")
+    seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").refuses(2, "seqloom choose")
+
+
+def test_evaluate_pairs_as_classifiers_are(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv")
+    assert shown.code == 0 and "what is taken for what" in shown.out and "Matthews correlation" in shown.out
+    assert re.search(r"on table-pairs, test: \d+ pairs, 2 labels", shown.out)
+    rows = (tmp_path / "a.tsv").read_text().split("\n")
+    assert rows[0] == "expected\tpredicted\tprobability\ttext" and "it is" in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"),
+    [("score", "Pearson correlation"), ("choice", "  of guessing"), ("answer", "answer F1")],
+)
+def test_evaluate_the_others(seqloom: Any, runs: Path, tmp_path: Path, name: str, figure: str) -> None:
+    shown = seqloom("evaluate", runs / name, "--split", "test", "--out", tmp_path / "a.tsv")
+    assert shown.code == 0 and figure in shown.out and "95 %:" in shown.out
+    rows = (tmp_path / "a.tsv").read_text().rstrip("\n").split("\n")
+    model = api.load(runs / name, "cpu")
+    assert rows[0] == "expected\tpredicted\texample"
+    assert len(rows) == 1 + len(model.own_task.corpus.split("test"))
+    found = seqloom("evaluate", runs / name, "--split", "test", "--json").json
+    assert {key: found[key] for key in model.evaluate("test")} == pytest.approx(model.evaluate("test"))
+    seqloom("evaluate", runs / name, "--out", tmp_path / "a.tsv").refuses(2, "exists")
+
+
+def test_compare_ranks_by_what_matters(seqloom: Any, runs: Path) -> None:
+    shutil.copytree(runs / "score", runs / "other")
+    found = seqloom("compare", runs / "score", runs / "other", "--json").json
+    assert found["ranked_by"] == "pearson"
+    shown = seqloom("compare", runs / "answer")
+    assert "answer F1" in shown.out
+
+
+def test_the_curves_say_what_the_loss_is(runs: Path) -> None:
+    units = {name: common_unit([Run.open(runs / name)])[0] for name in NAMES}
+    assert units == {
+        "pair": "loss, nats per pair",
+        "score": "loss, squared error / variance",
+        "choice": "loss, nats per example",
+        "answer": "loss, nats per window",
+    }
+
+
+def test_training_says_what_to_do_next(seqloom: Any, made: Path, here: Path) -> None:
+    settings = [
+        "model.body.width=8",
+        "model.body.heads=2",
+        "train.steps=2",
+        "data.train=20",
+        "data.dev=4",
+        "data.test=4",
+    ]
+    shown = seqloom("train", "similarity-scenes", *settings, "--out", "run")
+    assert shown.code == 0 and "Try: seqloom match run · seqloom evaluate run --split test" in shown.out
+
+
+def test_data_show(seqloom: Any, made: Path) -> None:
+    small = ["train=12", "dev=4", "test=4", "--lines=1"]
+    shown = seqloom("data", "show", "scene-claims", *small).out
+    assert re.search(r"^train +12 +2 ", shown, re.MULTILINE) and "labels: false 50.0%, true 50.0%" in shown
+    shown = seqloom("data", "show", "choices", f"train={made / 'choices.jsonl'}", "--lines=1").out
+    assert re.search(r"\n  the \w+ is\n    [+-] \w+\n    [+-] ", shown)
+    found = seqloom("data", "show", "scene-questions", *small, "--json").json
+    assert found["counts"]["train"]["questions"] == 12 and found["absent"] == {}
+    shown = seqloom("data", "show", "scene-questions", *small).out
+    assert re.search(r"\ndev begins:\n  \w.*\? \w", shown)

@@ -1,0 +1,154 @@
+"""`seqloom prompt`."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fine_tuning import pretrained_run
+from tests.prompted import instruct_recipe, tune_recipe, wide_gpt
+from tests.understanding import classify_recipe, trained
+
+from seqloom.inspect import doctor
+from seqloom.inspect.rehearsal import Rehearsal
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prompted")
+    wide_gpt(folder / "gpt")
+    pretrained_run(folder / "lstm", "recurrent-lm")
+    short = ["train.steps=2", "train.evaluate_every=2"]
+    trained(tune_recipe(folder, folder / "gpt", *short), folder / "tuned")
+    trained(instruct_recipe(folder, folder / "gpt", *short), folder / "instructed")
+    (folder / "shots.tsv").write_text("a warm film\tgood\na dull plot\tbad\na funny cast\tgood\n")
+    return folder
+
+
+def test_one_line_out_for_each_line_in(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+    type_in("\ufeffa clumsy story\n\na gripping film\r\n".encode())
+    shown = seqloom("prompt", made / "gpt", "--shots", made / "shots.tsv", "--choices", "good,bad", "--top", 2)
+    assert shown.code == 0 and shown.err == ""
+    one, blank, other = shown.out.removesuffix("\n").split("\n")
+    assert blank == ""
+    for line in (one, other):
+        assert re.fullmatch(r"(good\t0\.\d{4}\tbad|bad\t0\.\d{4}\tgood)\t0\.\d{4}", line)
+
+
+def test_json_has_everything(seqloom: Any, made: Path) -> None:
+    words: list[object] = ["prompt", made / "lstm", "a film", "a plot", "--json", "--top", 2]
+    words += ["--shots", made / "shots.tsv"]
+    one = seqloom(*words).objects[0]
+    assert one["text"] == "a film" and one["label"] == one["candidates"][0]["label"]
+    assert set(one["candidates"][0]) == {"label", "probability", "score", "log_prob", "tokens"}
+    assert (one["unknown"], one["left_out"], one["cut"]) == ([], 0, False)
+    changed = {
+        name: seqloom(*words, *options).objects[0]["candidates"]
+        for name, options in {
+            "sum": ["--by", "sum"],
+            "calibrated": ["--calibrate"],
+            "template": ["--template", "{text}? {label}"],
+            "separator": ["--separator", "\\n\\n"],
+            "first": ["--first", "2"],
+        }.items()
+    }
+    assert all(candidates != one["candidates"] for candidates in changed.values())
+    escaped = seqloom(*words, "--separator", "\\n").objects[0]
+    assert escaped == one  # as it is without
+
+
+def test_right_answers_are_counted(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+    words = ["prompt", made / "gpt", "--choices", "good,bad", "--check"]
+    said = seqloom("prompt", made / "gpt", "a film", "a plot", "--choices", "good,bad").out.split("\n")
+    label = said[0].split("\t")[0]
+    type_in(f"a film\t{label}\n\na plot\tneither\n".encode())
+    shown = seqloom(*words)
+    assert shown.out.split("\n") == [said[0], "", said[1], ""]
+    assert shown.err == "right: 1 of 2, 50.00%\n"
+    type_in(b"a film\n")
+    seqloom(*words).refuses(3, "With --check a line is a text, a tab and its label; line 1 is 'a film'")
+    one = seqloom("prompt", made / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
+    assert one.json["expected"] == label
+
+
+def test_it_writes_instead(seqloom: Any, made: Path) -> None:
+    shown = seqloom("prompt", made / "gpt", "a film", "a plot", "--shots", made / "shots.tsv", "--generate")
+    assert shown.code == 0 and shown.out.count("\n") == 2
+    words = ["prompt", made / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
+    assert set(seqloom(*words).json) == {"text", "written", "unknown", "left_out", "cut"}
+    for option in (["--choices", "a,b"], ["--by", "sum"], ["--calibrate"], ["--top", 2]):
+        seqloom("prompt", made / "gpt", "x", "--generate", *option).refuses(2, "--generate writes freely: leave out")
+
+
+def test_runs_that_were_trained_to_be_asked(seqloom: Any, made: Path) -> None:
+    shown = seqloom("prompt", made / "tuned", "a film")  # its own template and labels
+    assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
+    shown = seqloom("prompt", made / "instructed", "verdict", "--generate", "--max-tokens", 4)
+    assert shown.code == 0 and shown.out.count("\n") == 1
+    seqloom("prompt", made / "instructed", "verdict").refuses(2, "There must be at least two choices")
+
+
+def test_notes_come_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many.tsv"
+    many.write_text("".join(f"a film {n}\tgood\na plot {n}\tbad\n" for n in range(30)))
+    shown = seqloom("prompt", made / "gpt", "a film", "dull " * 100, "--shots", many)
+    assert shown.out.count("\n") == 2
+    assert "note: there was no room for all shots before 2 lines: the first were left out; the first is line 1\n" in (
+        shown.err
+    )
+    assert "note: 1 line cannot be seen at once, even without shots: the model saw the end; the first is line 2\n" in (
+        shown.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code", "words"),
+    [
+        ("a film\na plot\n", [], 3, "must have two columns, a text and its label with a tab between"),
+        ("a film\tgood\na plot\n", [], 3, "Line 2"),
+        ("a film\tgood\n", [], 2, "one label alone, 'good'"),
+        ("a film\tgood\na plot\tbad\n", ["--choices", "good,fair"], 3, "is 'bad'"),
+        ("a film\tgood\na plot\tbad\n", ["--choices", "good,,bad"], 2, "--choices takes one or more"),
+        ("a film\tgood\na plot\tbad\n", ["--template", "{text}"], 2, "must have {text} and then {label}"),
+        ("a film\tgood\na plot\tbad\n", ["--template", "{text} {x} {label}"], 2, "no other braces"),
+        ("", [], 3, "is empty"),
+    ],
+)
+def test_bad_shots(
+    seqloom: Any, made: Path, tmp_path: Path, content: str, options: list[str], code: int, words: str
+) -> None:
+    (tmp_path / "shots.tsv").write_text(content)
+    seqloom("prompt", made / "gpt", "x", "--shots", tmp_path / "shots.tsv", *options).refuses(code, words, lines=1)
+
+
+def test_what_is_no_language_model(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    small = ["train.steps=2", "train.evaluate_every=2"]
+    trained(classify_recipe(tmp_path, *small), tmp_path / "classifier")
+    seqloom("prompt", tmp_path / "classifier", "x", "--choices", "a,b").refuses(2, "is a classifier")
+    seqloom("prompt", made / "gpt", "x", "--first", 2, "--choices", "a,b").refuses(2, "give these too")
+    seqloom("prompt", made / "gpt", "x", "--shots", made / "none.tsv").refuses(3, "does not exist")
+    seqloom("prompt", made / "gpt", "x").refuses(2, "There must be at least two choices, but there are none")
+
+
+def test_evaluate_and_generate_know_these_runs(seqloom: Any, made: Path) -> None:
+    shown = seqloom("evaluate", made / "tuned", "--split", "test")
+    assert shown.code == 0 and re.search(r"accuracy +[\d.]+", shown.out) and "ends of documents" not in shown.out
+    found = seqloom("evaluate", made / "instructed", "--split", "test", "--json").json
+    assert {"loss", "perplexity", "exact"} <= set(found)
+    assert seqloom("generate", made / "tuned", "--prompt", "a", "--tokens", 3).code == 0
+    assert seqloom("score", made / "instructed", "a film").code == 0
+    seqloom("evaluate", made / "tuned", "--text", made / "shots.tsv").refuses(2, "answers with labels")
+    shown = seqloom("compare", made / "tuned", made / "instructed")
+    assert "This is a bug" not in shown.err
+
+
+def test_the_doctor_counts_the_data_and_what_learns(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal())
+    data = [f"data.train={made / 'mine.jsonl'}", f"init.from={made / 'gpt'}"]
+    shown = seqloom("doctor", "instruct-files", *data)
+    assert shown.code == 0 and re.search(r"train 72 examples, \d+ words", shown.out)
+    assert "UserWarning" not in shown.err
+    table = ["data.corpus=table", f"data.train={made / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
+    shown = seqloom("doctor", "prompt-tune", f"init.from={made / 'gpt'}", *table)
+    assert re.search(r"train 48 examples, 2 labels", shown.out) and "216 numbers learn" in shown.out

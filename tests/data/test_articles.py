@@ -1,0 +1,35 @@
+"""WikiText-2 by articles: each from its title to the next, and no line of the text taken for a title."""
+
+import os
+
+import pytest
+
+from seqloom.data.corpora.wikitext2 import Config, articles, load
+
+LINES = [
+    *(" ", " = First = ", " ", " One . ", " Two . ", " ", " = = Section = = ", " ", " Three . "),
+    *(" ", " = x = y = ", " "),  # a formula, not a title
+    *(" = no title = ", " since a line of text follows "),
+    *(" ", " = Second ( song ) = ", " ", " Four . "),
+]
+
+
+def test_an_article_goes_from_title_to_title() -> None:
+    first, second = articles(LINES)
+    assert first.startswith("= First = \n \n One . ") and first.endswith("since a line of text follows")
+    assert " = = Section = = \n \n Three . \n \n = x = y = " in first
+    assert second == "= Second ( song ) = \n \n Four ."
+
+
+def test_what_stands_before_the_first_title_is_kept() -> None:
+    assert list(articles([" Before . ", " ", " = Title = ", " ", " After . "])) == [
+        "Before .",
+        "= Title = \n \n After .",
+    ]
+    assert list(articles([" ", ""])) == []
+
+
+@pytest.mark.skipif("SEQLOOM_DATA" not in os.environ, reason="needs the data sets (SEQLOOM_DATA)")
+def test_there_are_as_many_as_were_published() -> None:
+    corpus = load(Config(documents="article"))
+    assert {split: len(found) for split, found in corpus.splits.items()} == {"train": 600, "dev": 60, "test": 60}

@@ -1,0 +1,69 @@
+"""The facts that hold within a document only."""
+
+from collections import Counter
+
+import pytest
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.corpora.facts import COLOURS, Config, asked, load
+
+SMALL = Config(train=400, dev=20, test=30)
+
+
+def test_a_name_keeps_its_colour_within_a_document_and_not_beyond() -> None:
+    corpus = load(SMALL)
+    colours_of: dict[str, set[str]] = {}
+    for document in corpus.split("train"):
+        facts: dict[str, str] = {}
+        lines = document.split("\n")
+        for line in lines:
+            name, colour = line.split(": ")
+            assert colour in COLOURS[:16]
+            assert facts.setdefault(name, colour) == colour
+            colours_of.setdefault(name, set()).add(colour)
+        assert len(lines) == 16 and len(facts) <= 6
+    assert len(colours_of) == 16
+    assert min(map(len, colours_of.values())) > 8  # nothing to be known by heart
+
+
+def test_all_colours_are_as_likely_so_a_guess_is_right_once_in_so_many() -> None:
+    first = Counter(document.split("\n")[0].split(": ")[1] for document in load(Config(train=4000)).split("train"))
+    assert len(first) == 16
+    assert all(abs(count / 4000 - 1 / 16) < 0.015 for count in first.values())
+
+
+def test_no_document_stands_twice_and_the_seed_decides_them_all() -> None:
+    corpus = load(SMALL)
+    documents = [document for split in corpus.splits.values() for document in split]
+    assert len(set(documents)) == len(documents) == 450
+    assert load(SMALL).fingerprint() == corpus.fingerprint()
+    assert load(Config(train=400, dev=20, test=30, seed=1)).fingerprint() != corpus.fingerprint()
+
+
+def test_what_is_asked_is_every_colour_by_how_often_it_was_told() -> None:
+    document = "mosi: green\nkela: red\n" + "\n".join(["mosi: green"] * 5)
+    found = asked(document)
+    assert [document[one.start : one.end] for one in found] == ["green", "red", *["green"] * 5]
+    groups = ["zero_shot", "zero_shot", "one_shot", "few_shot", "few_shot", "many_shot", "many_shot"]
+    assert [one.group for one in found] == groups
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    wrong = {"corpus": "facts", "fewest": 1, "names": 4, "colours": 99, "lines": 0, "dev": 0}
+    with pytest.raises(UsageError) as caught:
+        build(corpora.find("facts").Config, wrong)
+    for words in (
+        "fewest must be from 2",
+        "names must be from most",
+        "colours must be from 2 to 32",
+        "lines must",
+        "dev",
+    ):
+        assert words in str(caught.value)
+
+
+def test_more_documents_than_there_can_be_are_refused() -> None:
+    with pytest.raises(DataError, match=r"undrawn: 20,160 were asked for.*Raise data\.lines"):
+        load(Config(lines=2, colours=2, fewest=2, most=2))

@@ -1,0 +1,89 @@
+"""One's own instructions, and how they are written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.prompted import instructions, write_instructions
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.corpora.instructions import Config, load
+from seqloom.data.instructions import TEMPLATE, Instruction, as_prompt, asked, rest, template_problem
+from seqloom.data.prompts import Template
+
+ONE = Instruction("Name the colour.", "grass", "green")
+BARE = Instruction("Say hello.", "", "hello")
+
+
+def test_the_line_of_an_input_is_left_out_where_there_is_none() -> None:
+    assert asked(TEMPLATE, ONE) == "Instruction: Name the colour.\nInput: grass\nAnswer: "
+    assert asked(TEMPLATE, BARE) == "Instruction: Say hello.\nAnswer: "
+    assert rest("{instruction} {output} {{done}}") == " {done}"
+    template = Template.parse(as_prompt(TEMPLATE))
+    assert template.question("Say hello.") == asked(TEMPLATE, BARE)
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("{instruction}\n{input}", "and last {output}"),
+        ("{output} {instruction}", "and last {output}"),
+        ("{instruction} {instruction} {output}", "once each"),
+        ("{instruction} {input}\n{output}", "{input} in a line of its own"),
+        ("{instruction}\n{output}", None),
+        ("on {input}\n{instruction}\n{output}.", None),
+    ],
+)
+def test_what_a_template_must_have(form: str, words: str | None) -> None:
+    problem = template_problem(form)
+    assert problem is None if words is None else words in str(problem)
+
+
+def test_the_splits_hold_different_questions(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"instruction": f"Say {n // 2}.", "output": str(n)} for n in range(100)]
+    corpus = load(Config(train=str(write_instructions(tmp_path / "a.jsonl", rows))))
+    asked_in = {name: {one.instruction for one in corpus.split(name)} for name in ("train", "dev", "test")}
+    assert sum(len(corpus.split(name)) for name in asked_in) == 100
+    assert not asked_in["train"] & asked_in["dev"] and not asked_in["dev"] & asked_in["test"]
+    assert corpus.sizes("train")["examples"] > 70
+    assert load(Config(train=str(tmp_path / "a.jsonl"))).fingerprint() == corpus.fingerprint()
+
+
+def test_other_keys_and_blank_lines(tmp_path: Path) -> None:
+    rows = [{"q": one["instruction"], "about": one.get("input"), "a": one["output"]} for one in instructions()]
+    rows += [{"q": "", "a": "x"}, {"q": "What?", "a": None}]
+    file = write_instructions(tmp_path / "a.jsonl", rows)
+    corpus = load(Config(train=str(file), instruction="q", input="about", output="a"))
+    assert len(corpus.notes) == 2
+    assert "1 example has no instruction and was left out, at line 81" in corpus.notes[0]
+    assert "1 example has no answer" in corpus.notes[1]
+    assert any(one.input for one in corpus.split("train"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"instruct": "x", "output": "y"}', "did you mean data.instruction=instruct?"),
+        ('{"instruction": "x"}', "must have the key 'output'"),
+        ('{"instruction": "x", "output": ["y"]}', "must be text or a number"),
+        ("no JSON", "must be a JSON object"),
+        ('{"instruction": " ", "output": "y"}', "of every line one of them is blank"),
+        ('{"instruction": "x", "output": "y"}', "too short"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(DataError) as caught:
+        load(Config(train=str(tmp_path / "a.jsonl")))
+    assert words in str(caught.value)
+
+
+def test_keys_that_are_the_same(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="three different keys"):
+        build(Config, {"train": "a.jsonl", "input": "output"})
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(json.dumps(one) for one in instructions()))
+    with pytest.raises(DataError, match="must not overlap"):
+        load(Config(train=str(file), dev=str(file)))

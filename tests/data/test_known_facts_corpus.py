@@ -1,0 +1,43 @@
+"""Facts that always hold, asked for where they are not told."""
+
+import pytest
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.corpora import facts
+from seqloom.data.corpora.known_facts import Config, load
+
+
+def test_every_text_says_the_same_and_never_what_it_asks() -> None:
+    corpus = load(Config())
+    known: dict[str, str] = {}
+    texts = [example for split in corpus.splits.values() for example in split]
+    for example in texts:
+        *lines, asked = example.text.split("\n")
+        assert known.setdefault(asked, example.label) == example.label
+        for line in lines:
+            name, colour = line.split(": ")
+            assert name != asked and known.setdefault(name, colour) == colour
+        assert len(lines) <= 4
+    assert len(known) == len(set(known.values())) == 6
+    assert len({example.text for example in texts}) == len(texts) == 2600
+    assert load(Config()).fingerprint() == corpus.fingerprint()
+    assert load(Config(seed=1)).fingerprint() != corpus.fingerprint()
+
+
+def test_its_words_are_those_of_facts() -> None:
+    words = {word for document in facts.load(facts.Config(train=500)).split("train") for word in document.split()}
+    for example in load(Config()).split("train"):
+        assert set(f"{example.text}: {example.label}".split()) <= words
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(UsageError) as caught:
+        build(corpora.find("known-facts").Config, {"known": 1, "colours": 99, "told": -1, "dev": 0})
+    for words in ("known must be from 2 to names", "colours must be from 2 to 32", "told must be", "dev"):
+        assert words in str(caught.value)
+    with pytest.raises(UsageError, match="known must be at most colours"):
+        build(corpora.find("known-facts").Config, {"known": 8, "colours": 4})
+    with pytest.raises(DataError, match="2,600 were asked for"):
+        load(Config(told=2))

@@ -1,0 +1,395 @@
+"""Corpora of pairs, choices and answers: what must hold for each, and what each does by itself."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.data.example_files import settings, squad, write
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.data.answers import Answer, AnswerCorpus
+from seqloom.data.choices import ChoiceCorpus
+from seqloom.data.corpora import ANSWERS, CHOICES, CORPORA, MATCHED
+from seqloom.data.folder import use_data_folder
+from seqloom.data.matched import Matched, MatchedCorpus
+from seqloom.data.scenes import CHOICES as VALUES
+from seqloom.data.scenes import CLAIMS, QUESTIONS, SLOTS, TELLINGS, Drawing
+from seqloom.data.squad import place_of, read_squad
+
+UNIONS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "matched": (corpora.MatchedConfig, corpora.load_matched),
+    "choices": (corpora.ChoicesConfig, corpora.load_choices),
+    "answers": (corpora.AnswersConfig, corpora.load_answers),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("data"))
+
+
+def load(name: str, folder: Path, **more: Any) -> Any:
+    union, loading = UNIONS[CORPORA[name].FORM]
+    with use_data_folder(folder):
+        return loading(build(union, {**settings(name, folder), **more}))
+
+
+@pytest.fixture(scope="module", params=[*MATCHED, *CHOICES, *ANSWERS])
+def corpus(request: pytest.FixtureRequest, folder: Path) -> Any:
+    return load(request.param, folder)
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_forms_and_names() -> None:
+    assert set(MATCHED) == {"rte", "table-pairs", "flickr8k-pairs", "scene-claims", "scene-likeness"}
+    assert set(CHOICES) == {"choices", "endings", "scene-choices"}
+    assert set(ANSWERS) == {"squad", "squad-files", "scene-questions"}
+
+
+@pytest.mark.parametrize("name", [*MATCHED, *CHOICES, *ANSWERS])
+def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
+    union, _ = UNIONS[CORPORA[name].FORM]
+    made = build(union, settings(name, folder))
+    assert type(made) is CORPORA[name].Config
+    assert build(union, to_mapping(made)) == made
+
+
+def test_it_is_filled_in(corpus: Any) -> None:
+    assert all((corpus.version, corpus.licence, corpus.description))
+    assert set(corpus.splits) == {"train", "dev", "test"}
+    for split in corpus.splits:
+        assert next(iter(corpus.sizes(split).values())) == len(corpus.split(split)) > 0
+        assert all(type(size) is int and size > 0 for size in corpus.sizes(split).values())
+        assert 0 <= corpus.new_words(split) <= 1
+    assert len(set(corpus.fingerprint().values())) == 3
+
+
+def test_no_example_is_in_two_splits(corpus: Any) -> None:
+    for one, other in combinations(corpus.splits.values(), 2):
+        assert not {_asked(example) for example in one} & {_asked(example) for example in other}
+
+
+def _asked(example: Any) -> Any:
+    if isinstance(example, Matched):
+        return example.first, example.second
+    return tuple(example.texts())
+
+
+def test_the_same_again(corpus: Any, folder: Path) -> None:
+    again = load(corpus.name, folder)
+    assert again.fingerprint() == corpus.fingerprint() and again.version == corpus.version
+
+
+def test_answers_stand_where_they_are_said_to(corpus: Any) -> None:
+    if not isinstance(corpus, AnswerCorpus):
+        return
+    for questions in corpus.splits.values():
+        for one in questions:
+            assert one.question.strip() and one.answers
+            assert all(one.context[answer.start : answer.end] == answer.text for answer in one.answers)
+
+
+def test_the_right_option_is_one_of_them(corpus: Any) -> None:
+    if not isinstance(corpus, ChoiceCorpus):
+        return
+    for choices in corpus.splits.values():
+        for one in choices:
+            assert 0 <= one.answer < len(one.options) == len(set(one.options))
+    assert 0 < corpus.chance("train") <= 0.5
+
+
+def test_a_changed_answer_is_other_data(folder: Path) -> None:
+    corpus = load("squad-files", folder)
+    question = corpus.split("dev")[0]
+    other = [type(question)(question.context, question.question, (Answer("The", 0),), question.id)]
+    changed = AnswerCorpus(**{**vars(corpus), "splits": {**corpus.splits, "dev": [*other, *corpus.split("dev")[1:]]}})
+    assert changed.fingerprint()["dev"] != corpus.fingerprint()["dev"]
+    assert changed.fingerprint()["train"] == corpus.fingerprint()["train"]
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+def test_rte_has_glues_dev_as_test(folder: Path) -> None:
+    corpus: MatchedCorpus = load("rte", folder)
+    assert [pair.label for pair in corpus.split("test")] == ["entailment", "not_entailment"] * 3
+    firsts = {split: {pair.first for pair in corpus.split(split)} for split in corpus.splits}
+    assert not firsts["train"] & firsts["test"] and not firsts["train"] & firsts["dev"]
+    assert corpus.notes == ("2 of 40 training pairs share their first text with test and were left out",)
+    assert corpus.labels == ("entailment", "not_entailment")
+
+
+def test_captions_are_of_one_picture_or_of_two(folder: Path) -> None:
+    corpus: MatchedCorpus = load("flickr8k-pairs", folder, pairs=3)
+    assert len(corpus.split("train")) == 8 * 3 * 2
+    for pair in corpus.split("train"):
+        same = pair.first.split()[2] == pair.second.split()[2]
+        assert pair.label == ("5" if same else "0")
+        assert pair.first != pair.second
+    assert set(corpus.scores("dev")) == {0.0, 5.0}
+    assert load("flickr8k-pairs", folder, seed=1).fingerprint() != corpus.fingerprint()
+
+
+def test_labels_that_are_no_scores_are_named(folder: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"that of pair 1 of dev is 'not_entailment'|that of pair 1 of dev is 'entailment'"
+    ):
+        load("rte", folder).scores("dev")
+    assert set(load("table-pairs", folder).scores("train")) == {0.0, 1.0, 2.0}
+
+
+def test_infinite_scores_are_none() -> None:
+    corpus = MatchedCorpus("x", "1", "-", "-", {"train": [Matched.of("a", "b", "inf")]})
+    with pytest.raises(DataError, match="must be a number"):
+        corpus.scores("train")
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "words"),
+    [
+        ("first\tsecond\tlabel\na\tb\n", {}, "Line 2 .* must have 3 columns"),
+        ("one\tother\tlabel\na\tb\tx\n", {}, "must name the column 'first'"),
+        ("first\tsecond\tlabel\na\t\tx\n", {}, "must hold pairs of texts with labels"),
+        ("a\tb\tx\n", {"first": 1, "second": 1}, "must be 3 different columns"),
+        ("a\tb\tx\n", {"first": 0, "second": 2, "label": 3}, "columns are counted from 1"),
+        ("a\tb\tx\n", {"header": False}, "must be numbers of columns"),
+        ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test are held out"),
+    ],
+)
+def test_tables_of_pairs_that_cannot_be_read(tmp_path: Path, text: str, more: dict[str, Any], words: str) -> None:
+    (tmp_path / "a.tsv").write_text(text)
+    with pytest.raises((DataError, UsageError), match=words):
+        corpora.load_matched(
+            build(corpora.MatchedConfig, {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv"), **more})
+        )
+
+
+def test_pairs_of_one_text_stay_together(tmp_path: Path) -> None:
+    rows = [f"same {n // 4}\tother {n}\t{n % 2}" for n in range(80)]
+    (tmp_path / "a.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows, "\t x\t1", "a\tb\t"]))
+    corpus = corpora.load_matched(
+        build(corpora.MatchedConfig, {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv")})
+    )
+    firsts = [{pair.first for pair in pairs} for pairs in corpus.splits.values()]
+    assert not firsts[0] & firsts[1] and not firsts[0] & firsts[2] and not firsts[1] & firsts[2]
+    assert [note[:30] for note in corpus.notes] == ["1 example has a blank text and", "1 example has no label and was"]
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def test_endings_of_pydocs(folder: Path) -> None:
+    corpus: ChoiceCorpus = load("endings", folder)
+    assert corpus.most_options() == 4 and corpus.chance("dev") == 0.25
+    texts = {split: set(corpus.texts(split)) for split in corpus.splits}
+    assert len(texts["train"] & texts["test"]) < 0.02 * len(texts["test"])
+    places = Counter(choice.answer for choice in corpus.split("train"))
+    assert min(places.values()) > 0.15 * len(corpus.split("train"))  # the right one may stand anywhere
+
+
+def test_wrong_endings_are_from_other_articles(folder: Path) -> None:
+    corpus: ChoiceCorpus = load("endings", folder, text="wikitext2", options=3, before=1)
+    choice = corpus.split("train")[0]
+    assert choice.text == "Town 0 is old and small ."
+    assert choice.options[choice.answer] == "It has a bridge of stone 0 ."
+    for one in corpus.split("train"):
+        town = one.options[one.answer].rstrip(" .")[-1]
+        assert all(option.rstrip(" .")[-1] != town for place, option in enumerate(one.options) if place != one.answer)
+        assert len(one.options) == 3
+    with pytest.raises(DataError, match="too few different sentences to offer 40"):
+        load("endings", folder, text="wikitext2", options=40)
+
+
+def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
+    rows = [f"text {n}\tno {n}\tyes {n}\t{'late' * (n % 2)}\t{'yes ' + str(n) if n % 3 else 1}" for n in range(30)]
+    (tmp_path / "a.tsv").write_text("\n".join(["sent\te0\te1\te2\tgold", *rows]))
+    columns = {"text": "sent", "options": ["e0", "e1", "e2"], "answer": "gold"}
+    made = {"corpus": "choices", "train": str(tmp_path / "a.tsv"), **columns}
+    corpus = corpora.load_choices(build(corpora.ChoicesConfig, made))
+    every = [choice for choices in corpus.splits.values() for choice in choices]
+    assert {choice.answer for choice in every} == {1}
+    assert {len(choice.options) for choice in every} == {2, 3}
+    assert corpus.most_options() == 3 and 1 / 3 < corpus.chance("train") < 1 / 2
+    one = corpora.load_choices(build(corpora.ChoicesConfig, {**made, "counted_from": 1}))
+    assert {choice.answer for choices in one.splits.values() for choice in choices} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['{"text": "a", "options": ["x", "y"], "answer": 2}'], "a number from 0 to 1, or the option itself; got '2'"),
+        (['{"text": "a", "options": "x", "answer": 0}'], "must be a list"),
+        (['{"text": "a", "answer": 0}'], "must have the key 'options'"),
+        (['{"text": "a", "options": ["x", ""], "answer": 0}'], "holds an option without text"),
+        (['{"text": "a", "options": ["x"], "answer": 0}'], "two options or more; it has none"),
+        (["[1]"], "must be a JSON object"),
+    ],
+)
+def test_choices_that_cannot_be_read(tmp_path: Path, lines: list[str], words: str) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=words):
+        corpora.load_choices(build(corpora.ChoicesConfig, {"corpus": "choices", "train": str(tmp_path / "a.jsonl")}))
+
+
+def test_one_column_of_options_in_a_table_is_refused() -> None:
+    with pytest.raises(UsageError, match="in a table every option has a column"):
+        build(corpora.ChoicesConfig, {"corpus": "choices", "train": "a.tsv"})
+    with pytest.raises(UsageError, match="two columns or more"):
+        build(corpora.ChoicesConfig, {"corpus": "choices", "train": "a.tsv", "options": ["one"]})
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_squad_is_split_by_article(folder: Path) -> None:
+    corpus: AnswerCorpus = load("squad", folder)
+    titles = [{one.title for one in questions} for questions in corpus.splits.values()]
+    assert not titles[0] & titles[1] and not titles[0] & titles[2] and not titles[1] & titles[2]
+    assert [len(questions) for questions in corpus.splits.values()] == [28, 4, 8]
+    assert "shared out by article" in corpus.description
+    whole: AnswerCorpus = load("squad", folder, parts="all")
+    assert [len(questions) for questions in whole.splits.values()] == [76, 4, 40]
+
+
+def test_what_most_people_said_is_learned(folder: Path) -> None:
+    one = load("squad", folder).split("train")[0]
+    assert len(one.answers) == 3 and one.answer.text.startswith("lake")
+
+
+def test_answers_that_are_not_there(tmp_path: Path) -> None:
+    content = json.loads(squad(12))
+    qas = [article["paragraphs"][0]["qas"] for article in content["data"]]
+    qas[0][0]["answers"] = [{"text": "the sea", "answer_start": 3}]
+    qas[1][0]["answers"] = [{"text": "lake 1", "answer_start": 0}]
+    qas[2][0]["answers"] = []
+    qas[3][0]["is_impossible"] = True
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    found = read_squad(path)
+    assert (found.absent, found.moved, found.unanswered) == (["q0-0"], ["q1-0"], ["q2-0", "q3-0"])
+    assert len(found.questions) == 21
+    moved = next(one for one in found.questions if one.id == "q1-0")
+    assert moved.context[moved.answer.start :].startswith("lake 1")
+    assert found.notes("a.json.gz")[1] == (
+        "left out, the answer does not stand in its context: 1 question of a.json.gz, the first q0-0"
+    )
+    with pytest.raises(DataError, match=r"The answer 'the sea' of the question q0-0 .* must stand in its context"):
+        read_squad(path, "refuse")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no json", "must be JSON in SQuAD's form"),
+        ("[]", "the file must have 'data'"),
+        ('{"data": [{"title": "x"}]}', "an article must have 'paragraphs'"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "a paragraph must have 'context', a text"),
+        (
+            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": 3}]}]}]}',
+            "'answers', a list",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": [{"text": "c"}]}]}]}]}',
+            "answer_start of the question q .* must be a number, got null",
+        ),
+        ('{"data": []}', "must hold questions with answers"),
+    ],
+)
+def test_files_that_are_not_in_squads_form(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_squad(tmp_path / "a.json")
+
+
+@given(st.text("ab ", min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 4), st.integers(-3, 15))
+def test_an_answer_is_found_at_the_nearest_place(context: str, start: int, length: int, said: int) -> None:
+    text = context[start : start + length]
+    found = place_of(text, said, context)
+    if not text.strip():
+        assert found is None
+        return
+    assert found is not None and context[found.start : found.end] == found.text == text.strip()
+    meant = said + len(text) - len(text.lstrip())
+    every = [place for place in range(len(context)) if context.startswith(found.text, place)]
+    assert abs(found.start - meant) == min(abs(place - meant) for place in every)
+    assert place_of("c", said, context) is None
+
+
+# --- scenes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("templates", [TELLINGS, *QUESTIONS.values(), *CLAIMS.values()])
+def test_templates_are_filled(templates: tuple[str, ...]) -> None:
+    scene = Drawing(3).scene()
+    for template in templates:
+        text, spans = scene.parts(template)
+        assert "{" not in text and text[-1] in ".?"
+        for slot, (start, end) in spans.items():
+            assert text[start:end].lower() == getattr(scene, slot).lower()
+    assert all(set(scene.parts(template)[1]) == set(SLOTS) for template in TELLINGS)
+
+
+def test_scenes_told_together_share_nothing() -> None:
+    drawing = Drawing(0)
+    for _ in range(50):
+        scenes = drawing.scenes(3)
+        for slot in ("what", "where", "when"):
+            assert len({getattr(scene, slot) for scene in scenes}) == 3
+        assert len({name for scene in scenes for name in (scene.who, scene.whom)}) == 6
+    assert not set(VALUES["who"]) & set(VALUES["where"])
+
+
+def test_claims_are_true_or_say_what_another_did(folder: Path) -> None:
+    corpus: MatchedCorpus = load("scene-claims", folder)
+    assert Counter(pair.label for pair in corpus.split("train")) == {"true": 100, "false": 100}
+    for pair in corpus.split("train"):  # every word of a claim but those of its template stands in the text
+        values = [value for own in VALUES.values() for value in own if value in pair.second]
+        assert values and all(
+            value in pair.first.replace(pair.first[0], pair.first[0].lower(), 1)
+            or value in pair.first
+            or value.capitalize() in pair.first
+            or value[0].upper() + value[1:] in pair.first
+            for value in values
+        )
+
+
+def test_one_claim_of_several_is_true(folder: Path) -> None:
+    corpus: ChoiceCorpus = load("scene-choices", folder, options=8)
+    for one in corpus.split("train"):
+        assert len(set(one.options)) == 8
+        values = [value for own in VALUES.values() for value in own if value in one.options[one.answer]]
+        assert all(value.lower() in one.text.lower() for value in values)
+    with pytest.raises(UsageError, match="options must be from 2 to 8"):
+        load("scene-choices", folder, options=9)
+
+
+def test_likeness_counts_what_is_shared(folder: Path) -> None:
+    corpus: MatchedCorpus = load("scene-likeness", folder)
+    assert Counter(corpus.labels) == Counter("012345")
+    for pair in corpus.split("dev"):
+        shared = sum(
+            sum(value.lower() in text.lower() for text in (pair.first, pair.second)) == 2
+            for slot in ("what", "where", "when")
+            for value in VALUES[slot]
+        )
+        assert shared <= int(pair.label)
+
+
+def test_questions_are_answered_by_their_slot(folder: Path) -> None:
+    corpus: AnswerCorpus = load("scene-questions", folder)
+    kinds = {"Where": "where", "In": "where", "When": "when", "What": "what"}
+    for one in corpus.split("train"):
+        slot = kinds.get(one.question.split()[0])
+        if slot is not None:
+            assert one.answer.text.lower() in {value.lower() for value in VALUES[slot]}

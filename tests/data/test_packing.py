@@ -1,0 +1,46 @@
+"""Documents in rows: every token once, each piece between [CLS] and [SEP], few places left over."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqloom.core.specials import Specials
+from seqloom.data.packing import pack, share_rows
+
+SPECIALS = Specials.after(1000)
+
+
+def unpacked(packed) -> list[list[int]]:
+    """The pieces, as they stand in the rows."""
+    found = []
+    for tokens, documents in zip(packed.tokens.tolist(), packed.documents.tolist(), strict=True):
+        for number in range(1, max(documents) + 1):
+            piece = [token for token, own in zip(tokens, documents, strict=True) if own == number]
+            assert piece[0] == SPECIALS.classify and piece[-1] == SPECIALS.separate
+            found.append(piece[1:-1])
+        real = [number > 0 for number in documents]
+        assert real == sorted(real, reverse=True)  # padding stands last
+        assert [number for number in documents if number] == sorted(number for number in documents if number)
+    return found
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=30).filter(any), st.integers(8, 24))
+def test_every_token_stands_once(sizes, length) -> None:
+    numbers = iter(range(1, 10_000))
+    texts = [[next(numbers) % 1000 or 1 for _ in range(size)] for size in sizes]
+    packed = pack(texts, SPECIALS, length)
+    assert packed.tokens.shape == packed.documents.shape and packed.tokens.shape[1] == length
+    pieces = unpacked(packed)
+    assert sorted(token for piece in pieces for token in piece) == sorted(token for text in texts for token in text)
+    whole = [text[start : start + length - 2] for text in texts for start in range(0, len(text), length - 2)]
+    assert sorted(pieces) == sorted(whole)  # each is a run of its document's own tokens
+
+
+def test_rows_are_nearly_full() -> None:
+    draws = np.random.default_rng(0)
+    sizes = draws.integers(3, 65, 3000).tolist()
+    rows = share_rows(sizes, 64)
+    assert sorted(piece for row in rows for piece in row) == list(range(3000))
+    assert all(sum(sizes[piece] for piece in row) <= 64 for row in rows)
+    assert sum(sizes) / (64 * len(rows)) > 0.97

@@ -1,0 +1,96 @@
+"""Templates, shots and choices."""
+
+from pathlib import Path
+
+import pytest
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.prompts import Prompt, Shot, Template, check_choices, read_shots
+
+SHOTS = [Shot("great fun", "positive"), Shot("a bore, really", "negative")]
+
+
+def test_a_prompt_ends_where_the_label_belongs() -> None:
+    prompt = Prompt(tuple(SHOTS), Template.parse("Review: {text}\nVerdict: {label}."), "\n\n")
+    assert prompt.text("warm {film}") == (
+        "Review: great fun\nVerdict: positive.\n\nReview: a bore, really\nVerdict: negative.\n\n"
+        "Review: warm {film}\nVerdict: "
+    )
+    assert prompt.text("x", skip=1) == "Review: a bore, really\nVerdict: negative.\n\nReview: x\nVerdict: "
+    assert Prompt(()).text("x") == "x = "
+
+
+def test_braces_that_are_only_braces_are_written_twice() -> None:
+    template = Template.parse("{{{text}}} -> {label} {{end}}")
+    assert template.question("a") == "{a} -> "
+    assert template.example(Shot("a", "b")) == "{a} -> b {end}"
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("{text}", "must have {text} and then {label}"),
+        ("{label}: {text}", "must have {text} and then {label}"),
+        ("{text} {text} {label}", "once each"),
+        ("{text} {sense} {label}", "may have {text}, {label} and no other braces"),
+        ("{text!r} {label}", "no other braces"),
+        ("{text:>9} {label}", "no other braces"),
+        ("{text} {label", "is no template"),
+        ("{} {label}", "no other braces"),
+    ],
+)
+def test_a_template_that_is_none(form: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Template.parse(form)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "great fun\tpositive\na bore, really\tnegative\n"),
+        ("b.tsv", "text\tlabel\ngreat fun\tpositive\n\na bore, really\tnegative\n"),
+        ("c.csv", 'great fun,positive\n"a bore, really",negative\n'),
+        ("d.jsonl", '{"text": "great fun", "label": "positive"}\n{"label": "negative", "text": "a bore, really"}\n'),
+        ("e", "great fun\tpositive\r\na bore, really\tnegative"),
+    ],
+)
+def test_shots_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert read_shots(tmp_path / name) == SHOTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.tsv", "great fun\na bore\n", "must have two columns, a text and its label with a tab between"),
+        ("a.csv", "great fun\n", "with a comma between; its first line has one: 'great fun'"),
+        ("a.tsv", "great fun\tpositive\na bore\n", "Line 2"),
+        ("a.tsv", "great fun\tpositive\na bore\t \n", "the label is blank"),
+        ("a.tsv", "\tpositive\n", "the text is blank"),
+        ("a.tsv", "text\tlabel\n", "nothing below the names"),
+        ("a.tsv", "", "is empty"),
+        ("a.jsonl", '{"text": "x"}\n', "must have the keys 'text' and 'label'; it has ['text']."),
+        ("a.jsonl", '{"text": "x", "label": [1]}\n', "'label' at line 1 of"),
+    ],
+)
+def test_shots_that_are_none(tmp_path: Path, name: str, content: str, words: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        read_shots(tmp_path / name)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_choices_are_those_named_or_those_of_the_shots() -> None:
+    assert check_choices([], SHOTS) == ("positive", "negative")
+    assert check_choices(["a", "b"]) == ("a", "b")
+    for choices, shots, words in (
+        ([], [], "there are none"),
+        ([], SHOTS[:1], "one label alone, 'positive'"),
+        (["positive"], [], "but there is one alone, 'positive'"),
+        (["a", "b", "a"], [], "must differ"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            check_choices(choices, shots)
+    with pytest.raises(DataError, match=r"one of the choices, positive, bad; that of 'a bore, really' is 'negative'"):
+        check_choices(["positive", "bad"], SHOTS)

@@ -1,0 +1,114 @@
+"""Sentences of documents, and pairs of them: half follow, half do not, and their lengths tell hardly anything."""
+
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom.core.errors import DataError
+from seqloom.core.specials import Specials
+from seqloom.data.sentence_pairs import SentencePairs
+from seqloom.data.sentences import sentences
+from seqloom.text.specials import framed
+
+LENGTH, DOCUMENTS, SENTENCES = 32, 40, 25
+ALL = 20_000  # ids: every token of the text is another
+SPECIALS = Specials.after(ALL)
+
+
+def test_sentences_end_where_their_marks_say() -> None:
+    text = '= Title = \n \n One . Two said " no ! " and left . \n Three is 3.5 m ? Four … \n\nFive'
+    found = sentences(text)
+    assert "".join(found) == text
+    assert [one.strip() for one in found] == ["= Title =", "One .", 'Two said " no !', '" and left .',
+        "Three is 3.5 m ?", "Four …", "Five"]  # fmt: skip
+    assert sentences("一。二！三") == ["一。", "二！", "三"]
+    assert sentences("e.g. this (too.) stays") == ["e.g.", " this (too.)", " stays"]
+    assert sentences(" \n \n ") == sentences("") == []
+
+
+@pytest.mark.parametrize("space", [" ", "\n"])
+def test_long_gaps_take_no_time(space: str) -> None:
+    """A look for a blank line from each of 60,000 places takes several seconds."""
+    text, began = f"One{space * 60_000}two", process_time()
+    assert "".join(sentences(text)) == text
+    assert process_time() - began < 1
+
+
+@pytest.mark.parametrize("text", ["a. b", "\n\n a.\n\nb \n ", "no end", "x.\n\n\n\ny. z\n"])
+def test_parts_make_the_document_again(text) -> None:
+    assert "".join(sentences(text)) == text
+
+
+def documents(seed: int = 0) -> list[list[list[int]]]:
+    """Of token n it is known in which document and sentence it stands: all of them differ."""
+    draws, after = np.random.default_rng(seed), 1
+    found: list[list[list[int]]] = []
+    for _ in range(DOCUMENTS):
+        found.append([])
+        for size in draws.integers(1, 12, SENTENCES).tolist():
+            found[-1].append(list(range(after, after + size)))
+            after += size
+    return found
+
+
+def parts(row: list[int], length: int) -> tuple[list[int], list[int]]:
+    (first, second) = [place for place, token in enumerate(row) if token == SPECIALS.separate]
+    assert row[0] == SPECIALS.classify and second == length - 1 and not any(row[length:])
+    return row[1:first], row[first + 1 : second]
+
+
+@pytest.fixture(scope="module")
+def made() -> SentencePairs:
+    return SentencePairs(documents(), SPECIALS, LENGTH)
+
+
+def where() -> dict[int, tuple[int, int]]:
+    return {token: (d, s) for d, one in enumerate(documents()) for s, own in enumerate(one) for token in own}
+
+
+def test_what_follows_follows_and_what_does_not_is_from_another_document(made: SentencePairs) -> None:
+    pairs, at = made.drawn(np.random.default_rng(3)), where()
+    last = {max(one[-1]) for one in documents()}
+    for row, segments, length, other in zip(*(values.tolist() for values in pairs), strict=True):
+        a, b = parts(row, length)
+        assert row[:length] == framed(SPECIALS, "bert", a, b).tokens
+        assert segments[:length] == framed(SPECIALS, "bert", a, b).segments and not any(segments[length:])
+        assert a == list(range(a[0], a[-1] + 1)) and b == list(range(b[0], b[-1] + 1))  # one sentence after the other
+        assert len(a) <= (LENGTH - 3) // 2
+        (document, _), (elsewhere, _) = at[a[0]], at[b[0]]
+        assert (b[0] == a[-1] + 1 and elsewhere == document) if not other else elsewhere != document
+        for text in (a, b):  # whole sentences
+            assert at[text[0]] != at.get(text[0] - 1) and at[text[-1]] != at.get(text[-1] + 1)
+        more = next((s for d in documents() for s in d if s[0] == b[-1] + 1), None)
+        assert b[-1] in last or more is None or length + len(more) > LENGTH  # as many as there is room for
+
+
+def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: SentencePairs) -> None:
+    drawn = [made.drawn(np.random.default_rng(seed)) for seed in range(40)]
+    other = np.concatenate([one.other for one in drawn]).astype(bool)
+    lengths = np.concatenate([one.lengths for one in drawn])
+    seconds = np.concatenate([one.segments.sum(axis=1) for one in drawn])
+    n = len(other)
+    assert other.mean() == pytest.approx(0.5, abs=4 * 0.5 / n**0.5)
+    for values in (lengths, seconds):
+        assert values[other].mean() == pytest.approx(values[~other].mean(), rel=0.03)
+
+
+def test_every_sentence_is_read_and_hardly_any_twice(made: SentencePairs) -> None:
+    covered: list[Any] = [sentence for b, e in zip(made._begins, made._ends, strict=True) for sentence in range(b, e)]
+    assert set(covered) == set(range(DOCUMENTS * SENTENCES))
+    assert len(covered) - len(set(covered)) <= DOCUMENTS  # at most one of each document
+
+
+def test_long_sentences_are_cut_and_lonely_ones_left_out() -> None:
+    pairs = SentencePairs([[list(range(1, 60))], [[60], [61, 62]], [[63]]], SPECIALS, LENGTH)
+    assert pairs.alone == 1  # the last: the first was cut
+    found = pairs.drawn(np.random.default_rng(0))
+    assert found.lengths.max() <= LENGTH
+
+
+def test_one_document_is_not_enough() -> None:
+    with pytest.raises(DataError, match=r"at least two documents .* the dev split has 1\. Say objective=mlm"):
+        SentencePairs([[[1], [2]], [[3]]], SPECIALS, LENGTH, "the dev split")

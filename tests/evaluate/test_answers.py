@@ -1,0 +1,106 @@
+"""Exact match and F1 of answers, against SQuAD's arithmetic worked by hand, and what must hold for any answer."""
+
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.errors import DataError
+from seqloom.evaluate.answers import exact, f1, plain, report
+
+WORDS = st.lists(st.sampled_from(["a", "the", "an", "red", "Red!", "fox", "fox.", "—", "theatre", "an-d"]), max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The Denver Broncos", "denver broncos"),
+        ("a  an the", ""),
+        ("U.S.A.", "usa"),
+        ("theatre, an act", "theatre act"),
+        ("Levi's Stadium", "levis stadium"),
+        ("the-best", "thebest"),  # punctuation goes first, so there is no article left to take out
+        ("50–10", "50–10"),  # only ASCII punctuation goes
+        ("  \n\t", ""),
+        ("An apple a day", "apple day"),
+        ("«the»", "« »"),
+    ],
+)
+def test_what_is_compared(answer: str, expected: str) -> None:
+    assert plain(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "score"),
+    [
+        ("Denver Broncos", "the Denver Broncos!", 1.0),
+        ("Broncos", "Denver Broncos", 2 / 3),  # precision 1, recall 1/2
+        ("the very big red fox", "red fox", 2 * (2 / 4) * 1 / (2 / 4 + 1)),
+        ("red red fox", "red fox fox", 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # each word as often as both have it
+        ("cat", "red fox", 0.0),
+        ("", "red fox", 0.0),
+        ("the", "a", 0.0),  # both are empty, and SQuAD 1.1 counts no common word
+        ("October 1973", "1973 in October", 2 * 1 * (2 / 3) / (5 / 3)),
+    ],
+)
+def test_f1_by_hand(said: str, right: str, score: float) -> None:
+    assert f1(said, right) == pytest.approx(score, abs=1e-15)
+
+
+def test_both_empty_is_exact_though_its_f1_is_zero() -> None:
+    assert exact("the", "a") == 1.0 and f1("the", "a") == 0.0
+
+
+def test_the_best_of_several_answers_counts_for_each_figure() -> None:
+    found = report(["big fox", "cat"], [["the big fox!", "fox"], ["dog", "the red cat"]])
+    assert found.exact == [1.0, 0.0]
+    assert found.f1 == [1.0, pytest.approx(2 / 3)]
+    assert found.metrics == {"answer_f1": pytest.approx(5 / 6), "answer_exact": 0.5}
+    low, high = found.intervals["answer_exact"]
+    assert 0 < low < 0.5 < high < 1
+    assert found.intervals["answer_f1"].low <= found.metrics["answer_f1"] <= found.intervals["answer_f1"].high
+    assert found.kept()["intervals"].keys() == {"answer_f1", "answer_exact"}
+
+
+def by_the_book(said: str, right: str) -> float:
+    """F1 once more, counted word by word."""
+    left = plain(right).split()
+    common = 0
+    for word in plain(said).split():
+        if word in left:
+            left.remove(word)
+            common += 1
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(plain(said).split()), common / len(plain(right).split())
+    return 2 * precision * recall / (precision + recall)
+
+
+@given(WORDS, WORDS)
+def test_f1_of_any_two(one: list[str], other: list[str]) -> None:
+    said, right = " ".join(one), " ".join(other)
+    assert f1(said, right) == pytest.approx(by_the_book(said, right), abs=1e-12)
+    assert f1(said, right) == pytest.approx(f1(right, said), abs=1e-12)
+    assert 0 <= f1(said, right) <= 1
+    assert f1(said.upper(), right) == f1(said, right)
+    assert f1(" ".join(reversed(one)), right) == pytest.approx(f1(said, right), abs=1e-12)
+    same = Counter(plain(said).split()) == Counter(plain(right).split())
+    assert (f1(said, right) == 1) == (same and bool(plain(said)))
+    assert exact(said, right) <= (same or not plain(said))
+
+
+@given(st.text(max_size=20))
+def test_plain_is_plain(text: str) -> None:
+    found = plain(text)
+    assert plain(found) == found or not found.isascii()
+    assert not set(found) & set(string.punctuation)
+    assert found == " ".join(found.split())
+
+
+def test_answers_and_questions_must_be_as_many() -> None:
+    cases: list[tuple[list[str], list[list[str]]]] = [([], []), (["a"], []), (["a"], [[]])]
+    for said, right in cases:
+        with pytest.raises(DataError, match="an answer for each question"):
+            report(said, right)

@@ -1,0 +1,62 @@
+"""Continuations compared: what is read once for all of them is the same as if each were read alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.evaluate.continuations import continuation_log_probs, in_common
+from seqloom.evaluate.perplexity import score_texts
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.nn.positions import PositionsConfig
+
+V = 11
+CONFIGS: dict[str, Any] = {
+    "recurrent": RecurrentLMConfig(hidden=8, layers=2, connections="highway"),
+    "gpt": GPTConfig(width=8, heads=2, layers=2, positions=PositionsConfig(kind="rotary"), context=40),
+    "gpt that slides": GPTConfig(width=8, heads=2, layers=2, positions=PositionsConfig(kind="learned", max_length=6)),
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request: pytest.FixtureRequest) -> Any:
+    torch.manual_seed(1)
+    made = CONFIGS[request.param].build(V).double().eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+rows_of_tokens = st.lists(st.integers(1, V - 1), min_size=1, max_size=6)
+
+
+@given(shared=st.lists(st.integers(1, V - 1), max_size=8), tails=st.lists(rows_of_tokens, min_size=1, max_size=5))
+def test_as_if_each_were_read_alone(model: Any, shared: list[int], tails: list[list[int]]) -> None:
+    rows = [shared + tail for tail in tails]
+    starts = [len(row) - 1 - (len(tail) > 4) for row, tail in zip(rows, tails, strict=True)]
+    found = continuation_log_probs(model, rows, starts, end=0, at_once=2)
+    for row, start, scores in zip(rows, starts, found, strict=True):
+        (alone,) = score_texts(model, [row], end=0)
+        torch.testing.assert_close(scores, alone[start : len(row)], rtol=0, atol=1e-10)
+
+
+def test_other_tokens_before_change_what_comes_after(model: Any) -> None:
+    """The control: it is the prompt that is read, not the continuation alone."""
+    one, other = continuation_log_probs(model, [[1, 2, 3], [4, 5, 3]], [2, 2], end=0)
+    assert (one - other).abs().max() > 1e-4
+
+
+def test_from_the_first_token_on(model: Any) -> None:
+    (found,) = continuation_log_probs(model, [[1, 2, 3]], [0], end=0)
+    torch.testing.assert_close(found, score_texts(model, [[1, 2, 3]], end=0)[0][:-1], rtol=0, atol=1e-10)
+
+
+def test_what_rows_begin_with() -> None:
+    assert in_common([[1, 2, 3], [1, 2], [1, 2, 4]]) == 2
+    assert in_common([[1], [2]]) == 0
+    assert in_common([[1, 2]]) == 2
+    assert in_common([[], [1]]) == 0

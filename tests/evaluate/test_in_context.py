@@ -1,0 +1,49 @@
+"""What is recalled from the text before, with models whose answers are known."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tree import Tree
+from seqloom.evaluate.in_context import Question, recall
+
+V = 9
+
+
+class Copying:
+    """Says what followed the last time the same token was there; 1 where it never was. It keeps all it has read."""
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        return DecodeState({"read": torch.empty(rows or 1, 0, dtype=torch.long)})
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        read = torch.cat([state.carry["read"], tokens], dim=1)
+        scores = torch.zeros(len(read), V)
+        for row, said in zip(read.tolist(), scores, strict=True):
+            before = [place for place in range(len(row) - 1) if row[place] == row[-1]]
+            said[row[before[-1] + 1] if before else 1] = 5.0
+        return StepOutput(scores.log_softmax(dim=1), DecodeState({"read": read}))
+
+
+def test_each_group_has_its_share() -> None:
+    documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 is not what it was
+    asked = [
+        [Question(1, 2, "first"), Question(3, 4, "first"), Question(5, 6, "again"), Question(7, 8, "again")],
+        [Question(1, 2, "first")],
+    ]
+    found = recall(Copying(), documents, asked, end=0)
+    assert found == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is guessed
+    assert recall(Copying(), documents, asked, end=0, rows=1) == found  # alone as in a batch
+
+
+def test_an_answer_of_several_tokens_is_right_as_a_whole() -> None:
+    model: Any = Copying()
+    document = [2, 5, 6, 3, 2, 5, 6, 3, 2, 5, 7]
+    asked = [Question(5, 7, "right"), Question(9, 11, "wrong")]
+    assert recall(model, [document], [asked], end=0) == {"right": 1.0, "wrong": 0.0}
+
+
+def test_nothing_asked_is_nothing_told() -> None:
+    assert recall(Copying(), [[1, 2]], [[]], end=0) == {}

@@ -1,0 +1,79 @@
+"""Small pretrained runs, not really trained, and recipes that begin with them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.understanding import CLASSIFY, TAG, reviews, sentences, write_reviews, write_sentences
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, build, parse_overrides, to_mapping
+from seqloom.core.files import tensors_to_bytes
+from seqloom.runs.models import MODELS
+from seqloom.runs.run import Run
+from seqloom.text import BytePairConfig, Tokenizer, train_tokenizer
+
+POSITIONS = {"kind": "learned", "max_length": 32}
+SHAPE: dict[str, Any] = {
+    "width": 12,
+    "heads": 2,
+    "layers": 2,
+    "feed_forward": 16,
+    "positions": POSITIONS,
+    "dropout": 0.0,
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "recurrent-lm": {"hidden": 10, "embedding": 8, "layers": 2, "tied": True},
+    "gpt": SHAPE,
+    "bert": SHAPE,
+}
+KINDS = tuple(SHAPES)
+TASKS = {"bert": "masked-lm"}
+
+
+def tokenizer() -> Tokenizer:
+    words = [" ".join(word for word, _ in sentence) for sentence in sentences()]
+    return train_tokenizer(BytePairConfig(size=300), [*(text for text, _ in reviews()), *words])
+
+
+def pretrained_run(folder: Path, kind: str, **changes: Any) -> Path:
+    """A run of a fresh model of this kind, as if it had been trained."""
+    torch.manual_seed(7)
+    config, own = build(MODELS[kind], {"kind": kind, **SHAPES[kind], **changes}), tokenizer()
+    model = config.build(len(own))
+    with torch.no_grad():
+        for parameter in model.parameters():  # nothing is left at zero, as after a training
+            parameter += 0.1 * torch.randn_like(parameter)
+    recipe = {
+        "task": TASKS.get(kind, "language-model"),
+        "seed": 1,
+        "tokenizer": {"kind": "byte-pair"},
+        "model": to_mapping(config),
+    }
+    data = {"corpus": "text", "version": "1", "licence": "", "sha256": {}, "counts": {}}
+    weights = {"model.safetensors": tensors_to_bytes(model.state_dict())}
+    Run.create(folder, recipe, {"tokenizer.json": own.to_json(), "data.json": data}, weights)
+    return folder
+
+
+def classify_mapping(folder: Path, run: Path) -> dict[str, Any]:
+    file = folder / "reviews.csv"
+    if not file.exists():
+        write_reviews(file)
+    base = {key: value for key, value in CLASSIFY.items() if key != "tokenizer"}
+    data = {"corpus": "table", "train": str(file), "text": "review", "label": "verdict"}
+    return {**base, "init": {"from": str(run)}, "data": data, "model": {"kind": "fine-tuned-classifier"}}
+
+
+def classify_recipe(folder: Path, run: Path, *overrides: str) -> Any:
+    return api.build_recipe(apply_overrides(classify_mapping(folder, run), parse_overrides(overrides)), "the recipe")
+
+
+def tag_recipe(folder: Path, run: Path, *overrides: str) -> Any:
+    file = folder / "mine.conll"
+    if not file.exists():
+        write_sentences(file)
+    base = {key: value for key, value in TAG.items() if key != "tokenizer"}
+    data = {"corpus": "conll", "train": str(file)}
+    mapping = {**base, "init": {"from": str(run)}, "data": data, "model": {"kind": "fine-tuned-tagger"}}
+    return api.build_recipe(apply_overrides(mapping, parse_overrides(overrides)), "the recipe")

@@ -1,0 +1,45 @@
+"""A little language in documents, and tiny masked language models of it, for the tests of several rooms."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, parse_overrides
+
+SUBJECTS = {"cats": ("purr", "milk"), "dogs": ("bark", "bones"), "owls": ("hoot", "mice"), "cows": ("moo", "grass")}
+RECIPE: dict[str, Any] = {
+    "task": "masked-lm",
+    "tokenizer": {"kind": "words"},
+    "batch": {"rows": 8, "max_length": 24},
+    "model": {"kind": "bert", "width": 16, "heads": 2, "layers": 1, "feed_forward": 32},
+    "train": {"steps": 6, "lr": 0.01, "evaluate_every": 3, "log_every": 1, "device": "cpu"},
+}
+
+
+def document(draw: random.Random) -> str:
+    """About one animal throughout."""
+    who = draw.choice(list(SUBJECTS))
+    sound, food = SUBJECTS[who]
+    said = (
+        f"The {who} {sound} all day .",
+        f"We hear them {sound} .",
+        f"They eat {food} .",
+        f"{food} is what {who} eat .",
+    )
+    return " ".join(draw.choice(said) for _ in range(draw.randint(4, 9)))
+
+
+def write_documents(folder: Path) -> list[str]:
+    """Files with a document on each line, and the overrides that read them."""
+    found = ["data.corpus=text", "data.documents=line"]
+    for seed, (split, count) in enumerate({"train": 60, "dev": 12, "test": 40}.items()):
+        draw, file = random.Random(seed), folder / f"{split}.txt"
+        file.write_text("".join(f"{document(draw)}\n" for _ in range(count)), encoding="utf-8")
+        found.append(f"data.{split}={file}")
+    return found
+
+
+def masked_recipe(folder: Path, *overrides: str) -> Any:
+    words = [*write_documents(folder), *overrides]
+    return api.build_recipe(apply_overrides(RECIPE, parse_overrides(words)), "the recipe")

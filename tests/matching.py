@@ -1,0 +1,91 @@
+"""Small models of pairs, choices and answers on files of one's own, for the tests of everything that uses them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, parse_overrides
+
+COLOURS, THINGS = ("red", "blue", "green", "grey"), ("fox", "cat", "hat", "box", "cup")
+BODY: dict[str, dict[str, Any]] = {
+    "bert": {"kind": "bert", "width": 16, "heads": 2, "layers": 1, "dropout": 0.0, "init": 0.1, "norm_first": True},
+    "gpt": {"kind": "gpt", "width": 16, "heads": 2, "layers": 1, "dropout": 0.0, "init": 0.1},
+    "recurrent-lm": {"kind": "recurrent-lm", "cell": "gru", "hidden": 16},
+}
+TRAIN = {"steps": 60, "lr": 0.01, "evaluate_every": 30, "log_every": 5, "device": "cpu"}
+
+
+def _mixed(rows: list[Any]) -> list[Any]:
+    return [rows[37 * place % len(rows)] for place in range(len(rows))]  # 37 is prime, and no length a multiple of it
+
+
+def pairs() -> list[tuple[str, str, str]]:
+    """The second text says the colour of the first, or another: yes or no."""
+    return _mixed(
+        [
+            (f"a {one} {thing}", f"it is {other}", "yes" if other in ("red", "blue") else "no")
+            for one in COLOURS
+            for thing in THINGS
+            for other in COLOURS
+        ]
+    )
+
+
+def scores() -> list[tuple[str, str, str]]:
+    return [(first, second, {"yes": "4.5", "no": "0.5"}[label]) for first, second, label in pairs()]
+
+
+def write_pairs(path: Path, rows: list[tuple[str, str, str]]) -> Path:
+    path.write_text("\n".join(["first\tsecond\tlabel", *("\t".join(row) for row in rows)]) + "\n", encoding="utf-8")
+    return path
+
+
+def write_choices(path: Path) -> Path:
+    rows = [
+        {"text": f"the {thing} is", "options": options, "answer": options.index("red")}
+        for thing in THINGS
+        for other in ("blue", "green")
+        for options in (["red", other], [other, "red"], [other, "grey", "red"])
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in _mixed(rows)), encoding="utf-8")
+    return path
+
+
+def write_questions(path: Path) -> Path:
+    articles = []
+    for one in COLOURS:
+        for thing in THINGS:
+            context = f"There is a {one} {thing}. It stands on the table."
+            answers = [{"text": one, "answer_start": context.index(one)}]
+            questions = [{"id": f"{one}-{thing}", "question": "Which colour?", "answers": answers}]
+            articles.append({"title": f"{one} {thing}", "paragraphs": [{"context": context, "qas": questions}]})
+    path.write_text(json.dumps({"data": _mixed(articles)}), encoding="utf-8")
+    return path
+
+
+def recipe(folder: Path, task: str, *overrides: str, body: str = "bert") -> Any:
+    """A recipe of one of the tasks; `score` is that of pairs with scores."""
+    data: dict[str, dict[str, Any]] = {
+        "pair": {"corpus": "table-pairs", "train": str(folder / "pairs.tsv")},
+        "score": {"corpus": "table-pairs", "train": str(folder / "scores.tsv")},
+        "choice": {"corpus": "choices", "train": str(folder / "choices.jsonl")},
+        "answer": {"corpus": "squad-files", "train": str(folder / "questions.json")},
+    }
+    if not Path(data[task]["train"]).exists():
+        write_pairs(folder / "pairs.tsv", pairs())
+        write_pairs(folder / "scores.tsv", scores())
+        write_choices(folder / "choices.jsonl")
+        write_questions(folder / "questions.json")
+    kind = "pair" if task == "score" else task
+    made: dict[str, Any] = {
+        "task": kind,
+        "data": data[task],
+        "tokenizer": {"kind": "words", "split": "punctuation"},
+        "batch": {"tokens": 160, "max_length": 24},
+        "model": {"kind": f"fine-tuned-{kind}", "body": BODY[body], "dropout": 0.0},
+        "train": TRAIN,
+    }
+    made |= {"target": "score"} if task == "score" else {}
+    made["batch"] |= {"question": 8} if task == "answer" else {}
+    return api.build_recipe(apply_overrides(made, parse_overrides(overrides)), "the recipe")

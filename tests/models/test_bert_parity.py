@@ -1,0 +1,163 @@
+"""Our BERT against those of `transformers`, with the same random weights: h, all logits, the loss and its gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqloom.models.bert import BERT, BERTConfig
+from seqloom.nn.positions import PositionsConfig
+
+transformers = pytest.importorskip("transformers")
+
+V, LONGEST = 37, 20
+SHAPES: list[dict[str, Any]] = [
+    {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "activation": "gelu"},
+    {"width": 24, "heads": 1, "layers": 3, "feed_forward": 40, "activation": "relu"},
+    {"width": 12, "heads": 3, "layers": 1, "feed_forward": 8, "activation": "gelu-tanh"},
+]
+THERE = {"gelu": "gelu", "relu": "relu", "gelu-tanh": "gelu_pytorch_tanh"}
+LAYER = {
+    "attention.q": "attention.self.query",
+    "attention.k": "attention.self.key",
+    "attention.v": "attention.self.value",
+    "attention.out": "attention.output.dense",
+    "around_attention.norm": "attention.output.LayerNorm",
+    "feed_forward.up": "intermediate.dense",
+    "feed_forward.down": "output.dense",
+    "around_feed_forward.norm": "output.LayerNorm",
+}
+AROUND = {
+    "body.embedded.embed": "bert.embeddings.word_embeddings",
+    "body.embedded.positions": "bert.embeddings.position_embeddings",
+    "body.embedded.segments": "bert.embeddings.token_type_embeddings",
+    "body.embedded.norm": "bert.embeddings.LayerNorm",
+    "dense": "cls.predictions.transform.dense",
+    "dense_norm": "cls.predictions.transform.LayerNorm",
+    "pool": "bert.pooler.dense",
+    "next": "cls.seq_relationship",
+}
+
+
+def there(name: str) -> str:
+    """What a parameter of ours is called there."""
+    if name == "bias":
+        return "cls.predictions.bias"
+    module, _, kind = name.rpartition(".")
+    if module.startswith("body.blocks."):
+        _, _, number, own = module.split(".", 3)
+        return f"bert.encoder.layer.{number}.{LAYER[own]}.{kind}"
+    return f"{AROUND[module]}.{kind}"
+
+
+def both(shape: dict[str, Any], kind: str = "BertForPreTraining") -> tuple[BERT, Any]:
+    torch.manual_seed(7)
+    positions = PositionsConfig(kind="learned", max_length=LONGEST)
+    ours = BERTConfig(**shape, dropout=0.0, positions=positions).build(V).double().eval()
+    for name, parameter in ours.named_parameters():
+        nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
+    config = transformers.BertConfig(
+        vocab_size=V + 3,
+        hidden_size=shape["width"],
+        num_hidden_layers=shape["layers"],
+        num_attention_heads=shape["heads"],
+        intermediate_size=shape["feed_forward"],
+        hidden_act=THERE[shape["activation"]],
+        max_position_embeddings=LONGEST,
+        layer_norm_eps=1e-5,
+        attn_implementation="eager",
+    )
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    theirs = getattr(transformers, kind)(config).double().eval()
+    if hasattr(theirs.cls.predictions.transform, "transform_act_fn"):  # ours is always gelu, as in the paper
+        theirs.cls.predictions.transform.transform_act_fn = nn.GELU()
+    theirs_by_name = dict(theirs.named_parameters())
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            if (goal := theirs_by_name.get(there(name))) is not None:
+                goal[: len(parameter)].copy_(parameter)
+    missed = theirs_by_name.keys() - {there(name) for name, _ in ours.named_parameters()}
+    assert missed <= {"cls.predictions.decoder.bias", "cls.predictions.decoder.weight"}  # tied to what was copied
+    return ours, theirs
+
+
+def rows() -> dict[str, Tensor]:
+    """Three pairs of texts of different lengths."""
+    torch.manual_seed(11)
+    tokens = torch.randint(1, V, (3, 14))
+    lengths = torch.tensor([[14], [9], [11]])
+    mask = torch.arange(14) < lengths
+    tokens[:, 0], tokens[:, 5] = V, V + 1
+    tokens[torch.arange(3), lengths[:, 0] - 1] = V + 1
+    tokens[0, 3] = tokens[1, 7] = tokens[2, 2] = V + 2
+    segments = (torch.arange(14) > 5).long().expand(3, -1)
+    return {"tokens": tokens.where(mask, 0), "mask": mask, "segments": segments.where(mask, 0)}
+
+
+def asked(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same as it is read there."""
+    return {
+        "input_ids": batch["tokens"],
+        "attention_mask": batch["mask"].long(),
+        "token_type_ids": batch["segments"],
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_and_weights_of_attention(shape: dict[str, Any]) -> None:
+    ours, theirs = both(shape)
+    batch = rows()
+    h = ours.read(**batch)
+    found = theirs(**asked(batch), output_hidden_states=True, output_attentions=True)
+    real = batch["mask"]
+    torch.testing.assert_close(h[real], found.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        ours.masked_logits(h)[real], found.prediction_logits[real][:, :V], rtol=1e-10, atol=1e-10
+    )
+    torch.testing.assert_close(ours.next_logits(h), found.seq_relationship_logits, rtol=1e-10, atol=1e-10)
+    for own, other in zip(ours.attentions(**batch), found.attentions, strict=True):
+        rows_of = real[:, None, :, None]
+        torch.testing.assert_close(own, other * rows_of, rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_the_whole_loss() -> None:
+    """There, special tokens have logits too: they are made as unlikely as can be."""
+    ours, theirs = both(SHAPES[0])
+    batch = rows()
+    places = torch.tensor([[3, 8, 0], [7, 0, 0], [2, 4, 10]])
+    targets = torch.tensor([[5, 6, -1], [9, -1, -1], [1, 2, 3]])
+    other = torch.tensor([0, 1, 1])
+    value = ours.loss({**batch, "places": places, "targets": targets, "other": other})
+    value.backward()
+    with torch.no_grad():
+        theirs.cls.predictions.bias[V:] = -1e9
+    labels = torch.full_like(batch["tokens"], -100)
+    for row in range(3):
+        for place, target in zip(places[row].tolist(), targets[row].tolist(), strict=True):
+            if target >= 0:
+                labels[row, place] = target
+    found = theirs(**asked(batch), labels=labels, next_sentence_label=other)
+    found.loss.backward()
+    torch.testing.assert_close(value, found.loss, rtol=1e-10, atol=1e-10)
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        goal = gradients[there(name)]
+        assert goal is not None and parameter.grad is not None, name
+        torch.testing.assert_close(parameter.grad, goal[: len(parameter)], rtol=1e-8, atol=1e-10, msg=name)
+
+
+def test_masked_tokens_alone() -> None:
+    ours, theirs = both(SHAPES[1], "BertForMaskedLM")
+    batch = rows()
+    logits = ours.masked_logits(ours.read(**batch))
+    found = theirs(**asked(batch)).logits
+    torch.testing.assert_close(logits[batch["mask"]], found[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
+
+
+def test_control_another_segment_shows() -> None:
+    ours, theirs = both(SHAPES[0])
+    batch = rows()
+    found = theirs(**{**asked(batch), "token_type_ids": torch.zeros_like(batch["tokens"])}).prediction_logits
+    logits = ours.masked_logits(ours.read(**batch))
+    assert (logits[batch["mask"]] - found[batch["mask"]][:, :V]).abs().max() > 1e-3

@@ -1,0 +1,217 @@
+"""Bodies of pretrained models: what is taken over is what it was, and what cannot be taken over is said in full."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.fine_tuning import KINDS, SHAPES
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.core.specials import EXTRA, Specials
+from seqloom.models.bodies import BODIES, Body, build_body, can_predict, form_of, most_read
+from seqloom.runs.models import MODELS
+
+V = 20
+CLASSIFY, SEPARATE = Specials.after(V).classify, Specials.after(V).separate
+
+
+def config_of(kind: str, **changes: Any) -> Any:
+    return build(MODELS[kind], {"kind": kind, **SHAPES[kind], **changes})
+
+
+def trained(config: Any, seed: int = 1) -> Any:
+    """A pretrained model with nothing left at zero, in float64."""
+    torch.manual_seed(seed)
+    model = config.build(V).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def taken(config: Any, model: Any, predicts: bool = False) -> Body:
+    torch.manual_seed(9)
+    body = build_body(config, V, predicts).double().eval()
+    body.take(model.state_dict(), "runs/there")
+    return body
+
+
+def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+    if hasattr(model, "stack"):
+        h: Tensor = model.stack.read(model.embedded(tokens), mask)[0]
+        return h
+    h = model.body.read(tokens, mask)
+    return h
+
+
+def padded(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Tokens (3, 6) of the tokenizer alone, rows 6, 4 and 1 long."""
+    tokens = torch.randint(V, (3, 6), generator=torch.Generator().manual_seed(seed))
+    return tokens, torch.arange(6) < torch.tensor([[6], [4], [1]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_reads_as_the_pretrained_model_did(kind: str) -> None:
+    config = config_of(kind)
+    model = trained(config)
+    body, (tokens, mask) = taken(config, model), padded()
+    here, there = body.read(tokens, mask), pretrained_h(model, tokens, mask)
+    assert torch.equal(here[mask], there[mask])
+    assert here.shape == (3, 6, body.width)
+    assert not torch.allclose(
+        build_body(config, V).double().eval().read(tokens, mask)[mask], there[mask]
+    )  # the control
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_are_taken_over_or_drawn(kind: str) -> None:
+    config = config_of(kind)
+    model = trained(config)
+    before = model.state_dict()
+    own = taken(config, model).vectors().weight
+    there = before["embed.weight"] if kind == "recurrent-lm" else before["body.embedded.embed.weight"]
+    assert own.shape == (V + EXTRA, there.shape[1])
+    assert torch.equal(own[: len(there)], there)
+    assert len(there) == (V + EXTRA if kind == "bert" else V)
+    assert (own[V:] != 0).all()
+
+
+def test_bert_takes_its_pooler_and_its_segments() -> None:
+    config = config_of("bert")
+    model = trained(config)
+    body = taken(config, model)
+    tokens = torch.tensor([[CLASSIFY, 3, SEPARATE, 5, SEPARATE, 0], [CLASSIFY, 3, 4, SEPARATE, 6, SEPARATE]])
+    segments, mask = torch.tensor([[0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]), torch.ones(2, 6, dtype=torch.bool)
+    mask[0, 5] = False
+    h = body.read(tokens, mask, segments)
+    assert torch.equal(h[mask], model.read(tokens, mask, segments)[mask])
+    assert not torch.equal(h[mask], body.read(tokens, mask)[mask])
+    assert torch.equal(body.extract(h, mask), model.pool(h[:, 0]).tanh())
+
+
+@pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
+def test_a_causal_body_is_summed_up_where_it_ends(kind: str) -> None:
+    config = config_of(kind)
+    body, (tokens, mask) = taken(config, trained(config)), padded()
+    h = body.read(tokens, mask)
+    assert torch.equal(body.extract(h, mask), torch.stack([h[0, 5], h[1, 3], h[2, 0]]))
+    other = tokens.clone()
+    other[0, 3] = (other[0, 3] + 1) % V
+    assert torch.equal(body.read(other, mask)[0, :3], h[0, :3])  # it does not look ahead
+    assert not torch.equal(body.read(other, mask)[0, 3:], h[0, 3:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing(kind: str) -> None:
+    config = config_of(kind)
+    body, (tokens, mask) = taken(config, trained(config)), padded()
+    together = body.extract(body.read(tokens, mask), mask)
+    for row, length in enumerate((6, 4, 1)):
+        alone, real = tokens[row : row + 1, :length], mask[row : row + 1, :length]
+        torch.testing.assert_close(body.extract(body.read(alone, real), real)[0], together[row], rtol=0, atol=1e-12)
+
+
+PREDICTING: dict[str, list[dict[str, Any]]] = {
+    "recurrent-lm": [{}, {"tied": False}, {"embedding": 10}, {"connections": "highway", "embedding": 10}],
+    "gpt": [{}, {"tied": False}],
+}
+
+
+@pytest.mark.parametrize(("kind", "changes"), [(kind, one) for kind, ways in PREDICTING.items() for one in ways])
+def test_what_predicts_the_next_token_is_taken_over_too(kind: str, changes: dict[str, Any]) -> None:
+    config = config_of(kind, **changes)
+    model = trained(config)
+    body, (tokens, mask) = taken(config, model, predicts=True), padded()
+    there = model(tokens)[0] if kind == "recurrent-lm" else model(tokens)
+    here = body.next_token_logits(body.read(tokens, mask))
+    torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
+    assert here.shape == (3, 6, V)  # no special token is ever predicted
+
+
+def test_the_loss_of_a_language_model_leaves_special_tokens_out() -> None:
+    config = config_of("gpt")
+    model = trained(config)
+    body = taken(config, model, predicts=True)
+    tokens = torch.tensor([[0, 3, 4, CLASSIFY, 0], [0, 5, 6, 7, CLASSIFY]])
+    mask = torch.arange(5) < torch.tensor([[4], [5]])
+    found = body.next_token_loss(body.read(tokens, mask), tokens, mask)
+    scores = [
+        model.score(torch.tensor([[0, *text[:-1]]]), torch.tensor([text]), model.start())[0].sum()
+        for text in ([3, 4], [5, 6, 7])
+    ]
+    torch.testing.assert_close(found, -sum(scores) / 5)
+
+
+def test_what_was_built_without_it_cannot_predict() -> None:
+    for kind in ("recurrent-lm", "gpt"):
+        with pytest.raises(ValueError, match="without what predicts"):
+            build_body(config_of(kind), V).next_token_logits(torch.zeros(1, 10 if kind == "recurrent-lm" else 12))
+    with pytest.raises(ValueError, match="no next token"):
+        build_body(config_of("bert"), V, predicts=True)
+    assert [can_predict(config_of(kind)) for kind in KINDS] == [True, True, False]
+    assert not can_predict(config_of("recurrent-lm", tied=False, softmax={"kind": "adaptive", "cutoffs": [5]}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
+    model = trained(config_of(kind))
+    wide = {"hidden": 14} if kind == "recurrent-lm" else {"width": 16}
+    body = build_body(config_of(kind, layers=3, **wide), V)
+    before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
+    with pytest.raises(UsageError, match=r"runs/there do not fit the body: .* is .* there and .* here") as caught:
+        body.take(model.state_dict(), "runs/there")
+    assert "more." in str(caught.value) or "is not there" in str(caught.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in body.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_are_not_there_or_have_no_place_are_named(kind: str) -> None:
+    two, three = (config_of(kind, layers=layers) for layers in (2, 3))
+    with pytest.raises(UsageError, match="is not there"):
+        build_body(three, V).take(trained(two).state_dict(), "runs/there")
+    with pytest.raises(UsageError, match="has no place here"):
+        build_body(two, V).take(trained(three).state_dict(), "runs/there")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
+    config = config_of(kind)
+    torch.manual_seed(1)
+    with pytest.raises(UsageError, match=rf"is {V + (4 if kind == 'bert' else 1)}×.* there and"):
+        build_body(config, V).take(config.build(V + 1).state_dict(), "runs/there")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_levels_hold_every_parameter_once(kind: str) -> None:
+    body = build_body(config_of(kind, layers=3), V)
+    levels = [[id(parameter) for parameter in level] for level in body.levels()]
+    assert len(levels) == 4 and all(levels)
+    assert sorted(name for level in levels for name in level) == sorted(map(id, body.parameters()))
+    assert id(body.vectors().weight) in levels[0]
+
+
+def test_levels_of_connected_layers() -> None:
+    body = build_body(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
+    assert sum(len(level) for level in body.levels()) == len(list(body.parameters()))
+
+
+def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:
+    """So that what was fine-tuned once can be fine-tuned again."""
+    for kind in KINDS:
+        config = config_of(kind)
+        first = taken(config, trained(config))
+        second = build_body(config, V).double()
+        second.take(type(first).as_pretrained(first.state_dict()), "runs/first")
+        assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
+
+
+def test_the_registry() -> None:
+    assert BODIES.keys() <= MODELS.keys()
+    assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
+        "recurrent-lm": "causal",
+        "gpt": "causal",
+        "bert": "bert",
+    }
+    assert [most_read(config_of(kind)) for kind in KINDS] == [None, 32, 32]
+    assert most_read(config_of("gpt", context=16)) == 16

@@ -1,0 +1,158 @@
+"""Classifiers and taggers on a body: what sums a text up, what is learned, what each token adds."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.fine_tuning import KINDS, SHAPES
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.specials import Specials
+from seqloom.models.fine_tuned import (
+    FineTunedClassifier,
+    FineTunedClassifierConfig,
+    FineTunedTagger,
+    FineTunedTaggerConfig,
+    Summary,
+)
+from seqloom.text.specials import framed
+
+V, LABELS = 20, 3
+CAUSAL = ("recurrent-lm", "gpt")
+TEXTS: tuple[list[int], ...] = ([3, 4, 5], [6], [7, 3, 8, 9, 4], [], [5, 5], [9, 10, 11], [12, 13], [14, 15, 16, 17])
+
+
+def classifier(kind: str, predicts: bool = False, **options: Any) -> FineTunedClassifier:
+    torch.manual_seed(3)
+    config = build(FineTunedClassifierConfig, {"body": {"kind": kind, **SHAPES[kind]}, "dropout": 0.0, **options})
+    model = config.build(V, LABELS, V if predicts else 0).double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def batch_of(kind: str, texts: Any = TEXTS) -> dict[str, Tensor]:
+    rows = [framed(Specials.after(V), "bert" if kind == "bert" else "causal", text).tokens for text in texts]
+    longest = max(map(len, rows))
+    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
+    return {"tokens": tokens, "mask": mask, "labels": torch.arange(len(rows)) % LABELS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pooling", ["extract", "last", "mean", "max", "attention"])
+def test_a_text_alone_is_a_text_in_a_batch(kind: str, pooling: str) -> None:
+    model = classifier(kind, pooling=pooling)
+    together = model(batch_of(kind))
+    assert together.shape == (len(TEXTS), LABELS)
+    for row, text in enumerate(TEXTS):
+        torch.testing.assert_close(model(batch_of(kind, [text]))[0], together[row], rtol=0, atol=1e-12)
+    weights = model.attention(batch_of(kind))
+    assert (weights is None) == (pooling != "attention")
+    if weights is not None:
+        torch.testing.assert_close(weights.sum(dim=1), torch.ones(len(TEXTS), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_sums_a_text_up(kind: str) -> None:
+    model, batch = classifier(kind), batch_of(kind)
+    h, ends = model.read(batch), batch["mask"].sum(dim=1) - 1
+    (extracted, _), (last, _) = (Summary(way, model.body)(model.body, h, batch["mask"]) for way in ("extract", "last"))
+    rows = torch.arange(len(h))
+    torch.testing.assert_close(last, h[rows, ends - 1])
+    body: Any = model.body
+    torch.testing.assert_close(extracted, h[rows, ends] if kind != "bert" else body.pool(h[:, 0]).tanh())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_eight_texts_are_learned_by_heart(kind: str) -> None:
+    model, batch = classifier(kind), batch_of(kind)
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(130):
+        optimizer.zero_grad()
+        model.loss(batch)[0].backward()
+        optimizer.step()
+    assert model.loss(batch)[0] < 0.05
+    assert (model.probabilities(batch).argmax(dim=1) == batch["labels"]).all()
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_the_loss_of_a_language_model_is_added(kind: str) -> None:
+    model, batch = classifier(kind, predicts=True), batch_of(kind)
+    plain, count = model.loss(batch)
+    both, _ = model.loss(batch, language_model=0.5)
+    h = model.read(batch)
+    torch.testing.assert_close(both, plain + 0.5 * model.body.next_token_loss(h, batch["tokens"], batch["mask"]))
+    assert both > plain and int(count) == len(TEXTS)
+    model.loss(batch, language_model=0.5)[0].backward()
+    assert all(parameter.grad is not None for parameter in model.body.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> None:
+    """To first order, in the direction of the vector itself: of a token that stands once, its row grows by 1 + ε."""
+    model, text = classifier(kind), [7, 3, 8, 9, 4]
+    batch, labels = batch_of(kind, [text]), torch.tensor([1])
+    found, step = model.influence(batch, labels)[0], 1e-6
+    for place, token in enumerate(batch["tokens"][0].tolist()):
+        row, ends = model.body.vectors().weight, []
+        for size in (1 + step, 1 - step):
+            with torch.no_grad():
+                kept = row[token].clone()
+                row[token] *= size
+                ends.append(model(batch)[0, 1].item())
+                row[token] = kept
+        assert found[place].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
+    assert not model.body.vectors()._forward_hooks  # nothing is left behind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_comes_back_from_padding(kind: str) -> None:
+    model, batch = classifier(kind, pooling="mean"), batch_of(kind, [[3, 4, 5], [6]])
+    batch["tokens"][1, 3:] = 19  # padding that stands nowhere else
+    model.loss(batch)[0].backward()
+    gradient = model.body.vectors().weight.grad
+    assert gradient is not None
+    assert (gradient[19] == 0).all() and (gradient[6] != 0).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("crf", [False, True])
+def test_a_tagger_reads_words_off_at_their_first_tokens(kind: str, crf: bool) -> None:
+    torch.manual_seed(5)
+    config = build(FineTunedTaggerConfig, {"body": {"kind": kind, **SHAPES[kind]}, "crf": crf, "dropout": 0.0})
+    model = config.build(V, 4).double().eval()
+    assert isinstance(model, FineTunedTagger)
+    batch = batch_of(kind, [[3, 4, 5], [6, 7]])
+    batch |= {"first": torch.tensor([[1, 3], [2, 0]]), "words": torch.tensor([[True, True], [True, False]])}
+    batch["tags"] = torch.tensor([[1, 2], [3, 0]])
+    emissions = model(batch)
+    torch.testing.assert_close(emissions[0, 1], model.output(model.read(batch)[0, 3]))
+    assert model.predict(batch).shape == (2, 2)
+    torch.testing.assert_close(model.probabilities(batch).sum(dim=2), batch["words"].double())
+    value, count = model.loss(batch)
+    assert int(count) == 3
+    value.backward()
+    assert model.chain.learned == crf
+    assert not crf or model.chain.transitions.grad is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_levels_end_with_all_that_stands_above_the_body(kind: str) -> None:
+    model = classifier(kind, predicts=kind in CAUSAL, pooling="attention")
+    *below, head = model.levels()
+    assert len(below) == 3  # embeddings and two layers
+    assert {id(p) for p in (*model.output.parameters(), *model.summary.parameters())} <= set(map(id, head))
+    everything = [id(parameter) for level in (*below, head) for parameter in level]
+    assert sorted(everything) == sorted(map(id, model.parameters()))
+
+
+def test_a_body_must_be_given() -> None:
+    with pytest.raises(ValueError, match=r"init\.from"):
+        FineTunedClassifierConfig().build(V, LABELS)
+    with pytest.raises(ValueError, match="dropout must be"):
+        FineTunedTaggerConfig(dropout=1.0)

@@ -1,0 +1,248 @@
+"""GPT as a language model: read in any pieces, alone or in company, within its context and far beyond."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.nn.torch_layers import exactly
+from torch import Tensor, nn
+
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.tree import clone
+from seqloom.models.gpt import GPT, NO_TOKEN, GPTConfig, latest
+from seqloom.nn.positions import PositionsConfig
+
+V, B, T, WINDOW = 11, 3, 6, 6
+KINDS: dict[str, dict[str, Any]] = {
+    "learned": {"positions": PositionsConfig(kind="learned", max_length=WINDOW)},
+    "rotary": {"positions": PositionsConfig(kind="rotary"), "context": WINDOW, "kv_heads": 1, "tied": False},
+    "norms after": {"context": WINDOW, "norm_first": False, "embed_norm": True, "activation": "relu"},
+}
+
+
+def model(**options: Any) -> GPT:
+    torch.manual_seed(0)
+    made = GPTConfig(**{"width": 8, "heads": 2, "layers": 2, "feed_forward": 12, **options}).build(V).double().eval()
+    for name, parameter in made.named_parameters():
+        nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.7, 0.7)))
+    return made
+
+
+@pytest.fixture(params=KINDS)
+def gpt(request: Any) -> GPT:
+    return model(**KINDS[request.param])
+
+
+def some_tokens(rows: int = B, steps: int = T) -> Tensor:
+    return torch.randint(V, (rows, steps))
+
+
+def test_it_is_a_language_model(gpt: GPT) -> None:
+    assert isinstance(gpt, LanguageModel)
+
+
+@pytest.mark.parametrize("t", range(T))
+def test_editing_a_token_leaves_what_came_before_unchanged(gpt: GPT, t: int) -> None:
+    tokens = some_tokens()
+    edited = tokens.clone()
+    edited[:, t] = (edited[:, t] + 1) % V
+    before, after = gpt(tokens), gpt(edited)
+    assert before.shape == (B, T, V)
+    assert torch.equal(before[:, :t], after[:, :t])
+    assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
+
+
+def test_no_gradient_comes_from_the_future(gpt: GPT) -> None:
+    tokens = torch.arange(T).unsqueeze(0)  # each token once, so that rows of E are places
+    gpt.output.requires_grad_(False)
+    for parameter in (gpt.body.embed.weight, gpt.output.weight):
+        parameter.requires_grad_(parameter is gpt.body.embed.weight)
+    gpt.body.read(tokens)[:, 2].square().sum().backward()
+    heard = gpt.body.embed.weight.grad.abs().sum(dim=1) > 0  # type: ignore[union-attr]
+    assert heard.tolist() == [place <= 2 for place in range(V)]
+
+
+# --- pieces, and beyond the context ---------------------------------------------------------------------------------
+
+
+def by_hand(gpt: GPT, inputs: Tensor) -> Tensor:
+    """log p of every token after each input: a token at place p ≥ WINDOW is read in the last window that begins at a
+    multiple of WINDOW/2 and in which half a window stands before it."""
+    half, found = WINDOW // 2, []
+    for p in range(inputs.shape[1]):
+        begin = 0 if p < WINDOW else (p - half) // half * half
+        found.append(gpt(inputs[:, begin : p + 1])[:, -1].log_softmax(dim=-1))
+    return torch.stack(found, dim=1)
+
+
+@pytest.mark.parametrize("pieces", [[23], [1] * 23, [4, 9, 1, 1, 8], [6, 6, 6, 5], [7, 16]], ids=str)
+def test_read_in_any_pieces_it_thinks_the_same(gpt: GPT, pieces: list[int]) -> None:
+    tokens = some_tokens(steps=24)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    wanted = by_hand(gpt, inputs)
+    state, stepped, scored, place = gpt.start(rows=B), gpt.start(rows=B), [], 0
+    for piece in pieces:
+        some = slice(place, place + piece)
+        place += piece
+        scores, state = gpt.score(inputs[:, some], targets[:, some], state)
+        scored.append(scores)
+        output = gpt.step(inputs[:, some], stepped)
+        stepped = output.state
+        exactly(output.log_probs, wanted[:, place - 1])
+    exactly(torch.cat(scored, dim=1), wanted.gather(2, targets.unsqueeze(2)).squeeze(2))
+
+
+def test_within_the_context_it_is_the_forward_pass(gpt: GPT) -> None:
+    tokens = some_tokens()
+    state = gpt.start(rows=B)
+    for t in range(T):
+        output = gpt.step(tokens[:, t : t + 1], state)
+        exactly(output.log_probs, gpt(tokens)[:, t].log_softmax(dim=-1))
+        state = output.state
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 15), min_size=1, max_size=4),
+    side=st.sampled_from(["left", "right"]),
+    kind=st.sampled_from(sorted(KINDS)),
+    more=st.integers(0, 9),
+)
+def test_a_row_among_others_is_the_row_alone(lengths: list[int], side: str, kind: str, more: int) -> None:
+    """Padded on any side, and gone on with, whoever has to move on its context first."""
+    gpt = model(**KINDS[kind])
+    prompts = [some_tokens(1, length) for length in lengths]
+    width, later = max(lengths) + 1, some_tokens(len(lengths), more)
+    gaps = [(width - n, 0) if side == "left" else (0, width - n) for n in lengths]
+    tokens = torch.cat([F.pad(prompt, gap, value=3) for prompt, gap in zip(prompts, gaps, strict=True)])
+    mask = torch.cat([F.pad(torch.ones_like(p, dtype=torch.bool), gap) for p, gap in zip(prompts, gaps, strict=True)])
+    together = gpt.step(tokens, gpt.start(rows=len(lengths)), mask)
+    scores, _ = gpt.score(tokens, tokens, gpt.start(rows=len(lengths)), mask)
+    assert not scores[~mask].any()
+    firsts = together.log_probs
+    for t in range(more):
+        together = gpt.step(later[:, t : t + 1], together.state)
+    for row, prompt in enumerate(prompts):
+        exactly(firsts[row : row + 1], gpt.step(prompt, gpt.start(rows=1)).log_probs)
+        exactly(scores[row, mask[row]], gpt.score(prompt, prompt, gpt.start(rows=1))[0][0])
+        whole = torch.cat([prompt, later[row : row + 1]], dim=1)
+        exactly(together.log_probs[row : row + 1], gpt.step(whole, gpt.start(rows=1)).log_probs)
+
+
+def test_a_row_that_reads_nothing_predicts_what_it_did(gpt: GPT) -> None:
+    first = gpt.step(some_tokens(), gpt.start(rows=B))
+    mask = torch.ones(B, 2, dtype=torch.bool)
+    mask[1] = False
+    second = gpt.step(some_tokens(steps=2), clone(first.state), mask)
+    exactly(second.log_probs[1], first.log_probs[1])
+    assert not torch.allclose(second.log_probs[0], first.log_probs[0])
+
+
+def test_rows_may_be_reordered_and_leave(gpt: GPT) -> None:
+    tokens, rows = some_tokens(steps=8), torch.tensor([2, 0])
+    state = select(gpt.step(tokens[:, :7], gpt.start(rows=B)).state, rows, rows)
+    exactly(
+        gpt.step(tokens[rows, 7:], state).log_probs,
+        gpt.step(tokens, gpt.start(rows=B)).log_probs[rows],
+    )
+
+
+def test_what_stays_of_a_full_context() -> None:
+    no = NO_TOKEN
+    text = torch.tensor([[1, 2, 3, 4, no], [no, 5, no, 6, no], [7, no, 8, 9, 10], [no, no, no, no, no]])
+    kept, real = latest(text, window=4)
+    assert kept.tolist() == [[3, 4], [5, 6], [9, 10], [no, no]]
+    assert real.tolist() == [[True, True], [True, True], [True, True], [False, False]]
+    kept, _ = latest(text, window=5)  # none is full
+    assert kept.tolist() == [[1, 2, 3, 4], [5, 6, no, no], [7, 8, 9, 10], [no, no, no, no]]
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_the_mean_cross_entropy(gpt: GPT) -> None:
+    inputs, targets = some_tokens(), some_tokens()
+    value, carry = gpt.loss(inputs, targets)
+    value.backward()
+    found = {name: parameter.grad.clone() for name, parameter in gpt.named_parameters()}  # type: ignore[union-attr]
+    gpt.zero_grad()
+    wanted = F.cross_entropy(gpt(inputs).flatten(0, 1), targets.flatten())
+    wanted.backward()
+    assert carry is None
+    exactly(value, wanted)
+    exactly(found, {name: parameter.grad for name, parameter in gpt.named_parameters()})
+
+
+def test_documents_learn_as_if_alone(gpt: GPT) -> None:
+    inputs, targets = some_tokens(1), some_tokens(1)
+    documents = torch.tensor([[0, 0, 1, 1, 1, 2]])
+    gpt.loss(inputs, targets, documents=documents)[0].backward()
+    packed = {name: parameter.grad.clone() for name, parameter in gpt.named_parameters()}  # type: ignore[union-attr]
+    gpt.zero_grad()
+    for first, last in ((0, 2), (2, 5), (5, 6)):
+        value, _ = gpt.loss(inputs[:, first:last], targets[:, first:last])
+        (value * (last - first) / T).backward()
+    exactly(packed, {name: parameter.grad for name, parameter in gpt.named_parameters()})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_eight_examples_are_learned_by_heart(kind: str) -> None:
+    torch.manual_seed(0)
+    gpt = GPTConfig(**{"width": 32, "layers": 2, "dropout": 0.0, **KINDS[kind]}).build(V)
+    tokens = torch.randint(V, (8, WINDOW))
+    tokens[:, 0] = torch.arange(8)  # tells them apart,
+    tokens[:, 1] = tokens[:, 0] + 1  # and the second is another: of equal ones nobody without positions knows how many
+    optimizer = torch.optim.Adam(gpt.parameters(), lr=1e-2)
+    for _ in range(150):
+        optimizer.zero_grad()
+        value, _ = gpt.loss(tokens[:, :-1], tokens[:, 1:])
+        value.backward()
+        optimizer.step()
+    assert value < 0.02
+
+
+def test_tied_embeddings_are_one_matrix() -> None:
+    tied, untied = model(), model(tied=False)
+    assert tied.output.weight is tied.body.embed.weight
+    assert untied.output.weight is not untied.body.embed.weight
+
+
+def test_half_precision_gives_log_probs_in_single(gpt: GPT) -> None:
+    output = gpt.to(torch.bfloat16).step(some_tokens(steps=9), gpt.start(rows=B))
+    assert output.log_probs.dtype == torch.float32
+    torch.testing.assert_close(output.log_probs.exp().sum(dim=1), torch.ones(B))
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_refused() -> None:
+    with pytest.raises(UsageError, match="takes no source"):
+        model().start(source=some_tokens())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"context": 0}, ["context must be at least 2"]),
+        ({"context": 1, "width": 0}, ["context must be at least 2", "width must be at least 1"]),
+        ({"context": 600, "layers": 0}, ["at most the 512 learned positions; got 600", "layers must be at least 1"]),
+        ({"positions": PositionsConfig(kind="learned", max_length=1)}, ["context must be at least 2"]),
+    ],
+)
+def test_all_problems_are_named(options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ValueError, match=words[0]) as caught:
+        GPTConfig(**options)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_the_window_is_what_is_said_or_what_is_learned() -> None:
+    rotary = PositionsConfig(kind="rotary")
+    assert GPTConfig().window == GPTConfig(positions=rotary).window == 512
+    assert GPTConfig(context=9).window == GPTConfig(context=9, positions=rotary).window == 9
+    assert GPTConfig(positions=PositionsConfig(kind="learned", max_length=700)).window == 700
+    assert model(positions=PositionsConfig(kind="none")).notes() and not model().notes()

@@ -1,0 +1,79 @@
+"""GPT on a GPU: what the CPU computes, documents kept apart and contexts moved on included."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.models.test_gpt import KINDS, V, model, some_tokens
+
+from seqloom.core.protocols import DecodeState
+from seqloom.core.tree import to_device
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 1, 2, 3, 4, 5], [7, 7, 7, 7, 7, 7]])
+
+
+def close(found: Any, wanted: Any) -> None:
+    torch.testing.assert_close(found.cpu(), wanted, atol=1e-9, rtol=0)
+
+
+@pytest.fixture(params=KINDS)
+def both(request: Any) -> Any:
+    return model(**KINDS[request.param]), model(**KINDS[request.param]).cuda()
+
+
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["joined", "apart"])
+def test_loss_and_gradients(both: Any, documents: Any) -> None:
+    here, there = both
+    inputs, targets = some_tokens(), some_tokens()
+    for one, device in ((here, "cpu"), (there, "cuda")):
+        apart = None if documents is None else documents.to(device)
+        value, _ = one.loss(inputs.to(device), targets.to(device), documents=apart)
+        value.backward()
+        one.value = value.detach()
+    close(there.value, here.value)
+    for mine, same in zip(there.parameters(), here.parameters(), strict=True):
+        close(mine.grad, same.grad)
+
+
+def test_documents_stay_apart(both: Any) -> None:
+    _, gpt = both
+    tokens, documents = some_tokens().cuda(), DOCUMENTS.cuda()
+    other = tokens.clone()
+    other[0, :2] = (other[0, :2] + 1) % V
+    before, after = gpt(tokens, documents), gpt(other, documents)
+    assert torch.equal(before[0, 2:], after[0, 2:]) and not torch.equal(before[0, :2], after[0, :2])
+
+
+@torch.no_grad()
+def test_scores_and_steps_past_the_context(both: Any) -> None:
+    here, there = both
+    tokens, mask = some_tokens(steps=15), torch.arange(15) < torch.tensor([[15], [4], [9]])
+    scores = [
+        one.score(tokens.to(device), tokens.to(device), one.start(rows=3), mask.to(device))[0]
+        for one, device in ((here, "cpu"), (there, "cuda"))
+    ]
+    close(scores[1], scores[0])
+    states: list[DecodeState] = [here.start(rows=3), there.start(rows=3)]
+    for t in range(15):
+        first = here.step(tokens[:, t : t + 1], states[0])
+        second = there.step(tokens[:, t : t + 1].cuda(), to_device(states[1], "cuda"))
+        close(second.log_probs, first.log_probs)
+        states = [first.state, second.state]
+
+
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["joined", "apart"])
+def test_half_precision_learns(both: Any, documents: Any) -> None:
+    gpt = both[1].float().train()
+    inputs, targets = some_tokens().cuda(), some_tokens().cuda()
+    apart = None if documents is None else documents.cuda()
+    optimizer, losses = torch.optim.Adam(gpt.parameters(), lr=1e-2), []
+    for _ in range(60):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            value, _ = gpt.loss(inputs, targets, documents=apart)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < 0.7 * losses[0]

@@ -1,0 +1,157 @@
+"""Our GPT against GPT-2 of `transformers`, with the same random weights: logits, gradients, greedy and beam search."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.nn.torch_layers import exactly
+from torch import Tensor, nn
+
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.generate import generate
+from seqloom.decoding.processors import SamplingConfig
+from seqloom.models.gpt import GPT, GPTConfig
+from seqloom.nn.positions import PositionsConfig
+
+transformers = pytest.importorskip("transformers")
+
+V, END = 23, 0
+LONGEST = 30  # what is generated
+LEARNED = PositionsConfig(kind="learned", max_length=40)
+SHAPES: list[dict[str, Any]] = [
+    {"width": 16, "heads": 4, "layers": 2},
+    {"width": 12, "heads": 2, "layers": 4, "feed_forward": 20, "activation": "gelu-tanh"},
+    {"width": 24, "heads": 1, "layers": 1, "feed_forward": 8, "activation": "relu", "tied": False},
+    {"width": 20, "heads": 5, "layers": 3, "activation": "silu"},
+]
+NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu"}  # there
+
+
+@torch.no_grad()
+def ours(shape: dict[str, Any]) -> GPT:
+    """With opinions, and a mind to end now and then. GPT-2 has no bias at its output, so ours is 0."""
+    torch.manual_seed(5)
+    model = GPTConfig(dropout=0.0, positions=LEARNED, **shape).build(V).double().eval()
+    for name, parameter in model.named_parameters():
+        nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
+    model.output.bias.zero_()
+    logits, end = model(torch.randint(1, V, (4, 30))), model.output.weight[END]
+    missing = (logits.max(dim=-1).values - logits[..., END]).mean()
+    model.body.norm.bias += 1.2 * missing * end / end.square().sum()
+    return model
+
+
+def pairs(model: GPT, other: Any) -> list[tuple[Tensor, Tensor, bool]]:
+    """Our parameters, and the same of theirs, whose matrices stand the other way round where the third is True."""
+    body: Any = model.body
+    theirs = other.transformer
+    found = [
+        (body.embed.weight, theirs.wte.weight, False),
+        (body.embedded.positions.weight, theirs.wpe.weight, False),
+        (body.norm.weight, theirs.ln_f.weight, False),
+        (body.norm.bias, theirs.ln_f.bias, False),
+    ]
+    found += [] if model.config.tied else [(model.output.weight, other.lm_head.weight, False)]
+    for mine, same in zip(body.blocks, theirs.h, strict=True):
+        at, ff = mine.attention, mine.feed_forward
+        together = [torch.cat([getattr(part, name) for part in (at.q, at.k, at.v)]) for name in ("weight", "bias")]
+        layers = [(at.out, same.attn.c_proj), (ff.up, same.mlp.c_fc), (ff.down, same.mlp.c_proj)]
+        norms = [(mine.around_attention.norm, same.ln_1), (mine.around_feed_forward.norm, same.ln_2)]
+        found += [(together[0], same.attn.c_attn.weight, True), (together[1], same.attn.c_attn.bias, False)]
+        found += [(a.weight, b.weight, True) for a, b in layers] + [(a.bias, b.bias, False) for a, b in layers]
+        found += [pair for a, b in norms for pair in ((a.weight, b.weight, False), (a.bias, b.bias, False))]
+    return found
+
+
+@torch.no_grad()
+def theirs(model: GPT) -> Any:
+    shape = model.config
+    config = transformers.GPT2Config(
+        vocab_size=V,
+        n_positions=40,
+        n_embd=shape.width,
+        n_layer=shape.layers,
+        n_head=shape.heads,
+        n_inner=shape.inner,
+        activation_function=NAMES[shape.activation],
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        tie_word_embeddings=shape.tied,
+        bos_token_id=END,
+        eos_token_id=END,
+        pad_token_id=END,
+    )
+    other = transformers.GPT2LMHeadModel(config).double().eval()
+    for mine, same, turned in pairs(model, other):
+        same.copy_(mine.T if turned else mine)
+    return other
+
+
+@pytest.fixture(scope="module", params=range(len(SHAPES)), ids=lambda number: str(SHAPES[number]))
+def both(request: Any) -> tuple[GPT, Any]:
+    model = ours(SHAPES[request.param])
+    return model, theirs(model)
+
+
+def test_every_parameter_has_its_like(both: tuple[GPT, Any]) -> None:
+    model, other = both
+    listed = sum(same.numel() for _, same, _ in pairs(model, other))
+    assert listed == sum(parameter.numel() for parameter in other.parameters())
+    assert listed == sum(parameter.numel() for parameter in model.parameters()) - V  # our output's bias
+
+
+def test_logits(both: tuple[GPT, Any]) -> None:
+    model, other = both
+    tokens = torch.randint(V, (5, 40))
+    with torch.no_grad():
+        exactly(model(tokens), other(tokens).logits)
+
+
+def test_gradients(both: tuple[GPT, Any]) -> None:
+    model, other = both
+    inputs, targets = torch.randint(V, (2, 3, 17))
+    for one in both:
+        one.zero_grad()
+    model.loss(inputs, targets)[0].backward()
+    F.cross_entropy(other(inputs).logits.flatten(0, 1), targets.flatten()).backward()
+    leaves = {id(parameter): parameter for parameter in model.parameters()}
+    for mine, same, turned in pairs(model, other):
+        if id(mine) in leaves:  # not the three that are one there
+            exactly(mine.grad.T if turned else mine.grad, same.grad)  # type: ignore[union-attr]
+    for block, same in zip(model.body.blocks, other.transformer.h, strict=True):
+        parts: Any = (block.attention.q, block.attention.k, block.attention.v)
+        exactly(torch.cat([part.weight.grad for part in parts]).T, same.attn.c_attn.weight.grad)
+
+
+def continued(other: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
+    """What theirs says after a prompt, until END."""
+    found = other.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=LONGEST, do_sample=False, **options
+    )
+    said = [row[prompt.shape[1] :].tolist() for row in found]
+    return [row[: row.index(END)] if END in row else row for row in said]
+
+
+def test_greedy(both: tuple[GPT, Any]) -> None:
+    model, other = both
+    prompt = torch.cat([torch.zeros(6, 1, dtype=torch.long), torch.randint(1, V, (6, 3))], dim=1)
+    steps = generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=LONGEST, end=END)
+    said = torch.stack([step.tokens for step in steps], dim=1).tolist()
+    found = [row[: row.index(END)] if END in row else row for row in said]
+    assert found == continued(other, prompt)
+    assert len({tuple(row) for row in found}) > 1
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_beam(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
+    """All k hypotheses are wanted: there the rules of the two searches meet, early_stopping=False and our usual one."""
+    model, other = both
+    options = BeamConfig(beam=beam, n_best=beam, length_penalty=alpha, max_length=LONGEST)
+    hypotheses = beam_search(model, options=options, end=END)[0]
+    found = [hypothesis.tokens for hypothesis in hypotheses]
+    assert any(hypothesis.finished for hypothesis in hypotheses)
+    told = {"num_beams": beam, "num_return_sequences": beam, "length_penalty": alpha, "early_stopping": False}
+    assert found == continued(other, torch.tensor([[END]]), **(told if beam > 1 else {}))

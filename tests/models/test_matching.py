@@ -1,0 +1,267 @@
+"""Models of pairs, choices and answers: their equations, what padding and order may not change, and that they learn."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.core.specials import Specials
+from seqloom.data.reading import Frame
+from seqloom.data.row_batches import RowBatches
+from seqloom.data.row_reading import RowReader
+from seqloom.models.bert import BERTConfig
+from seqloom.models.bodies import form_of
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.matching import (
+    FineTunedAnswerConfig,
+    FineTunedChoiceConfig,
+    FineTunedPairConfig,
+    spread,
+)
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.text import WordsConfig, train_tokenizer
+from seqloom.train.memory import watch
+
+TOKENIZER = train_tokenizer(WordsConfig(), ["a b c d e f g h"])
+V = len(TOKENIZER)
+SHAPE: dict[str, Any] = {"width": 12, "heads": 2, "layers": 2, "dropout": 0.0}
+BODIES: dict[str, Any] = {
+    "bert": BERTConfig(norm_first=True, init=0.1, **SHAPE),
+    "gpt": GPTConfig(**SHAPE),
+    "recurrent-lm": RecurrentLMConfig(cell="gru", hidden=12),
+}
+PAIRS = [("a b", "c"), ("c", "a b"), ("d e f", "d"), ("a", "g h a b")]
+CHOICES = [("a b", ["c", "d e"]), ("c", ["a", "b", "f g h"]), ("d", ["e f", "g"])]
+
+
+def reader(body: Any) -> RowReader:
+    return RowReader(TOKENIZER, Frame(Specials.after(V), form_of(body)), None)
+
+
+def pairs(body: Any, both: bool = False, **values: Any) -> RowBatches:
+    return RowBatches([reader(body).pair(*pair, both) for pair in PAIRS], tokens=1, values=values)
+
+
+def choices(body: Any) -> RowBatches:
+    return RowBatches([reader(body).choice(*one) for one in CHOICES], tokens=1, values={"answers": [1, 2, 0]})
+
+
+def questions(body: Any) -> RowBatches:
+    asked = [("a", "b c d e"), ("b c", "f g"), ("h", "a b c d e f")]
+    windows = [w for n, (q, c) in enumerate(asked) for w in reader(body).windows(n, q, c, 64, None)]
+    spans = [(1, 2), None, (0, 0)]
+    starts, ends = zip(*(w.targets(spans[w.number]) for w in windows), strict=True)
+    values = {"starts": starts, "ends": ends, "summary": [w.row.summary for w in windows]}
+    return RowBatches([w.rows() for w in windows], tokens=1, values=values)
+
+
+def every(batches: RowBatches) -> dict[str, torch.Tensor]:
+    tree: dict[str, torch.Tensor] = batches.tree(np.arange(len(batches)))
+    return tree
+
+
+def double(model: Any) -> Any:
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.double().eval()
+
+
+@pytest.fixture(params=BODIES)
+def body(request: pytest.FixtureRequest) -> Any:
+    return BODIES[request.param]
+
+
+# --- equations ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_the_sum_of_its_rows(body: Any) -> None:
+    model = double(FineTunedPairConfig(body=body).build(V, labels=3))
+    batch = every(pairs(body, both=True))
+    rows = [
+        {name: batch[name][:, r : r + 1] for name in ("tokens", "mask", "segments")}
+        for r in range(batch["mask"].shape[1])
+    ]
+    bias = model.output.bias
+    assert torch.allclose(model(batch), sum(model(row) - bias for row in rows) + bias, atol=1e-10)
+    assert torch.allclose(model.probabilities(batch).sum(dim=1), torch.ones(4, dtype=torch.float64))
+
+
+def test_both_orders_do_not_tell_first_from_second(body: Any) -> None:
+    model = double(FineTunedPairConfig(body=body).build(V, labels=2))
+    both, one = model(every(pairs(body, both=True))), model(every(pairs(body)))
+    assert torch.allclose(both[0], both[1], atol=1e-10)
+    assert not torch.allclose(one[0], one[1], atol=1e-3)  # the control: in one order they differ
+
+
+def test_scores_begin_at_their_mean_and_are_standardised(body: Any) -> None:
+    scores = [0.0, 2.0, 3.0, 5.0]
+    model = double(FineTunedPairConfig(body=body).build(V, scores=1))
+    model.set_scores(*spread(scores))
+    assert (float(model.center), float(model.scale)) == pytest.approx((2.5, np.std(scores)))
+    batch = every(pairs(body, scores=scores))
+    found = model(batch)
+    assert found.shape == (4,)
+    c = model.summaries(model.read(batch), batch).sum(dim=1)
+    expected = 2.5 + np.std(scores) * model.output(c).squeeze(1)
+    assert torch.allclose(found, expected, atol=1e-6)
+    value, count = model.loss(batch)
+    assert count == 4
+    assert value.item() == pytest.approx(((found - batch["scores"]) ** 2).mean().item() / np.var(scores), rel=1e-5)
+    with torch.no_grad():
+        model.output.weight.zero_(), model.output.bias.zero_()
+    assert model(batch).tolist() == pytest.approx([2.5] * 4)
+    assert model.loss(batch)[0].item() == pytest.approx(1.0, rel=1e-5)  # the variance, over itself
+
+
+def test_equal_scores_have_a_scale_of_one() -> None:
+    assert spread([3.0, 3.0]) == (3.0, 1.0)
+
+
+def test_choices_are_a_softmax_over_their_own_options(body: Any) -> None:
+    model = double(FineTunedChoiceConfig(body=body).build(V))
+    batch = every(choices(body))
+    logits, p = model(batch), model.probabilities(batch)
+    assert logits.shape == (3, 3) and torch.isinf(logits[0, 2]) and torch.isinf(logits[2, 2])
+    assert torch.allclose(p.sum(dim=1), torch.ones(3, dtype=torch.float64)) and p[0, 2] == 0
+    value, count = model.loss(batch)
+    right = p[torch.arange(3), torch.tensor([1, 2, 0])].log().mean()
+    assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
+    alone = choices(body)
+    for place in range(3):  # whatever stands beside it
+        one = alone.tree(np.array([place]))
+        assert torch.allclose(model(one)[0], logits[place], atol=1e-9)
+
+
+def test_answers_are_softmaxes_over_the_context_and_cls(body: Any) -> None:
+    model = double(FineTunedAnswerConfig(body=body).build(V))
+    batch = every(questions(body))
+    first, last = model(batch)
+    places = batch["places"].flatten(0, 1)
+    for found in (first, last):
+        assert torch.equal(torch.isfinite(found), places)
+        assert torch.allclose(found.exp().sum(dim=1), torch.ones(3, dtype=torch.float64))
+    told = [first[n, batch["starts"][n]] + last[n, batch["ends"][n]] for n in range(3)]
+    value, count = model.loss(batch)
+    assert count == 3 and value.item() == pytest.approx(-sum(told).item() / 6, abs=1e-9)
+
+
+def test_the_best_spans_are_those_of_a_search_by_hand(body: Any) -> None:
+    model = double(FineTunedAnswerConfig(body=body).build(V))
+    batch = every(questions(body))
+    first, last = model(batch)
+    found = model.spans(batch, longest=2, most=4)
+    for n in range(3):
+        summary = int(batch["summary"][n])
+        places = [j for j in batch["places"][n, 0].nonzero().flatten().tolist() if j != summary]
+        by_hand = sorted(
+            (((first[n, i] + last[n, j]).item(), i, j) for i in places for j in places if i <= j < i + 2), reverse=True
+        )[:4]
+        rows = zip(found.log_probs[n].tolist(), found.first[n].tolist(), found.last[n].tolist(), strict=True)
+        own = [row for row in rows if row[0] > -np.inf]
+        assert [row[1:] for row in own] == [row[1:] for row in by_hand]
+        assert [row[0] for row in own] == pytest.approx([row[0] for row in by_hand])
+        assert float(found.absent[n]) == pytest.approx((first[n, summary] + last[n, summary]).item())
+    assert found.losses is not None
+    assert float(found.losses.mean()) == pytest.approx(model.loss(batch)[0].item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("longest", [1, 3, 99])
+def test_spans_of_any_length(longest: int) -> None:
+    model, batch = double(FineTunedAnswerConfig(body=BODIES["bert"]).build(V)), every(questions(BODIES["bert"]))
+    found = model.spans(batch, longest, most=1000)
+    context = batch["places"].sum(dim=(1, 2)) - 1  # without [CLS]
+    real = found.log_probs > -np.inf
+    for n, size in enumerate(context.tolist()):
+        lengths = found.last[n][real[n]] - found.first[n][real[n]] + 1
+        assert len(lengths) == sum(max(size - length + 1, 0) for length in range(1, longest + 1))
+        assert int(lengths.max()) == min(longest, size) and int(lengths.min()) == 1
+
+
+def test_a_long_row_is_not_compared_with_itself() -> None:
+    """Its spans are as many as S × longest, not S × S."""
+    body, words = BODIES["recurrent-lm"], " ".join(["a b c d"] * 500)
+    (window,) = reader(body).windows(0, "a", words, 64, None)
+    batch = every(RowBatches([window.rows()], tokens=1, values={"summary": [window.row.summary]}))
+    model = FineTunedAnswerConfig(body=body).build(V).eval()
+    with watch(torch.device("cpu"), ()) as peak:
+        model.spans(batch, longest=4)
+    assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers are 16 MB
+
+
+# --- what may not change anything ---------------------------------------------------------------------------------
+
+
+PLAIN: dict[str, Any] = {"dropout": 0.0}
+MODELS: dict[str, tuple[Any, Any]] = {
+    "pair": (
+        lambda b: FineTunedPairConfig(body=b, **PLAIN).build(V, labels=2),
+        lambda b: pairs(b, labels=[0, 1, 1, 0]),
+    ),
+    "score": (
+        lambda b: FineTunedPairConfig(body=b, **PLAIN).build(V, scores=1),
+        lambda b: pairs(b, True, scores=[0.0, 0.0, 2.0, 3.0]),
+    ),
+    "choice": (lambda b: FineTunedChoiceConfig(body=b, **PLAIN).build(V), choices),
+    "answer": (lambda b: FineTunedAnswerConfig(body=b, **PLAIN).build(V), questions),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_rows_without_an_example_and_more_padding_change_nothing(body: Any, kind: str) -> None:
+    build, make = MODELS[kind]
+    model, batches = double(build(body)), make(body)
+    plain = every(batches)
+    N, width = len(batches), int(batches.lengths.max())
+    wide = batches.tree(np.arange(N), (N + 2, width + 3, 0))
+    one, other = model.loss(plain), model.loss(wide)
+    assert int(one[1]) == int(other[1]) == N
+    assert one[0].item() == pytest.approx(other[0].item(), abs=1e-9)
+    gradients = []
+    for value, _ in (one, other):
+        model.zero_grad()
+        value.backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert all(torch.allclose(a, b, atol=1e-8) for a, b in zip(*gradients, strict=True))
+    assert all(torch.isfinite(g).all() for g in gradients[1])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_it_learns_a_few_examples_by_heart(body: Any, kind: str) -> None:
+    build, make = MODELS[kind]
+    torch.manual_seed(0)
+    model, batch = build(body), every(make(body))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.015)
+    for _ in range(80):
+        loss = model.loss(batch)[0]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    assert model.loss(batch)[0].item() < 0.15
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_levels_hold_every_parameter_once(body: Any, kind: str) -> None:
+    model = MODELS[kind][0](body)
+    levels = model.levels()
+    held = [id(parameter) for level in levels for parameter in level]
+    assert sorted(held) == sorted(map(id, model.parameters()))
+    assert {id(model.output.weight), id(model.output.bias)} <= {id(p) for p in levels[-1]}
+
+
+def test_the_next_token_may_be_predicted_too() -> None:
+    body = BODIES["gpt"]
+    model = double(FineTunedChoiceConfig(body=body).build(V, outputs=V))
+    batch = every(choices(body))
+    plain, both = (model.loss(batch, language_model=share)[0].item() for share in (0.0, 0.5))
+    tokens, mask = (batch[name].flatten(0, 1) for name in ("tokens", "mask"))
+    own = model.body.next_token_loss(model.read(batch), tokens, mask)
+    assert both == pytest.approx(plain + 0.5 * own.item(), abs=1e-9)
+
+
+def test_problems_are_listed() -> None:
+    with pytest.raises(ValueError, match=r"dropout must be at least 0 and below 1; got 1\.0"):
+        FineTunedAnswerConfig(dropout=1.0)
+    assert FineTunedPairConfig(body=BERTConfig(**SHAPE)).longest == BERTConfig(**SHAPE).longest

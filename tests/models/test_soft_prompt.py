@@ -1,0 +1,178 @@
+"""A soft prompt before a frozen language model: what it computes, what learns, what is kept."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqloom.core.protocols import LanguageModel
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.generate import generate
+from seqloom.decoding.processors import SamplingConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.soft_prompt import SoftPromptConfig, SoftPrompted
+from seqloom.nn.blocks import Past
+from seqloom.nn.positions import PositionsConfig
+
+V, P = 9, 3
+BODIES: dict[str, Any] = {
+    "recurrent": RecurrentLMConfig(hidden=6, embedding=5, layers=2, tied=True, dropout=0.4, embedding_dropout=0.4),
+    "gpt": GPTConfig(width=8, heads=2, layers=2, dropout=0.4, positions=PositionsConfig(kind="learned", max_length=16)),
+    "untied": GPTConfig(width=8, heads=2, layers=1, tied=False, positions=PositionsConfig(kind="rotary")),
+}
+
+
+def made(kind: str) -> SoftPrompted:
+    torch.manual_seed(3)
+    model = SoftPromptConfig(length=P, body=BODIES[kind]).build(V).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(params=BODIES)
+def model(request: pytest.FixtureRequest) -> SoftPrompted:
+    return made(request.param).eval()
+
+
+def by_hand(model: SoftPrompted, tokens: list[int]) -> Tensor:
+    """log p after each of these tokens (T, V), the first of which is followed by the prompt's vectors: no cache, no
+    states, the vectors put where token vectors stand."""
+    frozen: Any = model.frozen
+    embed = (frozen.body.embed if hasattr(frozen, "body") else frozen.embed).weight
+    x = torch.cat([embed[tokens[:1]], model.prompt, embed[tokens[1:]]]).unsqueeze(0)
+    if hasattr(frozen, "body"):
+        places = torch.arange(x.shape[1])
+        h = frozen.body.climb(frozen.body.embedded.placed(x, places, x.shape[1], places[-1:] + 1), Past(None, True))[0]
+    else:
+        h = frozen.project(frozen.stack(x)[0])
+    return frozen.output.log_probs(h)[0, P:]
+
+
+tokens_of = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@given(rest=tokens_of)
+def test_the_vectors_stand_after_the_first_token(kind: str, rest: list[int]) -> None:
+    model, row = made(kind).eval(), [0, *rest]
+    expected = by_hand(model, row)
+    state = model.start(rows=1)
+    for place, token in enumerate(row):  # token by token
+        output = model.step(torch.tensor([[token]]), state)
+        state = output.state
+        torch.testing.assert_close(output.log_probs[0], expected[place], rtol=0, atol=1e-10)
+    whole = model.step(torch.tensor([row]), model.start(rows=1))  # all at once
+    torch.testing.assert_close(whole.log_probs[0], expected[-1], rtol=0, atol=1e-10)
+    scores, _ = model.score(torch.tensor([row[:-1]]), torch.tensor([row[1:]]), model.start(rows=1))
+    named = expected[:-1].gather(1, torch.tensor(row[1:]).unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(scores[0], named, rtol=0, atol=1e-10)
+
+
+def test_padding_may_stand_anywhere(model: SoftPrompted) -> None:
+    rows = torch.tensor([[4, 0, 2, 5, 7], [0, 3, 1, 1, 1], [0, 3, 8, 2, 6]])
+    mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
+    alone = [row[real] for row, real in zip(rows, mask, strict=True)]
+    said = model.step(rows, model.start(rows=3), mask).log_probs
+    targets = torch.tensor([[1, 2, 3, 4, 5]] * 3)
+    scores, _ = model.score(rows, targets, model.start(rows=3), mask)
+    for place, row in enumerate(alone):
+        own = model.step(row.unsqueeze(0), model.start(rows=1)).log_probs
+        torch.testing.assert_close(said[place : place + 1], own, rtol=0, atol=1e-10)
+        theirs, _ = model.score(row.unsqueeze(0), targets[place, mask[place]].unsqueeze(0), model.start(rows=1))
+        torch.testing.assert_close(scores[place, mask[place]], theirs[0], rtol=0, atol=1e-10)
+    assert bool((scores[~mask] == 0).all())
+
+
+def test_only_the_vectors_learn(model: SoftPrompted) -> None:
+    model.train()
+    assert not model.frozen.training  # nothing is dropped
+    before = {name: tensor.clone() for name, tensor in model.frozen.state_dict().items()}
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    tokens, losses = torch.tensor([[0, 3, 4, 5], [0, 6, 7, 8]]), []
+    for _ in range(20):
+        scores, _ = model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=2))
+        losses.append(-scores.mean())
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < losses[0] - 1e-3
+    assert [name for name, p in model.named_parameters() if p.grad is not None] == ["prompt"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.frozen.state_dict().items())
+
+
+def test_its_gradient_is_right(model: SoftPrompted) -> None:
+    tokens = torch.tensor([[0, 3, 4, 5]])
+
+    def loss(prompt: Tensor) -> Tensor:
+        with torch.no_grad():
+            saved = model.prompt.clone()
+        model.prompt.data = prompt.data
+        total = model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=1))[0].sum()
+        model.prompt.data = saved
+        return total
+
+    model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=1))[0].sum().backward()
+    assert model.prompt.grad is not None
+    for place in ((0, 0), (2, 4)):
+        moved = torch.zeros_like(model.prompt)
+        moved[place] = 1e-6
+        with torch.no_grad():
+            slope = (loss(model.prompt + moved) - loss(model.prompt - moved)) / 2e-6
+        torch.testing.assert_close(model.prompt.grad[place], slope, rtol=1e-4, atol=1e-7)
+
+
+def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPrompted) -> None:
+    assert isinstance(model, LanguageModel)
+    prompt = torch.tensor([[0, 2]])
+    steps = list(generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=5, end=0))
+    greedy = [int(step.tokens[0]) for step in steps]
+    (found,) = beam_search(model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=1, max_length=6), end=0)
+    assert found[0].tokens[1 : 1 + len(greedy)] == [token for token in greedy if token != 0]
+    (several,) = beam_search(
+        model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=4, n_best=4, max_length=4), end=0
+    )
+    for one in several:  # what a search adds up is what reading it again gives
+        row = torch.tensor([[0, *one.tokens, *[0] * one.finished]])
+        again, _ = model.score(row[:, :-1], row[:, 1:], model.start(rows=1))
+        assert again.sum().item() == pytest.approx(one.log_prob, abs=1e-9)
+
+
+def test_what_is_kept_is_the_prompt_alone(model: SoftPrompted) -> None:
+    assert set(model.state_dict()) == {"prompt"}
+    other = SoftPromptConfig(length=P, body=model.config.body).build(V).double().eval()
+    frozen = {f"frozen.{name}": tensor for name, tensor in model.frozen.state_dict().items()}
+    other.load_state_dict({**model.state_dict(), **frozen})
+    row = torch.tensor([[0, 3, 4]])
+    same = [one.step(row, one.start(rows=1)).log_probs for one in (model, other)]
+    torch.testing.assert_close(*same, rtol=0, atol=0)
+    changed = {"prompt": torch.zeros_like(model.prompt)}
+    other.load_state_dict(changed)  # the language model stays what it was
+    assert bool((other.prompt == 0).all())
+    theirs, ours = other.frozen.state_dict(), model.frozen.state_dict()
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.load_state_dict({"prompt": torch.zeros(P + 1, model.prompt.shape[1])})
+
+
+def test_it_may_begin_as_tokens(model: SoftPrompted) -> None:
+    """Vectors of tokens: as if these had been written there."""
+    model.begin_as(torch.tensor([4, 7, 2]))
+    frozen = model.frozen
+    said = model.step(torch.tensor([[0, 5]]), model.start(rows=1)).log_probs
+    written = frozen.step(torch.tensor([[0, 4, 7, 2, 5]]), frozen.start(rows=1)).log_probs
+    torch.testing.assert_close(said, written, rtol=0, atol=1e-12)
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="length must be at least 1"):
+        SoftPromptConfig(length=0)
+    with pytest.raises(ValueError, match="leave room in the 16 tokens"):
+        SoftPromptConfig(length=15, body=BODIES["gpt"])
+    assert SoftPromptConfig(length=4, body=BODIES["gpt"]).window == 12
+    assert SoftPromptConfig(length=4, body=BODIES["recurrent"]).window is None

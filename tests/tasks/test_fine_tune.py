@@ -1,0 +1,144 @@
+"""Classifying and tagging with a pretrained body: what is read, what is learned, and an exact resume."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.fine_tuning import KINDS, classify_mapping, classify_recipe, pretrained_run, tag_recipe
+from tests.understanding import assert_same_checkpoints, trained
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.core.specials import Specials
+from seqloom.tasks import task_module
+from seqloom.train.events import Progress, Stopped
+from seqloom.train.stop import Stop
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained")
+    for kind in KINDS:
+        pretrained_run(folder / kind, kind)
+    return folder
+
+
+def prepared(recipe: Any) -> Any:
+    return task_module(recipe.task).Task.prepare(recipe)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_stand_between_special_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
+    task = prepared(classify_recipe(tmp_path, runs / kind))
+    specials = Specials.after(len(task.tokenizer))
+    first, last = (specials.classify, specials.separate) if kind == "bert" else (0, specials.classify)
+    batch = task.batch(1, 0)
+    ends = batch["mask"].sum(dim=1) - 1
+    assert (batch["tokens"][:, 0] == first).all()
+    assert (batch["tokens"].gather(1, ends.unsqueeze(1)) == last).all()
+    texts = [task.tokenizer.decode(row[1:end].tolist()) for row, end in zip(batch["tokens"], ends, strict=True)]
+    assert set(texts) <= set(task.plain_texts("train"))
+
+
+def test_a_long_text_is_cut_within_its_frame(runs: Path, tmp_path: Path) -> None:
+    task = prepared(classify_recipe(tmp_path, runs / "bert", "batch.max_length=5"))
+    batches = task.read("train")
+    assert (batches.texts.lengths <= 5).all() and batches.cut == batches.was_cut.sum() == task.cut() > 0
+    assert "are longer than 5 tokens" in task.warnings()[-1]
+    row = batches.texts.ids[batches.texts.starts[0] : batches.texts.starts[1]]
+    specials = Specials.after(len(task.tokenizer))
+    assert (row[0], row[-1]) == (specials.classify, specials.separate) and len(row) == 5
+    assert (row[1:-1] < len(task.tokenizer)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_read_off_at_their_first_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
+    task = prepared(tag_recipe(tmp_path, runs / kind, "batch.max_length=8"))
+    words, pieces = task.words("dev"), task.pieces("dev")
+    assert len(pieces) > len(words)  # some in pieces
+    for members, batch in task.read("dev").every():
+        assert batch["tokens"].shape[1] <= 8
+        for row, place in enumerate(members.tolist()):
+            piece = pieces[place]
+            for number, word in enumerate(words[piece.sentence][piece.start : piece.end]):
+                first = int(batch["first"][row, number])
+                token = task.tokenizer.decode([int(batch["tokens"][row, first])]).strip()
+                assert word.startswith(token), (word, token)
+
+
+RESUMED = {
+    "classify": ["train.unfreeze_every=0.5", "train.layer_decay=0.8"],
+    "with a language model": ["loss.language_model=0.5", "train.freeze=1"],
+}
+
+
+@pytest.mark.parametrize("case", RESUMED)
+@pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
+def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> None:
+    """Across an unfreezing, too: an epoch is 13 steps or so, and a level thaws every six or seven."""
+    recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.body.dropout=0.1")
+    whole = trained(recipe, tmp_path / "whole")
+    stop, training = Stop(), api.begin(recipe, tmp_path / "parts")
+    for event in training.events(stop):
+        if isinstance(event, Progress) and event.step == 5:
+            stop.request()
+    assert isinstance(event, Stopped)
+    for _ in api.resume(tmp_path / "parts").events():
+        pass
+    assert_same_checkpoints(whole, tmp_path / "parts")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_begins_with_the_weights_of_the_run(runs: Path, tmp_path: Path, kind: str) -> None:
+    source = api.load(runs / kind).model.state_dict()
+    there = source["embed.weight"] if kind == "recurrent-lm" else source["body.embedded.embed.weight"]
+    models = {}
+    for weights in ("true", "false"):
+        task = prepared(classify_recipe(tmp_path, runs / kind, f"init.weights={weights}"))
+        torch.manual_seed(1)
+        models[weights] = task.model().body.vectors().weight[: len(there)]
+    assert torch.equal(models["true"], there)
+    assert models["false"].shape == there.shape and not torch.equal(models["false"], there)
+
+
+def test_the_same_from_scratch_with_a_tokenizer_of_its_own(runs: Path, tmp_path: Path) -> None:
+    words = ["init=null", "tokenizer.kind=words", "model.body.kind=gpt", "model.body.width=8", "model.body.heads=2"]
+    mapping = apply_overrides(classify_mapping(tmp_path, runs / "gpt"), parse_overrides([*words, "train.steps=2"]))
+    out = trained(api.build_recipe(mapping, "the recipe"), tmp_path / "out")
+    found = api.load(out)
+    assert found.tokenizer.kind == "words" and "init" not in found.run.data
+    assert found.evaluate("dev")["loss"] > 0
+
+
+def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Path) -> None:
+    out = trained(classify_recipe(tmp_path, runs / "gpt", "loss.language_model=0.5", "train.steps=2"), tmp_path / "out")
+    run = api.load(out).run
+    assert run.sizes["outputs"] == len(run.tokenizer)
+    assert "body.output.bias" in run.model("cpu").state_dict()
+    assert api.load(out).task().goal.unit == "nats per text, with a language model's"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns(runs: Path, tmp_path: Path, kind: str) -> None:
+    """Even from weights that mean nothing; and every way to use it works on what comes out."""
+    words = ["train.lr=0.01", "train.steps=60", "train.evaluate_every=60", "model.pooling=mean"]
+    model = api.load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))
+    assert model.evaluate("train")["accuracy"] > 0.9
+    found = next(model.classify("a warm, funny film", why=True))
+    assert found.label == "good" and found.why is not None and found.why.kind == "influence"
+    assert [word.text for word in found.why.words] == ["a", "warm", ",", "funny", "film"]
+    batch = model.own_task.read("dev").batch(0, 0)
+    alone = model.own_task.reader().batches(["a warm, funny film"], tokens=1).batch(0, 0)
+    total = model.model.influence(alone).sum().item()
+    assert sum(word.weight for word in found.why.words) + found.why.end == pytest.approx(total, abs=1e-4)
+    assert model.model(batch).shape[1] == 2
+
+
+def test_attention_is_shown_where_the_pooling_attends(runs: Path, tmp_path: Path) -> None:
+    out = trained(
+        classify_recipe(tmp_path, runs / "bert", "model.pooling=attention", "train.steps=2"), tmp_path / "out"
+    )
+    found = next(api.load(out).classify("a warm, funny film", why=True))
+    assert found.why is not None and found.why.kind == "attention"
+    assert sum(word.weight for word in found.why.words) + found.why.end == pytest.approx(1, abs=1e-5)

@@ -1,0 +1,59 @@
+"""Special tokens: after the vocabulary, never in a text; the forms of one text and of two; who gives way."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.text import CharactersConfig, WordsConfig, train_tokenizer
+from seqloom.text.gaps import read_gaps
+from seqloom.text.specials import EXTRA, MASK_TEXT, Specials, frame_length, framed, shortened
+
+SPECIALS = Specials.after(100)
+
+
+def test_they_follow_the_vocabulary() -> None:
+    assert SPECIALS.names == {100: "[CLS]", 101: "[SEP]", 102: "[MASK]"}
+    assert len(SPECIALS.names) == EXTRA
+
+
+def test_no_text_is_read_as_one() -> None:
+    tokenizer = train_tokenizer(WordsConfig(), ["the [MASK] and the [CLS]"])
+    assert max(tokenizer.encode("[MASK] [CLS] [SEP]")) < len(tokenizer) == Specials.after(len(tokenizer)).classify
+
+
+@pytest.mark.parametrize(
+    ("form", "second", "tokens", "segments", "starts", "summary"),
+    [
+        ("bert", None, [100, 7, 8, 101], [0, 0, 0, 0], (1,), 0),
+        ("bert", [9], [100, 7, 8, 101, 9, 101], [0, 0, 0, 0, 1, 1], (1, 4), 0),
+        ("causal", None, [0, 7, 8, 100], [0, 0, 0, 0], (1,), 3),
+        ("causal", [9], [0, 7, 8, 101, 9, 100], [0, 0, 0, 0, 1, 1], (1, 4), 5),
+    ],
+)
+def test_forms(form, second, tokens, segments, starts, summary) -> None:
+    row = framed(SPECIALS, form, [7, 8], second)
+    assert (row.tokens, row.segments, row.starts, row.summary) == (tokens, segments, starts, summary)
+    assert len(row.tokens) == 2 + len(second or []) + frame_length(form, 1 + (second is not None))
+    assert row.tokens[row.summary] == SPECIALS.classify
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=3), st.integers(0, 60))
+def test_the_longest_gives_way_first(lengths, room) -> None:
+    kept = shortened(lengths, room)
+    assert sum(kept) == min(sum(lengths), room)
+    for own, length in zip(kept, lengths, strict=True):
+        assert own <= length
+        assert own == length or own >= max(kept) - 1  # whoever lost something is among the longest that are left
+
+
+@pytest.mark.parametrize("kind", [CharactersConfig(), WordsConfig()])
+def test_a_gap_stands_where_the_text_has_it(kind) -> None:
+    text = "the cat [MASK] on the [MASK]"
+    tokenizer = train_tokenizer(kind, ["the cat sat on the mat"])
+    specials = Specials.after(len(tokenizer))
+    gaps = read_gaps(tokenizer, specials, text)
+    assert [gaps.ids[place] for place in gaps.masks] == [specials.mask] * 2 and gaps.ids.count(specials.mask) == 2
+    assert [text[slice(*gaps.spans[place])].strip() for place in gaps.masks] == [MASK_TEXT] * 2
+    without = [token for token in gaps.ids if token != specials.mask]
+    assert without == [token for part in text.split(MASK_TEXT) for token in tokenizer.encode(part)]
+    assert gaps.unknown == ()
