@@ -116,7 +116,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
     """Finished runs. `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) are of one text;
     `toys` is of another. Do not change them: see `copy`."""
     folder = tmp_path_factory.mktemp("runs")
-    recurrent = [*SMALL, "train.steps=24", "train.evaluate_every=8"]
+    recurrent = [*SMALL, "train.steps=24", "train.warmup=4", "train.evaluate_every=8"]
     commands = {
         "chars": ["lm-char-lstm", *own, *recurrent],
         "gru": ["lm-char-lstm", *own, *recurrent, "model.cell=gru", "seed=5"],

@@ -157,7 +157,10 @@ def test_each_command_says_what_a_run_is(seqloom: Any, runs: Path) -> None:
 
 
 def test_evaluate_pairs_as_classifiers_are(seqloom: Any, runs: Path, tmp_path: Path) -> None:
-    shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv")
+    picture = tmp_path / "confusion.svg"
+    shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv", "--confusion", picture)
+    assert re.search(r"^ *class .* pairs", shown.out, re.M), shown.out
+    assert ">true class<" in picture.read_text("utf-8") and ">pairs<" in picture.read_text("utf-8")
     assert shown.code == 0 and "what is taken for what" in shown.out and "Matthews correlation" in shown.out
     assert re.search(r"on table-pairs, test: \d+ pairs, 2 labels", shown.out)
     rows = (tmp_path / "a.tsv").read_text().split("\n")

@@ -47,7 +47,9 @@ def test_a_yaml_file_trains_and_names_its_run(seqloom: Any, here: Path) -> None:
         "model: {hidden: 4, cell: gru-cho}\n"
         "train: {steps: 2}\n"
     )
-    assert seqloom("train", "mine.yaml").code == 0
+    shown = seqloom("train", "mine.yaml", "train.warmup=2", "train.lr=0.01")
+    assert shown.code == 0 and "the learning rate never reaches 0.01" in shown.err
+    assert "warning" not in seqloom("train", "mine.yaml", "train.warmup=1", "--out", "runs/again").err
     assert api.load("runs/mine").run.recipe["model"]["cell"] == "gru-cho"
 
 

@@ -99,7 +99,7 @@ class Understanding(Trained):
 
     def _looked(self, line: str) -> Read:
         raise UsageError(
-            f"{self.name} is {self.what}: heads are shown of models that read one text, classifiers and taggers."
+            f"{self.name} is {self.what}: heads are shown of models that read one text, and this one reads several."
         )
 
 

@@ -105,7 +105,8 @@ def reader_of(trained: Any) -> Reader:
         return _by_rows(trained, _before_end(trained), model.annotations, _width_of(model))
     if isinstance(model, Classifier | Tagger):
         return _by_lexicon(trained)
-    raise UsageError(f"{trained.name} is {trained.what}: it makes no vectors of texts.")
+    kind = trained.run.recipe["model"]["kind"]
+    raise UsageError(f"{trained.name} has a model of kind {kind}, which makes no vectors of texts.")
 
 
 # --- rows of tokens ---------------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ class Training:
     def warnings(self) -> list[str]:
         """What a person should know before it begins, in plain sentences; usually nothing."""
         found: list[str] = self.task.warnings() if hasattr(self.task, "warnings") else []
+        if isinstance(self.recipe.train, FitConfig):
+            found += self.recipe.train.warnings(self.recipe.train.total_steps(self.task.steps_per_epoch()))
         return found
 
 

@@ -60,7 +60,7 @@ def evaluate_understanding(
     as_json: bool,
 ) -> None:
     """All figures of a split, how sure they are, and what was taken for what."""
-    from seqloom.api import Classifier
+    from seqloom.api import Classifier, Tagger
 
     for picture in (confusion, reliability):
         check_out(picture)
@@ -70,8 +70,9 @@ def evaluate_understanding(
     found: Any = model.report(split)
     data = f"{model.run.data['corpus']}, {split}"
     if confusion is not None:
-        counted = ("class", "texts") if isinstance(model, Classifier) else ("tag", "words")
-        _draw_confusion(confusion, model.name, data, found, *counted)
+        tags = isinstance(model, Tagger)
+        of, unit = ("tag", "words") if tags else ("class", _unit(model, split))
+        _draw_confusion(confusion, model.name, data, found, of, unit)
     if reliability is not None:
         from seqloom.inspect.draw_confusion import draw_reliability
 
@@ -84,6 +85,11 @@ def evaluate_understanding(
     _print(model, data, split, found)
     if isinstance(model, Classifier):
         _print_examples(model, split)
+
+
+def _unit(model: Any, split: str) -> str:
+    """What a class is said of."""
+    return "pairs" if "pairs" in model.run.data["counts"][split] else "texts"
 
 
 def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: str) -> None:
@@ -160,8 +166,9 @@ def _print(model: Any, data: str, split: str, found: Any) -> None:
         print(line)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     print()
-    console.print(class_table(found.by_class, *found.counted))
-    spans = found.counted[0] == "span"
+    of, unit = found.counted
+    console.print(class_table(found.by_class, of, _unit(model, split) if of == "class" else unit))
+    spans = of == "span"
     if found.confusion.labels and not spans and len(found.confusion.labels) <= MAPPED:
         colour = console.color_system is not None and not console.no_color
         print("\nwhat is taken for what: a row is what it is, a column what it was called")

@@ -148,9 +148,10 @@ def _use(run: "Run") -> str:
         return ""
     task = run.recipe.get("task")
     own = {"masked-lm": "fill", **{name: name for name in ("translate", "classify", "tag", "answer")}}
-    own |= {"pair": "match", "choice": "choose", "prompt-tune": "prompt"}
+    own |= {"pair": "match", "choice": "choose", "prompt-tune": "prompt", "instruct": "prompt"}
     command = own.get(str(task), "generate")
-    return f"seqloom {command} {shlex.quote(str(run.path))} · "
+    more = {"answer": ' --context page.txt --question "…"', "instruct": ' --generate "…"'}.get(str(task), "")
+    return f"seqloom {command} {shlex.quote(str(run.path))}{more} · "
 
 
 @contextmanager

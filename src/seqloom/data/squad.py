@@ -57,7 +57,10 @@ def read_squad(path: Path, missing: Missing = "skip") -> Found:
             for entry in _items(path, paragraph, "qas", "a paragraph"):
                 _add(found, path, entry, context, str(article.get("title", "")), missing)
     if not found.questions:
-        raise DataError(f"{path} must hold questions with answers; it has none that can be used.")
+        raise DataError(
+            f"{path} must hold questions with answers; it has none that can be used: "
+            f"{len(found.absent):,} with answers that are not in their context, {len(found.unanswered):,} without any."
+        )
     return found
 
 

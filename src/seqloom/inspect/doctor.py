@@ -325,11 +325,7 @@ def _about_unknown(splits: Sequence[Split], kind: str) -> Iterator[str]:
 
 def _about_training(recipe: Any, budget: Budget) -> Iterator[str]:
     train = recipe.train
-    if train.warmup >= budget.steps:
-        yield (
-            f"train.warmup is {train.warmup} and training ends after {budget.steps} steps: the learning rate never "
-            f"reaches {train.lr:g}. Lower train.warmup or train longer."
-        )
+    yield from train.warnings(budget.steps)
     if train.optimizer in ("adam", "adamw") and train.lr > 0.03:
         yield f"train.lr={train.lr:g} is far above what {train.optimizer} usually bears (1e-4 to 1e-2)."
     if train.clip is None and getattr(recipe.model, "cell", None):

@@ -67,7 +67,10 @@ class Pretrained:
         if not path.exists():
             recipe = Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml"
             first = f"Train it first, `seqloom train {path.name}`," if recipe.is_file() else "Train one first,"
-            raise CheckpointError(f"init.from: there is no run {path}. {first} or name another: init.from=RUN.")
+            raise CheckpointError(
+                f"init.from: there is no run {path}. {first} or name another: init.from=RUN. "
+                "`seqloom train gpt-pydocs` and `bert-pydocs` need no download."
+            )
         run = Run.open(path)
         section: Any = run.recipe.get("model") or {}
         kind = str(section.get("kind"))

@@ -80,6 +80,14 @@ class FitConfig:
         if not all(0 <= beta < 1 for beta in self.betas):
             yield f"betas must be at least 0 and below 1, got {list(self.betas)}"
 
+    def warnings(self, steps: int) -> Iterator[str]:
+        """What will hardly be wanted of a training of so many steps."""
+        if self.warmup >= steps:
+            yield (
+                f"train.warmup is {self.warmup} and training ends after {steps} steps: the learning rate never "
+                f"reaches {self.lr:g}. Lower train.warmup or train longer."
+            )
+
     def total_steps(self, steps_per_epoch: int) -> int:
         if self.steps is not None:
             return self.steps
