@@ -120,7 +120,7 @@ def test_long_texts_are_cut_so_that_the_label_has_room(made: Path, tmp_path: Pat
     )
     task = Task.prepare(tune_recipe(tmp_path, made / "gpt", "batch.max_length=40"))
     assert any("only their beginning is read" in warning for warning in task.warnings())
-    for example in task._told("train"):
+    for example in task.examples("train"):
         assert len(example.ids) < 40
         assert task.tokenizer.decode(example.ids).endswith((" = bad", " = good"))
     with pytest.raises(DataError, match="too few for a text with the template"):

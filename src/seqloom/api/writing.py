@@ -1,7 +1,6 @@
 """Language models in use: they continue a prompt and say what they think of a text."""
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
 from seqloom.evaluate.perplexity import score_texts
 from seqloom.tasks.language_model import device_of
-from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
     from seqloom.inspect.heads import HeadsView
@@ -54,18 +52,6 @@ class Continuation:
 
 class Writer(Prompting):
     """What every language model that is ready for use can do."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def model(self) -> Any: ...
-
-    @property
-    @abstractmethod
-    def tokenizer(self) -> Tokenizer: ...
 
     @property
     def device(self) -> Any:

@@ -71,10 +71,7 @@ class Labelling(nn.Module):
         consistency: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """The mean of −log p over the texts whose label is known, and how many they are; see `label_loss`."""
-        if not self.training:
-            consistency = 0.0  # nothing is dropped: two readings would be one
-        if consistency:
-            batch = twice(batch)
+        batch, consistency = readings(self, batch, consistency)
         return label_loss(self(batch), batch["labels"], class_weights, label_smoothing, consistency)
 
     @torch.no_grad()
@@ -83,9 +80,12 @@ class Labelling(nn.Module):
         return precise(self(batch)).softmax(dim=1)
 
 
-def twice(batch: Batch) -> Batch:
-    """Every text once more, after all of them: dropout makes another reading of it."""
-    return {name: torch.cat([value] * 2) for name, value in batch.items() if isinstance(value, Tensor)}
+def readings(model: nn.Module, batch: Batch, consistency: float) -> tuple[Batch, float]:
+    """With consistency, every text once more after all of them: dropout makes another reading of it. Where nothing is
+    dropped, two readings would be one: then the batch stays, and there is no consistency."""
+    if not consistency or not model.training:
+        return batch, 0.0
+    return {name: torch.cat([value] * 2) for name, value in batch.items() if isinstance(value, Tensor)}, consistency
 
 
 def label_loss(
@@ -99,7 +99,7 @@ def label_loss(
 
     With class weights w (L,), Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a text is
     (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With consistency α the second half of the batch
-    is the first, read `twice`, and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+    is the first once more (`readings`), and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
     """
     known = labels >= 0
     targets, logits = labels.masked_fill(~known, UNCOUNTED), precise(logits)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from seqloom.core.config import config
 from seqloom.models.bodies import AnyBodyConfig, Body, BodyConfig, build_body, most_read
-from seqloom.models.classifier import Batch, Labelling, label_loss, twice
+from seqloom.models.classifier import Batch, Labelling, label_loss, readings
 from seqloom.models.tagger import Tagging
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.masks import at_last
@@ -133,10 +133,7 @@ class FineTunedClassifier(Labelling):
         language_model: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """That of the labels, and λ times that of a language model on the same texts (Radford et al. 2018)."""
-        if not self.training:
-            consistency = 0.0
-        if consistency:
-            batch = twice(batch)
+        batch, consistency = readings(self, batch, consistency)
         h = self.read(batch)
         logits, labels = self._logits(h, batch)[0], batch["labels"]
         value, count = label_loss(logits, labels, class_weights, label_smoothing, consistency)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from seqloom.core.config import config
 from seqloom.models.bodies import BodyConfig, build_body, most_read
-from seqloom.models.classifier import Batch, label_loss, twice
+from seqloom.models.classifier import Batch, label_loss, readings
 from seqloom.models.fine_tuned import Summary, SummaryKind, body_of, levels_above
 from seqloom.nn.cross_entropy import UNCOUNTED
 from seqloom.nn.dropout import make_dropout
@@ -158,10 +158,7 @@ class FineTunedPair(Summed):
         language_model: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Of labels: see `label_loss`. Of scores: the mean of (y − ŷ)² / σ² over the examples that are there."""
-        if not self.training:
-            consistency = 0.0
-        if consistency:
-            batch = twice(batch)
+        batch, consistency = readings(self, batch, consistency)
         h = self.read(batch)
         found = self._outputs(h, batch)
         if self.scored:

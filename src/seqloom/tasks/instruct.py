@@ -5,15 +5,14 @@ and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, Literal, Self
 
 import torch
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Goal, Loss
-from seqloom.core.tree import Tree, to_device
+from seqloom.core.protocols import Goal
+from seqloom.core.tree import to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import InstructionsConfig
 from seqloom.data.instructions import TEMPLATE, Instruction, InstructionCorpus, asked, rest, template_problem
@@ -26,7 +25,7 @@ from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, still_
 from seqloom.runs.run import Run
 from seqloom.tasks.classify import describe
 from seqloom.tasks.language_model import device_of, refuse_changed_data
-from seqloom.tasks.prompt_tune import answer_loss, language_model_problems, whole_model
+from seqloom.tasks.prompt_tune import ToldTask, language_model_problems, whole_model
 from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.train.fit import FitConfig
 
@@ -73,7 +72,7 @@ class Recipe:
             yield str(error)
 
 
-class Task:
+class Task(ToldTask):
     goal = Goal("loss", unit="nats per token of the answer")
     counted = "tokens"
     pretrained: Pretrained | StillNeeded | None = None
@@ -153,37 +152,13 @@ class Task:
                 return Instruction(**{**vars(one), name: shorter})
         return one
 
-    @cached_property
-    def batches(self) -> ToldBatches:
-        """The training split, as training reads it."""
-        return ToldBatches(self.examples("train"), tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
-
-    def steps_per_epoch(self) -> int:
-        return self.batches.steps_per_epoch
-
-    def tokens_per_step(self) -> float:
-        """On average, those that are learned."""
-        return self.batches.counted / self.steps_per_epoch()
-
-    def largest_step(self, seed: int) -> int:
-        return self.batches.largest_step(seed)
-
-    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        return self.batches.batch(seed, step, rank, world)
-
-    def warnings(self) -> list[str]:
-        found = [f"{note}." for note in self.corpus.notes]
-        if self.batches.cut:
-            found.append(
-                f"{self.batches.cut:,} training examples are longer than {self.longest} tokens: their input, or the "
-                "instruction, is cut (batch.max_length)."
-            )
-        return found
+    def about_cut(self, count: int) -> str:
+        return (
+            f"{count:,} training examples are longer than {self.longest} tokens: their input, or the instruction, "
+            "is cut (batch.max_length)."
+        )
 
     # --- training and measuring -------------------------------------------------------------------------------------
-
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        return Loss(answer_loss(model, batch), None, batch["read"])
 
     def validate(self, model: Any) -> dict[str, float]:
         """Dev in training: every loss, but only so many answers."""

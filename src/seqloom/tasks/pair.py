@@ -7,6 +7,7 @@ A score has no first and second text: a body that reads from left to right is gi
 them is added (GPT, 2018). One that reads both ways sees both texts at once, and is given one.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -112,9 +113,9 @@ class RowTask(ReadingTask):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
 
     @classmethod
+    @abstractmethod
     def load(cls, recipe: Any) -> Any:
         """The corpus of a recipe, fit to be learned from."""
-        raise NotImplementedError
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:

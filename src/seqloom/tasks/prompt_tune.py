@@ -5,6 +5,7 @@ END after them, and it changes nothing but the vectors. The answer is the label 
 `seqloom prompt` chooses it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -63,7 +64,47 @@ def language_model_problems(recipe: Any) -> Iterator[str]:
         yield "tokenizer is that of the run in init.from: leave the section out"
 
 
-class Task:
+class ToldTask(ABC):
+    """What tasks share whose language model is told a question and learns the answer."""
+
+    recipe: Any
+    corpus: Any
+
+    @abstractmethod
+    def examples(self, split: str) -> list[Told]:
+        """The questions and answers of a split."""
+
+    @abstractmethod
+    def about_cut(self, count: int) -> str:
+        """A word on so many training examples that were too long."""
+
+    @cached_property
+    def batches(self) -> ToldBatches:
+        """The training split, as training reads it."""
+        return ToldBatches(self.examples("train"), tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
+
+    def steps_per_epoch(self) -> int:
+        return self.batches.steps_per_epoch
+
+    def tokens_per_step(self) -> float:
+        """On average, those that are learned."""
+        return self.batches.counted / self.steps_per_epoch()
+
+    def largest_step(self, seed: int) -> int:
+        return self.batches.largest_step(seed)
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        return self.batches.batch(seed, step, rank, world)
+
+    def warnings(self) -> list[str]:
+        notes = [f"{note}." for note in self.corpus.notes]
+        return [*notes, self.about_cut(self.batches.cut)] if self.batches.cut else notes
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        return Loss(answer_loss(model, batch), None, batch["read"])
+
+
+class Task(ToldTask):
     counted = "tokens"
 
     def __init__(
@@ -166,7 +207,7 @@ class Task:
             text = shorter
         return self.template.question(text), text != whole
 
-    def _told(self, split: str) -> list[Told]:
+    def examples(self, split: str) -> list[Told]:
         return [self._one(example.text, example.label) for example in self.corpus.split(split)]
 
     def _one(self, text: str, label: str) -> Told:
@@ -174,37 +215,13 @@ class Task:
         made = told(self.tokenizer, question, label)
         return Told(made.ids, made.start, cut)
 
-    @cached_property
-    def batches(self) -> ToldBatches:
-        """The training split, as training reads it."""
-        return ToldBatches(self._told("train"), tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
-
-    def steps_per_epoch(self) -> int:
-        return self.batches.steps_per_epoch
-
-    def tokens_per_step(self) -> float:
-        """On average, those that are learned."""
-        return self.batches.counted / self.steps_per_epoch()
-
-    def largest_step(self, seed: int) -> int:
-        return self.batches.largest_step(seed)
-
-    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        return self.batches.batch(seed, step, rank, world)
-
-    def warnings(self) -> list[str]:
-        found = [f"{note}." for note in self.corpus.notes]
-        if self.batches.cut:
-            found.append(
-                f"{self.batches.cut:,} training texts are too long to be read with their label in {self.longest} "
-                "tokens: only their beginning is read (batch.max_length)."
-            )
-        return found
+    def about_cut(self, count: int) -> str:
+        return (
+            f"{count:,} training texts are too long to be read with their label in {self.longest} tokens: only their "
+            "beginning is read (batch.max_length)."
+        )
 
     # --- training and measuring -------------------------------------------------------------------------------------
-
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        return Loss(answer_loss(model, batch), None, batch["read"])
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         expected = [example.label for example in self.corpus.split(split)]
