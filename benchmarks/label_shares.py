@@ -5,6 +5,8 @@ checkpoints; the table has both dev and test, mean ± standard deviation over th
 with must be there:
 
     seqloom train lm-reviews ; seqloom train gpt-reviews ; seqloom train bert-reviews
+    seqloom train elmo-reviews ; seqloom train electra-reviews
+    seqloom import-minilm
     python benchmarks/label_shares.py --jobs 8
 """
 
@@ -27,7 +29,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="KEY=VALUE, for every rung")
     parser.add_argument("--ladder", default="ladder-sst2-shares")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.01, 0.1, 1.0])
-    parser.add_argument("--steps", type=int, nargs="+", default=[200, 500, 1500], help="of each share")
+    parser.add_argument("--steps", type=int, nargs="+", default=[200, 500, 1200], help="of each share")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, default=Path("runs/sst2-shares"))
     parser.add_argument("--jobs", type=int, default=1, help="runs trained at once")

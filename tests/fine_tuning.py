@@ -1,10 +1,12 @@
 """Small pretrained runs, not really trained, and recipes that begin with them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from tests.understanding import CLASSIFY, TAG, reviews, sentences, write_reviews, write_sentences
+from torch import Tensor
 
 from seqloom import api
 from seqloom.core.config import apply_overrides, build, parse_overrides, to_mapping
@@ -26,9 +28,17 @@ SHAPES: dict[str, dict[str, Any]] = {
     "recurrent-lm": {"hidden": 10, "embedding": 8, "layers": 2, "tied": True},
     "gpt": SHAPE,
     "bert": SHAPE,
+    "electra": SHAPE,
+    "bilm": {"hidden": 6, "layers": 2, "tied": True},
 }
 KINDS = tuple(SHAPES)
-TASKS = {"bert": "masked-lm"}
+TASKS = {"bert": "masked-lm", "electra": "masked-lm", "bilm": "bidirectional-lm"}
+VECTORS = {"recurrent-lm": "embed.weight", "bilm": "body.embed.weight"}  # those of its tokens, in a pretrained model
+
+
+def token_vectors(kind: str, weights: Mapping[str, Tensor]) -> Tensor:
+    """Those of a pretrained model."""
+    return weights[VECTORS.get(kind, "body.embedded.embed.weight")]
 
 
 def tokenizer() -> Tokenizer:

@@ -77,7 +77,8 @@ def all_sections() -> dict[str, Any]:
     for task in tasks.names():
         for heading, section in sections(tasks.task_module(task).Recipe):
             found.setdefault((heading, section), []).append(f"`{task}`")
-    return {_heading(beginning, users): section for (beginning, section), users in found.items()}
+    users = {what: list(dict.fromkeys(names)) for what, names in found.items()}  # a task may have it in several places
+    return {_heading(beginning, users[beginning, section]): section for beginning, section in found}
 
 
 def _heading(beginning: str, users: list[str]) -> str:
@@ -200,10 +201,13 @@ def test_the_index_has_every_row_that_is_done() -> None:
         "R30",
         "R31",
         "R32",
+        "R33",
         "R34",
         "R35",
+        "R36",
         "R37",
         "R38",
+        "R39",
         "R40",
         "R41",
         "R48",

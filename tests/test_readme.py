@@ -15,14 +15,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.exchange import small_decoders
 
 from seqloom import api, ladder
 from seqloom.cli.app import main
 from seqloom.data.folder import VARIABLE
+from seqloom.exchange import minilm
 from seqloom.inspect import doctor, layers, memory
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn.cells import CELLS
@@ -55,6 +58,9 @@ NEED_DATA = (
     "lm-reviews",
     "gpt-reviews",
     "bert-reviews",
+    "electra-reviews",
+    "elmo-reviews",
+    "translate-finetune",
     "pair-rte",
     "similarity-flickr8k",
     "choice-endings",
@@ -97,7 +103,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         name, recipe = read(*arguments)
         if smaller := SMALLER.get(getattr(getattr(recipe, "data", None), "corpus", "")):
             recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, **smaller))
-        if recipe.model.kind in ("gpt", "bert") and recipe.model.width > 256:  # one for a GPU
+        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.width > 256:  # one for a GPU
             small = dataclasses.replace(recipe.model, width=8 * recipe.model.heads, layers=2)
             recipe = dataclasses.replace(recipe, model=small)
         if isinstance(recipe.train, FitConfig):
@@ -134,9 +140,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "LICENSE", "corpus.txt")
     Path("sentences.txt").write_text("The class is an object.\nAn object is a class.\n", "utf-8")
-    shutil.copy("sentences.txt", "lines.txt")
+    for name in ("lines.txt", "whole.txt"):
+        shutil.copy("sentences.txt", name)
     Path("gaps.txt").write_text("the [MASK] statement\nan [MASK] of the [MASK]\n", "utf-8")
     shutil.copy("corpus.txt", "book.txt")
+    shutil.copy("corpus.txt", "mine.txt")
     numbers = [
         (f"{n} {a} and {m} {b}", f"{n} {A} und {m} {B}") for n in range(20) for m in range(20) for a, A, b, B in SIDES
     ]
@@ -208,6 +216,27 @@ def bring(name: str, trained: Path) -> None:
     shutil.copytree(trained / name, Path("runs", name))
 
 
+def download(name: str) -> bool:
+    """Put in place what a reader would have downloaded, small and random; False where that cannot be made here."""
+    folder = Path("downloads", {"opus": "opus-mt-en-de"}.get(name, name))
+    if folder.exists():
+        return True
+    if name == "gpt2":
+        small_decoders.write_of_bytes(folder)
+        return True
+    if find_spec("transformers") is None or find_spec("sentencepiece") is None:
+        return False
+    from tests.exchange import small_encoder_decoders
+
+    folder.parent.mkdir(exist_ok=True)
+    small_encoder_decoders.SHAPES["marian-opus"] = {"layers": (1, 6)}
+    small_encoder_decoders.write(folder, "marian-opus")
+    del small_encoder_decoders.SHAPES["marian-opus"]
+    for ending in ("en", "de"):
+        shutil.copy(f"mine.{ending}", f"news.{ending}")
+    return True
+
+
 def api_train(name: str, out: Path) -> None:
     for _ in api.begin(api.read_recipe(name)[1], out).events():
         pass
@@ -246,9 +275,13 @@ def run_command(
     read = re.sub(OTHER_DATA, "", command)
     if any(name in read for name in NEED_DATA) and not os.environ.get(VARIABLE):
         return
+    if "minilm" in command and find_spec(minilm.PACKAGE) is None:  # an extra that is not installed
+        return
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
             bring(name, trained)
+    if not all(map(download, re.findall(r"(?:downloads|runs)/(gpt2|opus)\b", command))):
+        return
     words, given = words_of(command)
     if given is not None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
@@ -269,6 +302,8 @@ def test_blocks_run(
         if block.language == "python":
             for name in re.findall(r'load\("runs/([\w-]+)"', block.text):
                 bring(name, trained)
+            for name in re.findall(r"downloads/(gpt2)\b", block.text):
+                download(name)
             exec(compile(block.text, f"{path.name}, a block", "exec"), namespace)
             continue
         for command in block.commands():
@@ -309,6 +344,7 @@ def test_the_readme_shows_what_matters() -> None:
         "seqloom init",
         "seqloom train --resume",
         "seqloom train ngram",
+        "seqloom import-hf",
     ):
         assert any(command.startswith(beginning) for command in commands), beginning
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100

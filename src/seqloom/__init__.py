@@ -5,9 +5,28 @@ from typing import TYPE_CHECKING, Any
 from seqloom.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from seqloom.api import average, ensemble, interpolate, load, train_recipe
+    from seqloom.api import (
+        average,
+        ensemble,
+        export_hf,
+        import_hf,
+        import_minilm,
+        interpolate,
+        load,
+        train_recipe,
+    )
 
-__all__ = ["__version__", "average", "ensemble", "interpolate", "load", "train_recipe"]
+__all__ = [
+    "__version__",
+    "average",
+    "ensemble",
+    "export_hf",
+    "import_hf",
+    "import_minilm",
+    "interpolate",
+    "load",
+    "train_recipe",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,6 +29,11 @@ FILES = {
     "wikitext-2/train.txt.gz": " \n = Title = \n \n Text @-@ here <unk> . \n",
     "wikitext-2/valid.txt.gz": " \n = Dev = \n",
     "wikitext-2/test.txt.gz": " \n = Test = \n \n Ü . \n",
+    **{
+        f"multi30k/{split}.{language}.gz": f"A {split} {language}.\n\nA {split} {language}, too. \nThe same.\n"
+        for split in ("train", "val", "test_2016_flickr")
+        for language in ("en", "de")
+    },
     "mine.txt": "".join(f"my line {n}\n" for n in range(30)),
     **{name: text for name, text in EXAMPLES.items() if name.startswith("sst2/")},
 }
@@ -51,7 +56,7 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
     return {"corpus": name, **own.get(name, {})}
 
 
-@pytest.fixture(params=PLAIN)
+@pytest.fixture(params=[name for name in PLAIN if name != "imported"])
 def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus:
     with use_data_folder(folder):
         return corpora.load(build(CorpusConfig, settings(request.param, folder)))
@@ -97,6 +102,27 @@ def test_importing_is_cheap() -> None:
     script = f"import sys\nsys.path[:0] = {sys.path!r}\nimport seqloom.data.corpora\nprint(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert not {"'torch'", "'numpy'", "'pydoc_data.topics'", "'tokenizers'"} & set(loaded.strip("[]\n").split(", "))
+
+
+def test_captions_of_several_languages_none_of_dev_or_test_in_train(folder: Path) -> None:
+    with use_data_folder(folder):
+        corpus = corpora.load(build(CorpusConfig, {"corpus": "multi30k-text"}))
+        alone = corpora.load(build(CorpusConfig, {"corpus": "multi30k-text", "languages": ["de"]}))
+    assert corpus.split("train") == ["A train en.", "A train en, too.", "A train de.", "A train de, too."]
+    assert corpus.split("dev") == ["A val en.", "A val en, too.", "The same.", "A val de.", "A val de, too."]
+    assert alone.split("test") == ["A test_2016_flickr de.", "A test_2016_flickr de, too."]
+    for languages in ([], ["en", "en"]):
+        with pytest.raises(UsageError, match="languages must be one or several, each once"):
+            build(CorpusConfig, {"corpus": "multi30k-text", "languages": languages})
+
+
+def test_a_model_trained_elsewhere_has_no_text() -> None:
+    for name, option in (("imported", "--text FILE"), ("imported-pairs", "--source FILE --reference FILE")):
+        corpus = CORPORA[name].load(CORPORA[name].Config(directory="gpt2"))
+        assert (corpus.version, corpus.splits, corpus.fingerprint()) == ("gpt2", {}, {})
+        for split in ("train", "dev", "test"):
+            with pytest.raises(DataError, match=f"the model was imported, not trained here.*{option}"):
+                corpus.split(split)
 
 
 def test_filled_in(corpus: Corpus) -> None:

@@ -89,6 +89,27 @@ def test_counts_and_fingerprint(corpus: ParallelCorpus) -> None:
         corpus.split("valid")
 
 
+def test_a_share_of_multi30k_is_part_of_a_larger_one(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "multi30k").mkdir(parents=True)
+    for file in (folder / "multi30k").iterdir():
+        (other / "multi30k" / file.name).write_bytes(file.read_bytes())
+    for language in ("en", "de"):
+        lines = "".join(f"{language} {number}\n" for number in range(50))
+        (other / f"multi30k/train.{language}.gz").write_bytes(gzip.compress(lines.encode()))
+    with use_data_folder(other):
+        whole, half, tenth, another = (
+            multi30k.load(multi30k.Config(share=share, seed=seed)).split("train")
+            for share, seed in ((1.0, 0), (0.5, 0), (0.1, 0), (0.1, 1))
+        )
+        (note,) = multi30k.load(multi30k.Config(share=0.1)).notes
+    assert (len(whole), len(half), len(tenth)) == (50, 25, 5) and set(tenth) < set(half) < set(whole)
+    assert list(tenth) == [pair for pair in whole if pair in tenth] and set(another) != set(tenth)
+    assert note == "of 50 training pairs 5 are read (data.share)"
+    with pytest.raises(ValueError, match="share must be above 0 and at most 1; got 0"):
+        multi30k.Config(share=0)
+
+
 def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "multi30k").mkdir(parents=True)

@@ -51,4 +51,6 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "recurrent": {"encoder_layer": "recurrent", "cell": "gru"},
     "convolution": {"encoder_layer": "convolution", "positions": "none"},
     "dilated": {"encoder_layer": "dilated", "kernel": 3},
+    "begin": {"begin": 5, "tied": "all"},
+    "begins": {"source_begin": 3, "begin": 5, "target_begin": 4, "positions": {"kind": "learned", "max_length": 40}},
 }

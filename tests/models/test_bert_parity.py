@@ -70,8 +70,6 @@ def both(shape: dict[str, Any], kind: str = "BertForPreTraining") -> tuple[BERT,
     )
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     theirs = getattr(transformers, kind)(config).double().eval()
-    if hasattr(theirs.cls.predictions.transform, "transform_act_fn"):  # ours is always gelu, as in the paper
-        theirs.cls.predictions.transform.transform_act_fn = nn.GELU()
     theirs_by_name = dict(theirs.named_parameters())
     with torch.no_grad():
         for name, parameter in ours.named_parameters():

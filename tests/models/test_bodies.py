@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fine_tuning import KINDS, SHAPES
+from tests.fine_tuning import KINDS, SHAPES, token_vectors
 from torch import Tensor
 
 from seqloom.core.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import EXTRA, Specials
-from seqloom.models.bodies import BODIES, Body, build_body, can_predict, form_of, most_read
+from seqloom.models.bilm import BiLM
+from seqloom.models.bodies import BODIES, BiLMBody, Body, build_body, can_predict, form_of, most_read
+from seqloom.nn.mix import LayerMix
 from seqloom.runs.models import MODELS
 
 V = 20
@@ -41,6 +43,8 @@ def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     if hasattr(model, "stack"):
         h: Tensor = model.stack.read(model.embedded(tokens), mask)[0]
         return h
+    if isinstance(model, BiLM):  # all its levels, in equal shares
+        return LayerMix(3).double()(model.body(tokens, mask).levels())
     h = model.body.read(tokens, mask)
     return h
 
@@ -70,10 +74,10 @@ def test_special_tokens_are_taken_over_or_drawn(kind: str) -> None:
     model = trained(config)
     before = model.state_dict()
     own = taken(config, model).vectors().weight
-    there = before["embed.weight"] if kind == "recurrent-lm" else before["body.embedded.embed.weight"]
+    there = token_vectors(kind, before)
     assert own.shape == (V + EXTRA, there.shape[1])
     assert torch.equal(own[: len(there)], there)
-    assert len(there) == (V + EXTRA if kind == "bert" else V)
+    assert len(there) == (V + EXTRA if kind in ("bert", "electra") else V)
     assert (own[V:] != 0).all()
 
 
@@ -149,14 +153,16 @@ def test_what_was_built_without_it_cannot_predict() -> None:
             build_body(config_of(kind), V).next_token_logits(torch.zeros(1, 10 if kind == "recurrent-lm" else 12))
     with pytest.raises(ValueError, match="no next token"):
         build_body(config_of("bert"), V, predicts=True)
-    assert [can_predict(config_of(kind)) for kind in KINDS] == [True, True, False]
+    with pytest.raises(ValueError, match="no next token"):
+        build_body(config_of("bilm"), V, predicts=True)
+    assert [kind for kind in KINDS if can_predict(config_of(kind))] == ["recurrent-lm", "gpt"]
     assert not can_predict(config_of("recurrent-lm", tied=False, softmax={"kind": "adaptive", "cutoffs": [5]}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
     model = trained(config_of(kind))
-    wide = {"hidden": 14} if kind == "recurrent-lm" else {"width": 16}
+    wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"width": 16}
     body = build_body(config_of(kind, layers=3, **wide), V)
     before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
     with pytest.raises(UsageError, match=r"runs/there do not fit the body: .* is .* there and .* here") as caught:
@@ -178,7 +184,7 @@ def test_layers_that_are_not_there_or_have_no_place_are_named(kind: str) -> None
 def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
     config = config_of(kind)
     torch.manual_seed(1)
-    with pytest.raises(UsageError, match=rf"is {V + (4 if kind == 'bert' else 1)}×.* there and"):
+    with pytest.raises(UsageError, match=rf"is {V + (4 if kind in ('bert', 'electra') else 1)}×.* there and"):
         build_body(config, V).take(config.build(V + 1).state_dict(), "runs/there")
 
 
@@ -187,13 +193,42 @@ def test_levels_hold_every_parameter_once(kind: str) -> None:
     body = build_body(config_of(kind, layers=3), V)
     levels = [[id(parameter) for parameter in level] for level in body.levels()]
     assert len(levels) == 4 and all(levels)
-    assert sorted(name for level in levels for name in level) == sorted(map(id, body.parameters()))
+    mixed = {f"mix.{name}" for name in ("weights", "scale")}  # learns with what stands above
+    own = [id(parameter) for name, parameter in body.named_parameters() if name not in mixed]
+    assert sorted(name for level in levels for name in level) == sorted(own)
     assert id(body.vectors().weight) in levels[0]
 
 
 def test_levels_of_connected_layers() -> None:
     body = build_body(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
     assert sum(len(level) for level in body.levels()) == len(list(body.parameters()))
+    both = build_body(config_of("bilm", layers=3, connections="highway"), V)
+    assert [len(level) for level in both.levels()] == [1, 12, 12, 12]
+    assert sum(len(level) for level in both.levels()) == len(list(both.parameters())) - 2  # but for the mix
+
+
+def test_a_model_without_a_pooler_leaves_it_as_it_is_drawn() -> None:
+    model = trained(config_of("electra"))
+    assert not any(name.startswith("pool") for name in model.state_dict())
+    body = taken(config_of("electra"), model)
+    torch.manual_seed(9)
+    drawn = build_body(config_of("electra"), V).double().state_dict()
+    assert torch.equal(body.state_dict()["pool.weight"], drawn["pool.weight"])
+
+
+def test_a_mix_reads_every_level_and_where_both_directions_end() -> None:
+    config = config_of("bilm")
+    model = trained(config)
+    (tokens, mask), body = padded(), taken(config, model)
+    assert isinstance(body, BiLMBody)
+    body.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
+    body.mix.scale.data = torch.tensor([3.0]).double()
+    x, one, two = model.body(tokens, mask).levels()
+    shares = torch.tensor([0.5, -1.0, 2.0]).double().softmax(dim=0)
+    h = body.read(tokens, mask)
+    torch.testing.assert_close(h, 3 * (shares[0] * x + shares[1] * one + shares[2] * two), rtol=0, atol=1e-12)
+    last = torch.stack([h[0, 5], h[1, 3], h[2, 0]])
+    assert torch.equal(body.extract(h, mask), torch.cat([last[:, :6], h[:, 0, 6:]], dim=1))
 
 
 def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:
@@ -212,6 +247,14 @@ def test_the_registry() -> None:
         "recurrent-lm": "causal",
         "gpt": "causal",
         "bert": "bert",
+        "electra": "bert",
+        "bilm": "ends",
     }
-    assert [most_read(config_of(kind)) for kind in KINDS] == [None, 32, 32]
+    assert {kind: most_read(config_of(kind)) for kind in KINDS} == {
+        "recurrent-lm": None,
+        "gpt": 32,
+        "bert": 32,
+        "electra": 32,
+        "bilm": None,
+    }
     assert most_read(config_of("gpt", context=16)) == 16

@@ -8,6 +8,7 @@ from tests.fine_tuning import KINDS, SHAPES
 from torch import Tensor
 
 from seqloom.core.config import build
+from seqloom.core.errors import UsageError
 from seqloom.core.specials import Specials
 from seqloom.models.fine_tuned import (
     FineTunedClassifier,
@@ -17,9 +18,11 @@ from seqloom.models.fine_tuned import (
     Summary,
 )
 from seqloom.text.specials import framed
+from seqloom.train.levels import Levels
 
 V, LABELS = 20, 3
 CAUSAL = ("recurrent-lm", "gpt")
+FORMS: dict[str, Any] = {"bert": "bert", "electra": "bert", "bilm": "ends"}
 TEXTS: tuple[list[int], ...] = ([3, 4, 5], [6], [7, 3, 8, 9, 4], [], [5, 5], [9, 10, 11], [12, 13], [14, 15, 16, 17])
 
 
@@ -33,7 +36,7 @@ def classifier(kind: str, predicts: bool = False, **options: Any) -> FineTunedCl
 
 
 def batch_of(kind: str, texts: Any = TEXTS) -> dict[str, Tensor]:
-    rows = [framed(Specials.after(V), "bert" if kind == "bert" else "causal", text).tokens for text in texts]
+    rows = [framed(Specials.after(V), FORMS.get(kind, "causal"), text).tokens for text in texts]
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
@@ -58,11 +61,19 @@ def test_a_text_alone_is_a_text_in_a_batch(kind: str, pooling: str) -> None:
 def test_what_sums_a_text_up(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     h, ends = model.read(batch), batch["mask"].sum(dim=1) - 1
-    (extracted, _), (last, _) = (Summary(way, model.body)(model.body, h, batch["mask"]) for way in ("extract", "last"))
+    (extracted, _), (last, _) = (
+        Summary(way, model.body.width)(model.body, h, batch["mask"]) for way in ("extract", "last")
+    )
     rows = torch.arange(len(h))
     torch.testing.assert_close(last, h[rows, ends - 1])
     body: Any = model.body
-    torch.testing.assert_close(extracted, h[rows, ends] if kind != "bert" else body.pool(h[:, 0]).tanh())
+    if FORMS.get(kind) == "bert":
+        expected = body.pool(h[:, 0]).tanh()
+    elif kind == "bilm":
+        expected = torch.cat([h[rows, ends, :6], h[:, 0, 6:]], dim=1)
+    else:
+        expected = h[rows, ends]
+    torch.testing.assert_close(extracted, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,11 +105,11 @@ def test_the_loss_of_a_language_model_is_added(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> None:
-    """To first order, in the direction of the vector itself: of a token that stands once, its row grows by 1 + ε."""
+    """To first order, in the direction of the vector itself: its row grows by 1 + ε, wherever the token stands."""
     model, text = classifier(kind), [7, 3, 8, 9, 4]
     batch, labels = batch_of(kind, [text]), torch.tensor([1])
     found, step = model.influence(batch, labels)[0], 1e-6
-    for place, token in enumerate(batch["tokens"][0].tolist()):
+    for token in batch["tokens"][0].tolist():
         row, ends = model.body.vectors().weight, []
         for size in (1 + step, 1 - step):
             with torch.no_grad():
@@ -106,7 +117,8 @@ def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> Non
                 row[token] *= size
                 ends.append(model(batch)[0, 1].item())
                 row[token] = kept
-        assert found[place].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
+        own = found[batch["tokens"][0] == token].sum().item()
+        assert own == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
     assert not model.body.vectors()._forward_hooks  # nothing is left behind
 
 
@@ -156,3 +168,63 @@ def test_a_body_must_be_given() -> None:
         FineTunedClassifierConfig().build(V, LABELS)
     with pytest.raises(ValueError, match="dropout must be"):
         FineTunedTaggerConfig(dropout=1.0)
+
+
+# --- an encoder between -----------------------------------------------------------------------------------------------
+
+ENCODER = {"kind": "recurrent", "cell": "gru", "hidden": 5}
+
+
+@pytest.mark.parametrize("kind", ["bert", "bilm"])
+@pytest.mark.parametrize("pooling", ["extract", "last", "max", "attention"])
+def test_an_encoder_reads_what_the_body_makes_of_a_text(kind: str, pooling: str) -> None:
+    model, batch = classifier(kind, pooling=pooling, encoder=ENCODER), batch_of(kind)
+    assert model.encoder is not None and model.encoder.width == model.output.in_features == 10
+    together = model(batch)
+    for row, text in enumerate(TEXTS):
+        torch.testing.assert_close(model(batch_of(kind, [text]))[0], together[row], rtol=0, atol=1e-12)
+    if pooling == "extract":  # where its reading ended
+        ends = model.encoder.read(model.body.read(batch["tokens"], batch["mask"]), batch["mask"])[1]
+        torch.testing.assert_close(together, model.output(ends))
+    assert not torch.allclose(together, classifier(kind, pooling=pooling)(batch))
+
+
+def test_a_tagger_has_one_too() -> None:
+    torch.manual_seed(3)
+    body = {"kind": "bilm", **SHAPES["bilm"]}
+    model = build(FineTunedTaggerConfig, {"body": body, "encoder": ENCODER, "dropout": 0.0}).build(V, 4).double().eval()
+    batch = {**batch_of("bilm", [[3, 4, 5], [6]]), "first": torch.tensor([[1, 3], [1, 0]])}
+    assert model.encoder is not None
+    h = model.encoder(model.body.read(batch["tokens"], batch["mask"]), batch["mask"])
+    rows = torch.tensor([[0, 0], [1, 1]])
+    torch.testing.assert_close(model(batch), model.output(h[rows, batch["first"]]))
+
+
+def test_frozen_features_leave_the_mix_and_what_stands_above_to_learn() -> None:
+    model, batch = classifier("bilm", encoder=ENCODER), batch_of("bilm")
+    levels = Levels(model.levels(), freeze=3)
+    assert len(levels.parameters) == 4  # token vectors, two layers, the task's own
+    levels.thaw(0)
+    model.loss(batch)[0].backward()
+    learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert learning == {"body", "encoder", "output"}
+    of_the_body = {name for name, parameter in model.body.named_parameters() if parameter.grad is not None}
+    assert of_the_body == {"mix.weights", "mix.scale"}
+
+
+def test_no_more_is_read_than_body_and_encoder_can() -> None:
+    learned = {"kind": "transformer", "width": 8, "heads": 2, "positions": {"kind": "learned", "max_length": 9}}
+    for kind, encoder, longest in (
+        ("gpt", None, 32),
+        ("gpt", learned, 9),
+        ("bilm", learned, 9),
+        ("bilm", ENCODER, None),
+    ):
+        config = build(FineTunedClassifierConfig, {"body": {"kind": kind, **SHAPES[kind]}, "encoder": encoder})
+        assert config.longest == longest
+
+
+def test_what_is_wrong_with_an_encoder_is_said() -> None:
+    with pytest.raises(UsageError, match=r"encoder: .*hidden must be at least 1") as error:
+        build(FineTunedTaggerConfig, {"encoder": {**ENCODER, "hidden": 0, "layers": 0}}, source="the recipe")
+    assert "layers must be at least 1" in str(error.value)

@@ -15,7 +15,7 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import PositionsConfig
 
-NAMES = ["2017", "before", "learned", "rotary-halves", "today", "aligned", "recurrent"]
+NAMES = ["2017", "before", "learned", "rotary-halves", "today", "aligned", "recurrent", "begins"]
 
 
 def translator(name: str) -> Any:

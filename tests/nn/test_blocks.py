@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,10 +73,12 @@ def test_feed_forward_is_its_equation(activation):
 
 def test_norms_are_their_equations():
     x = torch.randn(2, 3, D, dtype=torch.float64)
-    layer, rms = wild(make_norm("layer", D)), wild(make_norm("rms", D))
-    centred = x - x.mean(-1, keepdim=True)
-    exactly(layer(x), layer.weight * centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() + layer.bias)
-    exactly(rms(x), rms.weight * x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt())
+    for epsilon, (e_layer, e_rms) in {None: (1e-5, 1e-6), 0.1: (0.1, 0.1)}.items():
+        layer, rms = wild(make_norm("layer", D, epsilon)), wild(make_norm("rms", D, epsilon))
+        centred = x - x.mean(-1, keepdim=True)
+        variance = centred.square().mean(-1, keepdim=True)
+        exactly(layer(x), layer.weight * centred / (variance + e_layer).sqrt() + layer.bias)
+        exactly(rms(x), rms.weight * x / (x.square().mean(-1, keepdim=True) + e_rms).sqrt())
     exactly(make_norm("none", D)(x), x)
 
 
@@ -131,11 +134,11 @@ def test_what_is_broken_is_found_out(part, agree, monkeypatch):
     def unscaled(self, q, *rest, **options):
         return attend(self, q * self.head_width**0.5, *rest, **options)
 
-    replacements = {
+    replacements: dict[str, Callable[..., Any]] = {
         "mask": unmasked,
         "scale": unscaled,
         "residual": lambda self, x, made: self.norm(made),
-        "norm": lambda kind, width: nn.LayerNorm(width, eps=1e-2),
+        "norm": lambda kind, width, epsilon=None: nn.LayerNorm(width, eps=1e-2),
     }
     agree("relu", norm_first=False, masked=True)
     monkeypatch.setattr(name, replacements[what])

@@ -75,7 +75,7 @@ def test_no_document_hears_of_another(body: TransformerBody, changed: int) -> No
 
 def test_no_gradient_crosses_a_border(body: TransformerBody) -> None:
     x = torch.randn(1, 12, D, dtype=torch.float64, requires_grad=True)
-    _, past = body._placed(some_tokens(1, 12), None, None, documents())
+    _, past = body.placed(some_tokens(1, 12), None, None, documents())
     h, _, _ = body.climb(x, past)
     h[:, 5:10].square().sum().backward()
     heard = x.grad.abs().sum(dim=(0, 2)) > 0  # type: ignore[union-attr]

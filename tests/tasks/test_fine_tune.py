@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fine_tuning import KINDS, classify_mapping, classify_recipe, pretrained_run, tag_recipe
+from tests.fine_tuning import KINDS, classify_mapping, classify_recipe, pretrained_run, tag_recipe, token_vectors
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom import api
@@ -32,7 +32,8 @@ def prepared(recipe: Any) -> Any:
 def test_texts_stand_between_special_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
     task = prepared(classify_recipe(tmp_path, runs / kind))
     specials = Specials.after(len(task.tokenizer))
-    first, last = (specials.classify, specials.separate) if kind == "bert" else (0, specials.classify)
+    around = {"bilm": (0, 0), "recurrent-lm": (0, specials.classify), "gpt": (0, specials.classify)}
+    first, last = around.get(kind, (specials.classify, specials.separate))
     batch = task.batch(1, 0)
     ends = batch["mask"].sum(dim=1) - 1
     assert (batch["tokens"][:, 0] == first).all()
@@ -92,7 +93,7 @@ def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_begins_with_the_weights_of_the_run(runs: Path, tmp_path: Path, kind: str) -> None:
     source = api.load(runs / kind).model.state_dict()
-    there = source["embed.weight"] if kind == "recurrent-lm" else source["body.embedded.embed.weight"]
+    there = token_vectors(kind, source)
     models = {}
     for weights in ("true", "false"):
         task = prepared(classify_recipe(tmp_path, runs / kind, f"init.weights={weights}"))
@@ -115,7 +116,7 @@ def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Pa
     out = trained(classify_recipe(tmp_path, runs / "gpt", "loss.language_model=0.5", "train.steps=2"), tmp_path / "out")
     run = api.load(out).run
     assert run.sizes["outputs"] == len(run.tokenizer)
-    assert "body.output.bias" in run.model("cpu").state_dict()
+    assert run.model("cpu").body.output is not None
     assert api.load(out).task().goal.unit == "nats per text, with a language model's"
 
 

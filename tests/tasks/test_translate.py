@@ -357,6 +357,7 @@ def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
         LanguageModelTask.prepare(recipe)
 
 
+@pytest.mark.usefixtures("pretended_runs")
 def test_the_shipped_recipes() -> None:
     names = [name for name in api.recipe_names() if name.startswith("translate-")]
     assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)

@@ -28,13 +28,15 @@ def test_no_text_is_read_as_one() -> None:
         ("bert", [9], [100, 7, 8, 101, 9, 101], [0, 0, 0, 0, 1, 1], (1, 4), 0),
         ("causal", None, [0, 7, 8, 100], [0, 0, 0, 0], (1,), 3),
         ("causal", [9], [0, 7, 8, 101, 9, 100], [0, 0, 0, 0, 1, 1], (1, 4), 5),
+        ("ends", None, [0, 7, 8, 0], [0, 0, 0, 0], (1,), 0),
+        ("ends", [9], [0, 7, 8, 0, 9, 0], [0, 0, 0, 0, 1, 1], (1, 4), 0),
     ],
 )
 def test_forms(form, second, tokens, segments, starts, summary) -> None:
     row = framed(SPECIALS, form, [7, 8], second)
     assert (row.tokens, row.segments, row.starts, row.summary) == (tokens, segments, starts, summary)
     assert len(row.tokens) == 2 + len(second or []) + frame_length(form, 1 + (second is not None))
-    assert row.tokens[row.summary] == SPECIALS.classify
+    assert row.tokens[row.summary] == (0 if form == "ends" else SPECIALS.classify)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=3), st.integers(0, 60))

@@ -48,7 +48,8 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def test_every_kind_is_tried_here() -> None:
-    assert {each.kind for each in CONFIGS.values()} == set(TOKENIZERS)
+    """Those from elsewhere cannot be trained, and have tests of their own."""
+    assert {each.kind for each in CONFIGS.values()} == set(TOKENIZERS) - {"huggingface", "sentencepiece"}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -11,12 +11,15 @@ from seqloom.api.answering import Answered, Answerer, FoundAnswer
 from seqloom.api.averaging import Averaged, average, make_average
 from seqloom.api.classifying import Classification, Classifier, Judging, Understanding
 from seqloom.api.ensembles import Ensemble, ensemble
+from seqloom.api.exchanging import export_hf, import_hf, import_minilm
 from seqloom.api.filling import Filled, Guess, MaskedLM
 from seqloom.api.loading import load
 from seqloom.api.matching import Chooser, Chosen, Match, Matcher
 from seqloom.api.mixing import Interpolated, interpolate
 from seqloom.api.prompting import Completion, Picked, Prompted
 from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
+from seqloom.api.restoring import Restored, Restorer
+from seqloom.api.similarity import Found, Near
 from seqloom.api.tagging import TaggedLine, Tagger
 from seqloom.api.trained import Trained
 from seqloom.api.training import RESUMABLE, Training, begin, refuse_other_recipe, resume, train_recipe
@@ -38,6 +41,7 @@ __all__ = [
     "Continuation",
     "Ensemble",
     "Filled",
+    "Found",
     "FoundAnswer",
     "Guess",
     "Interpolated",
@@ -46,8 +50,11 @@ __all__ = [
     "MaskedLM",
     "Match",
     "Matcher",
+    "Near",
     "Picked",
     "Prompted",
+    "Restored",
+    "Restorer",
     "Scored",
     "TaggedLine",
     "Tagger",
@@ -62,6 +69,9 @@ __all__ = [
     "begin",
     "build_recipe",
     "ensemble",
+    "export_hf",
+    "import_hf",
+    "import_minilm",
     "interpolate",
     "load",
     "make_average",

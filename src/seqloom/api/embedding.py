@@ -5,6 +5,7 @@
 h is what stands below the model's output layer, of every token it reads: of a BERT [CLS] and [SEP] too, of a language
 model END before the text, of a translator what its encoder makes of the source, of a bag of words the words' own
 vectors. A text with more tokens than a model can read at once is read in pieces, and pooled over all of them.
+Normalized, every vector v becomes v / ‖v‖: then products are cosines.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,10 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
 from seqloom.data.reading import TextReader
 from seqloom.models.bert import BERT
+from seqloom.models.bilm import BiLM
 from seqloom.models.bodies import Body, most_read
 from seqloom.models.classifier import Classifier
+from seqloom.models.electra import Electra
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
@@ -45,16 +48,33 @@ States = Iterator[tuple[int, int, Tensor]]  # a text by its number, a piece of i
 
 
 def embed(
-    trained: Any, texts: str | Iterable[str], pooling: TextPooling = "mean", *, batch_size: int = 32, window: int = 1024
+    trained: Any,
+    texts: str | Iterable[str],
+    pooling: TextPooling = "mean",
+    *,
+    normalize: bool = False,
+    batch_size: int = 32,
+    window: int = 1024,
 ) -> Array:
     """A vector for each text (N, H), in their order, float32; of a blank one it is zero."""
-    if pooling not in POOLINGS:
-        raise UsageError(f"There is no pooling {pooling!r} of texts: {did_you_mean(pooling, get_args(TextPooling))}.")
+    check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
     reader = reader_of(trained)
     found = [_embedded(reader, lines, pooling, batch_size) for lines in windows(lines_of(texts), window)]
     vectors: Array = np.concatenate(found) if found else np.zeros((0, reader.width), np.float32)
-    return vectors
+    return normalized(vectors) if normalize else vectors
+
+
+def check_pooling(pooling: str) -> None:
+    if pooling not in POOLINGS:
+        raise UsageError(f"There is no pooling {pooling!r} of texts: {did_you_mean(pooling, get_args(TextPooling))}.")
+
+
+def normalized(vectors: Array) -> Array:
+    """v / ‖v‖ of each row (N, H); zero stays zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Array = vectors / np.where(lengths > 0, lengths, 1)
+    return unit
 
 
 @torch.no_grad()
@@ -91,13 +111,15 @@ def reader_of(trained: Any) -> Reader:
     """How the model of a run reads texts; refused if it makes no vectors of them."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     specials = Specials.after(len(tokenizer))
-    if isinstance(model, BERT):
+    if isinstance(model, BERT | Electra):
         return _by_rows(trained, _frames(specials, "bert", model.config.longest), model.read, model.config.width)
     if isinstance(model, GPT):
         return _by_rows(trained, _after_end(model.config.window), model.body.read, model.config.width)
     if isinstance(model, RecurrentLM):
         read, width = (lambda tokens, mask: model.read(tokens, None, mask)[0]), model.config.output_width
         return _by_rows(trained, _after_end(None), read, width)
+    if isinstance(model, BiLM):
+        return _by_rows(trained, _frames(specials, "ends", None), model.read, 2 * model.config.hidden)
     if isinstance(body := getattr(model, "body", None), Body):
         frames = _frames(specials, body.form, most_read(model.config.body))
         return _by_rows(trained, frames, body.read, body.width)

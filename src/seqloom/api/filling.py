@@ -11,12 +11,12 @@ from torch import Tensor
 
 from seqloom.api.lines import alike, answered, check_sizes
 from seqloom.api.trained import Trained
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import MASK_TEXT, Specials
 from seqloom.core.words import shown
 from seqloom.nn.softmax import precise
 from seqloom.text.base import END
-from seqloom.text.gaps import Gaps, read_gaps
+from seqloom.text.gaps import Gaps, read_gaps, told_after
 from seqloom.text.specials import frame_length, framed
 
 if TYPE_CHECKING:
@@ -71,8 +71,13 @@ class MaskedLM(Trained):
         A text that is too long is read around its masks. `window` texts are read at a time, and those of like length
         `batch_size` at a time.
         """
+        self._refuse_unlearned()
         check_sizes(top=top)
         return answered(texts, lambda lines: self._answer(lines, top, batch_size), batch_size=batch_size, window=window)
+
+    def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
+        self._refuse_unlearned()
+        return super().evaluate_documents(documents)
 
     def _answer(self, lines: Sequence[str], top: int, batch_size: int) -> Iterator[Filled]:
         """What comes before a text that cannot be told is still answered."""
@@ -92,6 +97,14 @@ class MaskedLM(Trained):
             yield Filled(line, self._filled(line, gaps, guesses), guesses, gaps.unknown, len(gaps.ids) - len(row))
         if wrong is not None:
             raise wrong
+
+    def _refuse_unlearned(self) -> None:
+        """An imported model may have come without the layers that tell masked tokens: then it knows nothing of them."""
+        if "dense.weight" in self.run.data.get("imported", {}).get("drawn", ()):
+            raise UsageError(
+                f"{self.name} cannot tell masked tokens: it was imported without the layers for that. It makes vectors "
+                f"(seqloom embed, similar) and can be fine-tuned (init.from={self.name})."
+            )
 
     def _gaps(self, text: str) -> Gaps:
         """The tokens of a text with [MASK] in it; one without any is refused, unless it is blank."""
@@ -120,9 +133,8 @@ class MaskedLM(Trained):
     def _guess(self, rows: Sequence[list[int]], top: int) -> Iterator[list[list[Guess]]]:
         """What may stand at each mask of each row."""
         tokens, mask = self._framed(rows)
-        h = self.model.read(tokens, mask)
         masked = tokens == self.specials.mask
-        best = precise(self.model.masked_logits(h[masked])).softmax(dim=1)  # (M, V), row by row
+        best = precise(self.model.gap_logits(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
         values, ids = best.topk(min(top, best.shape[1]), dim=1)
         guesses = (
             [Guess(self.tokenizer.token(token), p, token) for token, p in zip(own, probabilities, strict=True)]
@@ -144,7 +156,7 @@ class MaskedLM(Trained):
         found, end = "", 0
         for mask, own in zip(gaps.masks, guesses, strict=True):
             start, after = gaps.spans[mask]
-            found, end = found + text[end:start] + self.tokenizer.decode([own[0].id]), after
+            found, end = told_after(self.tokenizer, found + text[end:start], own[0].id), after
         return found + text[end:]
 
     def heads(self, text: str) -> "HeadsView":

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.api.answering import Answerer
+from seqloom.api.bidirectional import BidirectionalLM
 from seqloom.api.classifying import Classifier
 from seqloom.api.filling import MaskedLM
 from seqloom.api.matching import Chooser, Matcher
+from seqloom.api.restoring import Restorer
 from seqloom.api.tagging import Tagger
 from seqloom.api.trained import Trained
 from seqloom.api.translating import Translator
@@ -21,6 +23,8 @@ USES: dict[str, type[Trained]] = {
     "prompt-tune": LanguageModel,
     "instruct": LanguageModel,
     "masked-lm": MaskedLM,
+    "bidirectional-lm": BidirectionalLM,
+    "denoise": Restorer,
     "translate": Translator,
     "classify": Classifier,
     "tag": Tagger,

@@ -76,8 +76,10 @@ def _find_recipe(source: str) -> tuple[str, Path]:
 
 
 def build_recipe(mapping: dict[str, Any], source: str) -> Any:
-    """A recipe, checked; where it begins with a run, its model's body is filled in from there."""
-    return whole_recipe(filled_in(mapping), source)
+    """A recipe, checked; where it begins with a run, its model's body is filled in from there, and what a task makes of
+    its other keys by itself."""
+    completed = getattr(task_module(mapping.get("task")), "completed", dict)
+    return whole_recipe(completed(filled_in(mapping)), source)
 
 
 def whole_recipe(mapping: dict[str, Any], source: str) -> Any:

@@ -33,7 +33,7 @@ def _ranked(
     read, pairs = reader.read(number, line), [(one, None) if isinstance(one, str) else one for one in given]
     if not read.ids or not pairs:  # a blank line stays blank, whatever others made of it
         return Translation(line, [BLANK], [])
-    ids = [reader.tokenizer.encode(text) for text, _ in pairs]
+    ids = [reader.tokenizer.of_targets.encode(text) for text, _ in pairs]
     _refuse_long(reader, number, ids)
     found = []
     for (text, theirs), own, log_prob in zip(pairs, ids, _log_probs(reader, read, ids), strict=True):

@@ -14,6 +14,7 @@ from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
     from seqloom.api.embedding import Array, TextPooling
+    from seqloom.api.similarity import Found
 
 
 class Trained:
@@ -55,12 +56,33 @@ class Trained:
         return self.task(documents).evaluate(self.model, "other")
 
     def embed(
-        self, texts: str | Iterable[str], pooling: "TextPooling" = "mean", *, batch_size: int = 32, window: int = 1024
+        self,
+        texts: str | Iterable[str],
+        pooling: "TextPooling" = "mean",
+        *,
+        normalize: bool = False,
+        batch_size: int = 32,
+        window: int = 1024,
     ) -> "Array":
         """A vector for each text (N, H), float32: what the model makes of its tokens, pooled; zero for a blank one."""
         from seqloom.api.embedding import embed
 
-        return embed(self, texts, pooling, batch_size=batch_size, window=window)
+        return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
+
+    def similar(
+        self,
+        queries: str | Iterable[str],
+        texts: Iterable[str],
+        *,
+        top: int = 5,
+        pooling: "TextPooling" = "mean",
+        batch_size: int = 32,
+        window: int = 1024,
+    ) -> "list[Found]":
+        """The texts whose vectors lie nearest to that of each query, best first, with their cosines."""
+        from seqloom.api.similarity import similar
+
+        return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 
     def task(self, documents: Sequence[str] | None = None) -> Any:
         """The task it was trained for, on its own data; or on other documents, then its only split "other"."""
@@ -81,7 +103,7 @@ class Trained:
         recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
         shown = ["loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"]
-        shown += ("masked_accuracy", "next_accuracy", "pearson", "answer_f1")
+        shown += ("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1")
         named = [name for name in shown if name in metrics]
         figures = ", ".join(f"{name} {metrics[name]:.4g}" for name in named)
         what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"

@@ -174,9 +174,10 @@ class Translating(ABC):
             raise UsageError(f"A search has the options {known}; got {', '.join(changes)}.") from None
 
     def _prefix(self, prefix: str) -> list[int]:
-        if unknown := self.tokenizer.unknown_pieces(prefix):
+        speaker = self.tokenizer.of_targets
+        if unknown := speaker.unknown_pieces(prefix):
             raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
-        return self.tokenizer.encode(prefix)
+        return speaker.encode(prefix)
 
 
 class Translator(Trained, Translating):
@@ -261,7 +262,7 @@ class _Search(LineReader):
     def __init__(self, translator: Translating, options: BeamConfig, prefix: list[int], attention: bool):
         super().__init__(translator)
         self.options, self.prefix, self.attention = options, prefix, attention
-        self.banned = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)  # no reader wants to see it
+        self.banned = self.tokenizer.banned  # no reader wants to see them
 
     def batches(self, lines: Sequence[ReadLine], most: int) -> Iterator[list[int]]:
         """The places of lines that are decoded together: those of about the same length, blank ones left out."""

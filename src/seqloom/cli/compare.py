@@ -26,6 +26,10 @@ METRICS = {
     "success": "success",
     "masked_accuracy": "masked",
     "next_accuracy": "next",
+    "replaced_f1": "replaced F1",
+    "hidden_accuracy": "hidden",
+    "exact_spans": "exact spans",
+    "exact_texts": "exact texts",
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
     "matthews": "Matthews",
@@ -37,6 +41,7 @@ METRICS = {
     "answer_exact": "answer exact",
 }
 OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
+ELSEWHERE = ("none", "imported", "imported-pairs")  # the corpora of models that were trained elsewhere
 HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
 SILENT = ("train.keep", "train.log_every")  # these change nothing that is compared
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
@@ -102,14 +107,14 @@ def _open(paths: Sequence[Path], split: str) -> list["Run"]:
 
 def _row(run: "Run", split: str) -> dict[str, Any]:
     log = list(run.log())
-    started = next((entry for entry in log if entry["event"] == "started"), {})
+    started = next((entry for entry in log if entry["event"] in ("started", "imported")), {})
     finished: dict[str, Any] = next((entry for entry in reversed(log) if entry["event"] == "finished"), {})
     metrics = run.metrics(split) or {}
     return {
         "run": str(run.path),
         "parameters": finished.get("parameters") or started.get("parameters"),
         "tokens_per_second": finished.get("tokens_per_second"),
-        "finished": bool(finished) or run.data["corpus"] == "none",  # an imported model was trained elsewhere
+        "finished": bool(finished) or run.data["corpus"] in ELSEWHERE,
         "metrics": {name: metrics[name] for name in METRICS if name in metrics},
         "in_training": "step" in metrics,  # measured by the training itself, not by `evaluate`
         "mean_of": _mean_of(run),
@@ -142,7 +147,7 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
         answering is not None
     ):  # the first that all have ranks; what is counted are texts and words, however they are cut into tokens
         return by or answering, None
-    if any("masked_loss" in (run.metrics(split) or {}) for run in runs):
+    if any({"masked_loss", "hidden_accuracy"} & (run.metrics(split) or {}).keys() for run in runs):
         return _ranking_of_masked(runs, by)
     translators = all("bleu" in (run.metrics(split) or {}) for run in runs)
     if by in OF_TRANSLATIONS or (by is None and translators):
@@ -166,14 +171,20 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
 
 
 def _ranking_of_masked(runs: Sequence["Run"], by: str | None) -> tuple[str | None, str | None]:
-    """What a masked language model is asked hangs on the rows it reads, and on what is hidden in them."""
+    """What a masked language model or a denoiser is asked hangs on what it reads, and on what is hidden there."""
+    own = [
+        ("noise",)
+        if run.recipe["task"] == "denoise"
+        else tuple(key for key in ("objective", "masks") if key in run.recipe)
+        for run in runs
+    ]
     asked = {
-        (recipe.get("objective"), repr(recipe.get("masks")), recipe["batch"].get("max_length"), fingerprint)
-        for recipe, fingerprint in ((run.recipe, run.tokenizer.fingerprint()) for run in runs)
+        (*(repr(run.recipe[key]) for key in keys), run.recipe["batch"].get("max_length"), run.tokenizer.fingerprint())
+        for run, keys in zip(runs, own, strict=True)
     }
     if len(asked) == 1:
         return by or "loss", None
-    things = "objective, masks, batch.max_length and vocabulary"
+    things = f"{', '.join(dict.fromkeys(key for keys in own for key in keys))}, batch.max_length and vocabulary"
     return None, f"Not ranked: the runs were asked for different tokens. What is hidden hangs on {things}."
 
 

@@ -18,6 +18,7 @@ def embed(
     pooling: Annotated[
         Literal["mean", "first", "last", "max"], typer.Option(help="How the tokens' vectors become one.")
     ] = "mean",
+    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector 1 long.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the vectors here, .npy. [default: the output, which must be a file]")
     ] = None,
@@ -36,7 +37,7 @@ def embed(
     stream = sys.stdout.buffer if out is None else None
     lines, _ = open_lines(texts, batch, None)
     kept = list(lines)
-    vectors = model.embed(kept, pooling, batch_size=batch)
+    vectors = model.embed(kept, pooling, normalize=normalize, batch_size=batch)
     content = io.BytesIO()
     np.save(content, vectors)
     if stream is not None:

@@ -10,6 +10,7 @@ import typer
 
 from seqloom.cli._attention import attention
 from seqloom.cli._json import print_json
+from seqloom.cli._mix import mix
 from seqloom.cli._pictures import Out, check_out, write_picture
 from seqloom.cli._positions import positions
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
 inspect.command("attention", short_help="Where a model with attention looked.")(attention)
+inspect.command("mix", short_help="How much of each layer a task reads.")(mix)
 inspect.command("positions", short_help="What a Transformer is told of places.")(positions)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given

@@ -18,6 +18,7 @@ HEADLINES = (
     ("loss", "accuracy", "macro_f1"),
     ("loss", "span_f1", "token_accuracy"),
     ("loss", "token_accuracy", "sentence_accuracy"),
+    ("loss", "masked_accuracy", "replaced_f1", "replaced_rate"),
 )
 Show = Callable[[e.Event], None]
 

@@ -147,8 +147,9 @@ def _use(run: "Run") -> str:
     if not run.of_text:
         return ""
     task = run.recipe.get("task")
-    own = {"masked-lm": "fill", **{name: name for name in ("translate", "classify", "tag", "answer")}}
-    own |= {"pair": "match", "choice": "choose", "prompt-tune": "prompt", "instruct": "prompt"}
+    own = {name: name for name in ("translate", "classify", "tag", "answer")}
+    own |= {"masked-lm": "fill", "denoise": "restore", "bidirectional-lm": "embed", "pair": "match", "choice": "choose"}
+    own |= {"prompt-tune": "prompt", "instruct": "prompt"}
     command = own.get(str(task), "generate")
     more = {"answer": ' --context page.txt --question "…"', "instruct": ' --generate "…"'}.get(str(task), "")
     return f"seqloom {command} {shlex.quote(str(run.path))}{more} · "

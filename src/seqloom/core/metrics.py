@@ -8,6 +8,8 @@ OF_ANSWERS = (
 )
 HIGHER_IS_BETTER = (
     *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
+    *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
+    *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
     *OF_ANSWERS,
     *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
 )

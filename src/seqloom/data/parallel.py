@@ -1,5 +1,6 @@
 """A parallel corpus: sentences and their translations, in splits that do not overlap."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -56,6 +57,16 @@ class ParallelCorpus:
     def fingerprint(self) -> dict[str, str]:
         """sha256 of each split: both sides and the borders between them."""
         return {name: digest(_texts(pairs)) for name, pairs in self.splits.items()}
+
+
+def share_of(pairs: Sequence[Pair], share: float, seed: int) -> list[Pair]:
+    """So large a share of the pairs, at least one, in their order.
+
+    Which they are, a hash of what they say decides, and the seed: a smaller share is part of a larger one.
+    """
+    keys = [hashlib.sha256(f"{seed}/{pair.source}/{pair.target}".encode()).digest() for pair in pairs]
+    kept = sorted(range(len(pairs)), key=keys.__getitem__)[: max(1, round(share * len(pairs)))]
+    return [pairs[place] for place in sorted(kept)]
 
 
 def version_of(splits: Mapping[str, Sequence[Pair]]) -> str:

@@ -21,7 +21,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import shown
 from seqloom.data.readers import MARK, placed, readable
 from seqloom.text import Tokenizer
-from seqloom.text.bytepair import BytePair
+from seqloom.text.characters import Characters
 from seqloom.text.words import Words
 
 LONGEST = 1 << 20  # bytes of a line: no vector takes more, and a file that is no text may have no lines at all
@@ -76,7 +76,7 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
 
 def vector_words(tokenizer: Tokenizer) -> list[str]:
     """What to look up for each token, by its id."""
-    if isinstance(tokenizer, BytePair):
+    if not isinstance(tokenizer, Words | Characters):
         raise UsageError("Vectors of a file are of whole words: set tokenizer.kind to words, or model.vectors to null.")
     tokens = [tokenizer.token(id) for id in range(len(tokenizer))]
     if isinstance(tokenizer, Words):

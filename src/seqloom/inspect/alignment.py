@@ -118,7 +118,8 @@ def say(translator: Any, source: str, target: str | None = None, **options: Any)
         text, spans = tokenizer.decode(ids), decoded_spans(tokenizer, ids)
     else:
         text, finished = one_line(target, "translation"), True
-        ids, spans = tokenizer.encode(text), token_spans(tokenizer, text)
+        speaker = tokenizer.of_targets
+        ids, spans = speaker.encode(text), token_spans(speaker, text)
     read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
     return Said(
         source,
@@ -138,8 +139,8 @@ def say(translator: Any, source: str, target: str | None = None, **options: Any)
 def _notes(tokenizer: Tokenizer, source: str, target: str | None, finished: bool) -> tuple[str, ...]:
     notes = [
         unknown_note(unknown, what)
-        for what, text in (("text", source), ("translation", target or ""))
-        if (unknown := tokenizer.unknown_pieces(text))
+        for what, reader, text in (("text", tokenizer, source), ("translation", tokenizer.of_targets, target or ""))
+        if (unknown := reader.unknown_pieces(text))
     ]
     return (*notes, *([] if finished else ["the translation was cut at the longest allowed: the model did not end it"]))
 

@@ -20,10 +20,15 @@ BESIDE = {
     "accuracy": "share of dev that is right",
     "pearson": "Pearson correlation on dev",
     "answer_f1": "F1 of answers on dev",
+    "replaced_f1": "F1 of replaced tokens on dev, and share of gaps filled right",
     "masked_accuracy": "share of dev that is told right",
+    "hidden_accuracy": "share of the hidden tokens of dev that is told right",
 }
 # What is drawn in the same panel, dashed, and what the two are then called.
-ALONG = {"masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences")}
+ALONG = {
+    "masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences"),
+    "replaced_f1": ("masked_accuracy", "replaced tokens", "the generator's gaps"),
+}
 PER = {
     "classify": "text",
     "tag": "word",
@@ -31,6 +36,7 @@ PER = {
     "choice": "example",
     "answer": "window",
     "masked-lm": "hidden token (+ per pair)",
+    "denoise": "token that is said",
 }  # what a loss is the mean of, where that is no token
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.tree import Tree
-from seqloom.text import BytePair, Tokenizer
+from seqloom.text import Characters, Tokenizer, Words
 from seqloom.text.spans import Span
 from seqloom.text.word_spans import word_spans
 
@@ -72,7 +72,7 @@ def token_weights(model: Any, batch: Tree) -> tuple[Tensor, Literal["attention",
 
 def by_word(text: str, tokens: Sequence[Span], weights: Sequence[float], tokenizer: Tokenizer) -> list[Weight]:
     """The weights of words: a word that is spelled in several tokens has their sum."""
-    if not isinstance(tokenizer, BytePair):  # its tokens are words, or characters
+    if isinstance(tokenizer, Words | Characters):
         return [Weight(text[a:b], a, b, weight) for (a, b), weight in zip(tokens, weights, strict=True)]
     words = [span for span in word_spans(text) if tokens and span[0] < tokens[-1][1]]
     ends, sums = [end for _, end in words], [0.0] * len(words)

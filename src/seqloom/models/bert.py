@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018): a Transformer that reads to both sides, learned from texts with gaps.
 
     h = body([CLS] a [SEP] b [SEP])                                     `seqloom.nn.transformer_body`
-    masked tokens    p(w_j) = softmax(E · norm(gelu(W h_j + b)) + c)    E, the tokens' own vectors
+    masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E, the tokens' own vectors; g as in the blocks
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
 Its loss is the mean of −log p over the tokens that were chosen, and, where there are pairs, that of the pairs besides.
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.core.config import config
 from seqloom.core.specials import EXTRA, Specials
-from seqloom.nn.blocks import make_norm
+from seqloom.nn.blocks import ACTIVATIONS, make_norm
 from seqloom.nn.cross_entropy import UNCOUNTED
 from seqloom.nn.softmax import precise
 from seqloom.nn.transformer_body import BodyShape, TransformerBody
@@ -29,10 +29,12 @@ MIN_CONTEXT = 3  # [CLS], a token, [SEP]
 
 
 @config
-class BERTConfig(BodyShape):
-    kind: Literal["bert"] = "bert"
+class ReaderShape(BodyShape):
+    """The keys that the configs of BERT and ELECTRA share."""
+
     norm_first: bool = False  # norms stand before each layer, and once more at the end; not after it, as in 2018
     embed_norm: bool = True  # the embeddings are normed too
+    tied: bool = True  # masked tokens are told with the embeddings; not with vectors of their own
     context: int | None = None  # the most tokens it reads at once; None is all learned positions, or else any number
 
     def problems(self) -> Iterator[str]:
@@ -45,6 +47,11 @@ class BERTConfig(BodyShape):
     @property
     def longest(self) -> int | None:
         return self.context or self.positions.longest
+
+
+@config
+class BERTConfig(ReaderShape):
+    kind: Literal["bert"] = "bert"
 
     def build(self, vocabulary: int) -> "BERT":
         return BERT(self, vocabulary)
@@ -66,7 +73,9 @@ class BERT(nn.Module):
         self.body = TransformerBody(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
         width = config.width
         self.dense = nn.Linear(width, width)
-        self.dense_norm = make_norm(config.norm, width)
+        self.dense_norm = make_norm(config.norm, width, config.norm_epsilon)
+        self.activation = ACTIVATIONS[config.activation]
+        self.output = None if config.tied else nn.Parameter(self.dense.weight.new_empty(vocabulary, width))
         self.bias = nn.Parameter(self.dense.weight.new_zeros(vocabulary))
         self.pool = nn.Linear(width, width)
         self.next = nn.Linear(width, SEGMENTS)
@@ -76,6 +85,8 @@ class BERT(nn.Module):
         for linear in (self.dense, self.pool, self.next):
             nn.init.normal_(linear.weight, std=self.config.init)
             nn.init.zeros_(linear.bias)
+        if self.output is not None:
+            nn.init.normal_(self.output, std=self.config.init)
 
     def read(
         self,
@@ -89,8 +100,13 @@ class BERT(nn.Module):
 
     def masked_logits(self, h: Tensor) -> Tensor:
         """What stands at places whose h (…, D) are given: logits (…, V)."""
-        told = self.dense_norm(F.gelu(self.dense(h)))
-        return F.linear(told, self.body.embed.weight[: self.vocabulary], self.bias)
+        told = self.dense_norm(self.activation(self.dense(h)))
+        vectors = self.body.embed.weight[: self.vocabulary] if self.output is None else self.output
+        return F.linear(told, vectors, self.bias)
+
+    def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
+        """What may stand at the gaps (B, S) of a text, row by row: logits (M, V)."""
+        return self.masked_logits(self.read(tokens, mask)[gaps])
 
     def next_logits(self, h: Tensor) -> Tensor:
         """h (B, S, D), with [CLS] first, to logits (B, 2)."""

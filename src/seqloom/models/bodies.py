@@ -2,14 +2,16 @@
 
     h_1 … h_S = body(x_1 … x_S)          x a row of tokens: one text, or two, between special tokens
     c = h_S                              a causal body (recurrent-lm, gpt) ends with [CLS] and sums the row up there
-    c = tanh(P h_1 + p)                  bert begins with it
+    c = tanh(P h_1 + p)                  bert, electra begin with it
+    c = [→h_S; ←h_1]                     bilm has read all where either direction ends
+    c = 1/S Σ_j h_j                      the encoder of a transformer has no place that sums a text up
 
 A body has EXTRA more rows of embeddings than its tokenizer has tokens; where the pretrained model had none, they begin
 as they are drawn. What a model on top of a body needs of it is `read`, `extract`, `width` and `levels`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -20,17 +22,23 @@ from seqloom.core.config import Discriminator
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import EXTRA
 from seqloom.models.bert import SEGMENTS, BERTConfig
+from seqloom.models.bilm import BiLMConfig, BothWays
+from seqloom.models.electra import ElectraConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.blocks import EncoderBlock, make_norm
 from seqloom.nn.cross_entropy import UNCOUNTED
 from seqloom.nn.dropout import EmbeddingDropout, make_dropout
+from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import at_last
+from seqloom.nn.mix import LayerMix
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.softmax import precise
 from seqloom.nn.transformer_body import TransformerBody
 
-Form = Literal["bert", "causal"]  # how texts stand in a row: see `seqloom.text.specials`
-AnyBodyConfig = RecurrentLMConfig | GPTConfig | BERTConfig
+Form = Literal["bert", "causal", "ends"]  # how texts stand in a row: see `seqloom.text.specials`
+AnyBodyConfig = RecurrentLMConfig | GPTConfig | BERTConfig | ElectraConfig | BiLMConfig | TransformerConfig
 BodyConfig = Annotated[AnyBodyConfig, Discriminator("kind")]
 LEFT = ("output.", "project.")  # what predicts the next token may stay behind
 SHOWN = 8  # mismatches named one by one
@@ -41,6 +49,7 @@ class Body(nn.Module, ABC):
 
     form: ClassVar[Form]
     taken: ClassVar[dict[str, str]]  # how names of its weights begin -> how they begin in the pretrained model
+    drawn: ClassVar[tuple[str, ...]] = ()  # how those begin that a pretrained model need not have: they stay as drawn
     width: int  # of h
 
     def __init__(self, vocabulary: int) -> None:
@@ -91,6 +100,7 @@ class Body(nn.Module, ABC):
         """Begin with the weights of a pretrained model; refused as a whole if they do not fit, each mismatch named."""
         there = {name: tensor for name, tensor in weights.items() if name.startswith(tuple(self.taken.values()))}
         own = {self._name_there(name): tensor for name, tensor in self.state_dict(keep_vars=True).items()}
+        own = {name: tensor for name, tensor in own.items() if name in there or not name.startswith(self.drawn)}
         if wrong := list(self._mismatches(own, there)):
             more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
             raise UsageError(f"The weights of {whose} do not fit the body: {'; '.join(wrong[:SHOWN])}{more}.")
@@ -131,11 +141,11 @@ def _shape(sizes: tuple[int, ...]) -> str:
 class Predicting(nn.Module):
     """The token after each place: s = W h + b over the tokenizer's V tokens; W may be the first V embeddings."""
 
-    def __init__(self, width: int, vocabulary: int, tied: bool) -> None:
+    def __init__(self, width: int, vocabulary: int, tied: bool, bias: bool = True) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         self.weight = None if tied else nn.Parameter(torch.empty(vocabulary, width).normal_(std=0.02))
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
     def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
         return F.linear(h, embeddings[: self.vocabulary] if self.weight is None else self.weight, self.bias)
@@ -199,8 +209,9 @@ class GPTBody(Body):
     def __init__(self, config: GPTConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary)
         self.width = config.width
-        self.transformer = TransformerBody(config, vocabulary + EXTRA, causal=True)
-        self.output = Predicting(config.width, vocabulary, config.tied) if predicts else None
+        self.transformer = TransformerBody(config, vocabulary + EXTRA, causal=True, begin=config.begin)
+        output = Predicting(config.width, vocabulary, config.tied, config.output_bias) if predicts else None
+        self.output = output
 
     def vectors(self) -> nn.Embedding:
         return self.transformer.embed
@@ -224,8 +235,9 @@ class GPTBody(Body):
 class BERTBody(Body):
     form = "bert"
     taken: ClassVar[dict[str, str]] = {"transformer.": "body.", "pool.": "pool."}
+    drawn = ("pool.",)  # electra has none
 
-    def __init__(self, config: BERTConfig, vocabulary: int, predicts: bool = False) -> None:
+    def __init__(self, config: BERTConfig | ElectraConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary)
         if predicts:
             raise ValueError("a body that reads both ways has no next token to predict")
@@ -253,7 +265,100 @@ class BERTBody(Body):
         return levels
 
 
-BODIES: dict[str, type[Any]] = {"recurrent-lm": RecurrentBody, "gpt": GPTBody, "bert": BERTBody}
+class BiLMBody(Body):
+    """h = γ Σ_j s_j h_j: a mix of its token vectors and all its layers, learned by the task (ELMo)."""
+
+    form = "ends"
+    taken: ClassVar[dict[str, str]] = {"ways.": "body.", "mix.": "mix."}
+    drawn = ("mix.",)
+
+    def __init__(self, config: BiLMConfig, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(vocabulary)
+        if predicts:
+            raise ValueError("a body that reads both ways has no next token to predict")
+        self.width = 2 * config.hidden
+        self.ways = BothWays(config, vocabulary + EXTRA)
+        self.mix = LayerMix(1 + config.layers)
+
+    def vectors(self) -> nn.Embedding:
+        return self.ways.embed
+
+    def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        h: Tensor = self.mix(self.ways(tokens, mask).levels())
+        return h
+
+    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
+        half = self.width // 2
+        return torch.cat([at_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
+
+    def levels(self) -> list[list[nn.Parameter]]:
+        """Without the mix: it is the task's own, and learns with what stands above."""
+        return self.ways.levels()
+
+    def notes(self) -> list[str]:
+        return self.ways.notes()
+
+
+class EncoderBody(Body):
+    """The encoder of an encoder–decoder, which reads END a END; with `source_begin` that token stands first."""
+
+    form = "ends"
+    embeddings: ClassVar[str] = "source_embed.embed.weight"
+    taken: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
+
+    def __init__(self, config: TransformerConfig, vocabulary: int, predicts: bool = False) -> None:
+        super().__init__(vocabulary)
+        if predicts:
+            raise ValueError("a body that reads both ways has no next token to predict")
+        self.width, self.begin = config.width, config.source_begin
+        self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.width), "text")
+        self.encoder: Sequence[EncoderBlock] = nn.ModuleList(  # type: ignore[assignment]
+            config.encoder_block(depth) for depth in range(config.encoder_layers)
+        )
+        self.encoder_norm = make_norm(config.norm if config.norm_first else "none", config.width)
+        nn.init.normal_(self.vectors().weight, std=config.width**-0.5)
+
+    def vectors(self) -> nn.Embedding:
+        return self.source_embed.embed
+
+    def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        return self._climb(tokens, mask)[0]
+
+    def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
+        return [layer.masked_fill(~mask[:, None, :, None], 0) for layer in self._climb(tokens, mask, weights=True)[1]]
+
+    def _climb(self, tokens: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+        S, looked = tokens.shape[1], []
+        if self.begin is not None:
+            tokens = torch.cat([torch.full_like(tokens[:, :1], self.begin), tokens[:, 1:]], dim=1)
+        x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
+        for block in self.encoder:
+            x, own = block(x, mask, weights)
+            looked += [] if own is None else [own]
+        return self.encoder_norm(x), looked
+
+    def extract(self, h: Tensor, mask: Tensor) -> Tensor:
+        return (h * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def levels(self) -> list[list[nn.Parameter]]:
+        levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]
+        levels[-1].extend(self.encoder_norm.parameters())
+        return levels
+
+    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+        """Of a denoiser's tokens without its sentinels."""
+        rows = weights.get(self.embeddings)
+        super().take(weights if rows is None else {**weights, self.embeddings: rows[: self.vocabulary + EXTRA]}, whose)
+
+
+BODIES: dict[str, type[Any]] = {
+    "recurrent-lm": RecurrentBody,
+    "gpt": GPTBody,
+    "bert": BERTBody,
+    "electra": BERTBody,
+    "bilm": BiLMBody,
+    "transformer": EncoderBody,
+}
 
 
 def build_body(config: AnyBodyConfig, vocabulary: int, predicts: bool = False) -> Body:
@@ -271,6 +376,8 @@ def most_read(config: AnyBodyConfig) -> int | None:
     """The most tokens of a row it was made for, special ones included; None for any number."""
     if isinstance(config, GPTConfig):
         return config.window
+    if isinstance(config, TransformerConfig):
+        return config.positions.longest
     return None if isinstance(config, RecurrentLMConfig) else config.longest
 
 

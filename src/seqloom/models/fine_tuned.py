@@ -3,6 +3,7 @@
     classifier   h = body(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b)
     tagger       h = body(x)     e_w = W h_{first(w)} + b, judged together where there is a CRF
 
+An encoder of the task's own may stand between, h = encoder(body(x)): above features that never change, as ELMo's.
 `seqloom.models.bodies` has the bodies. Their levels, and above them everything else as one more, are what
 `seqloom.train.levels` lets learn at rates of their own, and one after the other.
 """
@@ -18,6 +19,8 @@ from seqloom.models.bodies import AnyBodyConfig, Body, BodyConfig, build_body, m
 from seqloom.models.classifier import Batch, Labelling, label_loss, readings
 from seqloom.models.tagger import Tagging
 from seqloom.nn.dropout import make_dropout
+from seqloom.nn.encoder import Encoder
+from seqloom.nn.encoders import AnyEncoderConfig, EncoderConfig
 from seqloom.nn.masks import at_last
 from seqloom.nn.pooling import POOLINGS, Pooling
 from seqloom.nn.softmax import precise
@@ -43,19 +46,20 @@ class Summary(nn.Module):
     """One vector for a row: h (B, S, H) to c (B, H), and to weights (B, S) where it attends.
 
     extract is what [CLS] says; last is the h before the special token at the end; mean, max and attention are over all
-    real tokens.
+    real tokens. Above an encoder, extract is where its reading ended.
     """
 
-    def __init__(self, kind: SummaryKind, body: Body) -> None:
+    def __init__(self, kind: SummaryKind, width: int) -> None:
         super().__init__()
         self.kind = kind
         self.pooling: Pooling | None = None
         if kind != "extract" and kind != "last":
-            self.pooling = POOLINGS[kind](body.width)
+            self.pooling = POOLINGS[kind](width)
 
-    def forward(self, body: Body, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, body: Body, h: Tensor, mask: Tensor, ends: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """`ends` (B, H) is where an encoder's reading ended, if h is of one."""
         if self.kind == "extract":
-            return body.extract(h, mask), None
+            return body.extract(h, mask) if ends is None else ends, None
         if self.pooling is None:
             return at_last(h[:, :-1], mask[:, 1:]), None
         c, weights = self.pooling(h, mask, h[:, 0])
@@ -69,26 +73,56 @@ def levels_above(model: nn.Module, body: Body) -> list[list[nn.Parameter]]:
     return [*levels, [parameter for parameter in model.parameters() if id(parameter) not in below]]
 
 
+class Above(Protocol):
+    """The config of a model on a body with, perhaps, an encoder of its own."""
+
+    @property
+    def body(self) -> AnyBodyConfig | None: ...
+    @property
+    def encoder(self) -> AnyEncoderConfig | None: ...
+    @property
+    def dropout(self) -> float: ...
+
+
+def above_problems(config: Above) -> Iterator[str]:
+    if not 0 <= config.dropout < 1:
+        yield f"dropout must be at least 0 and below 1; got {config.dropout}"
+
+
+def longest_above(config: Above) -> int | None:
+    """The most tokens that body and encoder can read, special ones included; None for any number."""
+    found = [None if config.body is None else most_read(config.body)]
+    found += [] if config.encoder is None else [config.encoder.longest]
+    return min((most for most in found if most is not None), default=None)
+
+
+def encoder_above(config: Above, body: Body) -> tuple[Encoder | None, int]:
+    """The encoder that reads what a body makes of a text, if there is one; and how wide what comes out is."""
+    if config.encoder is None:
+        return None, body.width
+    encoder = config.encoder.build(body.width)
+    return encoder, encoder.width
+
+
 # --- classifier -------------------------------------------------------------------------------------------------------
 
 
 @config
 class FineTunedClassifierConfig:
     kind: Literal["fine-tuned-classifier"] = "fine-tuned-classifier"
-    body: BodyConfig | None = None  # recurrent-lm, gpt or bert; with init.from that of the run
+    body: BodyConfig | None = None  # a pretrained model of any kind; with init.from that of the run
+    encoder: EncoderConfig | None = None  # reads what the body makes of a text: recurrent, convolution or transformer
     pooling: SummaryKind = "extract"  # what sums a text up: extract (at [CLS]), last, mean, max or attention
-    dropout: float = 0.1  # before the output layer; the body has its own
+    dropout: float = 0.1  # before the encoder and the output layer; the body has its own
 
     characters = vectors = None  # what other classifiers may read besides
 
     def problems(self) -> Iterator[str]:
-        if not 0 <= self.dropout < 1:
-            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
+        yield from above_problems(self)
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read, special ones included; None for any number."""
-        return None if self.body is None else most_read(self.body)
+        return longest_above(self)
 
     def build(self, vocabulary: int, labels: int, outputs: int = 0) -> "FineTunedClassifier":
         """`outputs` is how many tokens the body also predicts: all, or none."""
@@ -102,9 +136,10 @@ class FineTunedClassifier(Labelling):
         super().__init__()
         self.config = config
         self.body = build_body(body_of(config), vocabulary, predicts)
-        self.summary = Summary(config.pooling, self.body)
+        self.encoder, width = encoder_above(config, self.body)
+        self.summary = Summary(config.pooling, width)
         self.dropout = make_dropout(config.dropout)
-        self.output = nn.Linear(self.body.width, labels)
+        self.output = nn.Linear(width, labels)
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
@@ -114,14 +149,17 @@ class FineTunedClassifier(Labelling):
         return levels_above(self, self.body)
 
     def read(self, batch: Batch) -> Tensor:
-        """h (B, S, H)"""
+        """h (B, S, H) of the body."""
         return self.body.read(batch["tokens"], batch["mask"], batch.get("segments"))
 
     def forward(self, batch: Batch) -> Tensor:
         return self._logits(self.read(batch), batch)[0]
 
     def _logits(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        c, weights = self.summary(self.body, h, batch["mask"])
+        mask, ends = batch["mask"], None
+        if self.encoder is not None:
+            h, ends = self.encoder.read(self.dropout(h), mask)
+        c, weights = self.summary(self.body, h, mask, ends)
         return self.output(self.dropout(c)), weights
 
     def loss(
@@ -176,21 +214,20 @@ class FineTunedClassifier(Labelling):
 @config
 class FineTunedTaggerConfig:
     kind: Literal["fine-tuned-tagger"] = "fine-tuned-tagger"
-    body: BodyConfig | None = None  # recurrent-lm, gpt or bert; with init.from that of the run
-    dropout: float = 0.1  # before the output layer; the body has its own
+    body: BodyConfig | None = None  # a pretrained model of any kind; with init.from that of the run
+    encoder: EncoderConfig | None = None  # reads what the body makes of a text: recurrent, convolution or transformer
+    dropout: float = 0.1  # before the encoder and the output layer; the body has its own
     crf: bool = False  # judge the tags of a sentence together
     constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
 
     characters = vectors = None
 
     def problems(self) -> Iterator[str]:
-        if not 0 <= self.dropout < 1:
-            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
+        yield from above_problems(self)
 
     @property
     def longest(self) -> int | None:
-        """The most tokens it can read, special ones included; None for any number."""
-        return None if self.body is None else most_read(self.body)
+        return longest_above(self)
 
     def build(self, vocabulary: int, tags: int) -> "FineTunedTagger":
         return FineTunedTagger(self, vocabulary, tags)
@@ -203,7 +240,8 @@ class FineTunedTagger(Tagging):
         super().__init__()
         self.config = config
         self.body = build_body(body_of(config), vocabulary)
-        self.top(self.body.width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
+        self.encoder, width = encoder_above(config, self.body)
+        self.top(width, tags, dropout=config.dropout, crf=config.crf, constrained=config.constrain)
 
     def notes(self) -> list[str]:
         return self.body.notes()
@@ -212,7 +250,11 @@ class FineTunedTagger(Tagging):
         return levels_above(self, self.body)
 
     def read(self, batch: Batch) -> Tensor:
-        return self.body.read(batch["tokens"], batch["mask"])
+        h = self.body.read(batch["tokens"], batch["mask"])
+        if self.encoder is None:
+            return h
+        read: Tensor = self.encoder(self.dropout(h), batch["mask"])
+        return read
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:

@@ -35,9 +35,13 @@ class GPTConfig(BodyShape):
     kind: Literal["gpt"] = "gpt"
     context: int | None = None  # the most tokens it sees at once; None is all learned positions, or else 512
     tied: bool = True  # one matrix for input and output embeddings
+    output_bias: bool = False  # b of the output; no GPT-2 or Llama has one
+    begin: int | None = None  # this token, not END, stands before every text
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
+        if self.begin is not None and self.begin < 0:
+            yield f"begin must be a token of the vocabulary, at least 0; got {self.begin}"
         if self.window < 2:
             yield f"context must be at least 2, so that half of it is something; got {self.window}"
         if self.longest is not None and self.window > self.longest:
@@ -52,6 +56,10 @@ class GPTConfig(BodyShape):
         return (self.longest or LEARNED) if self.context is None else self.context
 
     def build(self, vocabulary: int) -> "GPT":
+        if self.begin is not None and self.begin >= vocabulary:
+            raise UsageError(
+                f"model.begin must be one of the {vocabulary:,} tokens of the vocabulary; got {self.begin}."
+            )
         return GPT(self, vocabulary)
 
 
@@ -61,8 +69,9 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.body = TransformerBody(config, vocabulary, causal=True)
-        self.output = FullSoftmax(config.width, vocabulary, self.body.embed.weight if config.tied else None)
+        self.body = TransformerBody(config, vocabulary, causal=True, begin=config.begin)
+        tied = self.body.embed.weight if config.tied else None
+        self.output = FullSoftmax(config.width, vocabulary, tied, bias=config.output_bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

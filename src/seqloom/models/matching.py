@@ -108,7 +108,7 @@ class Summed(OnBody):
         self, config: FineTunedPairConfig | FineTunedChoiceConfig, vocabulary: int, outputs: int, predicts: bool
     ) -> None:
         super().__init__(config, vocabulary, outputs, predicts)
-        self.summary = Summary(config.pooling, self.body)
+        self.summary = Summary(config.pooling, self.body.width)
 
     def summaries(self, h: Tensor, batch: Batch) -> Tensor:
         """h (B·R, S, H) to c (B, R, H), 0 of rows without tokens."""

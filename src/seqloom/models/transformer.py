@@ -8,15 +8,21 @@
 `seqloom.nn.blocks` has the blocks, `seqloom.nn.multihead` attention, `seqloom.nn.positions` PE. All steps of a known
 target run together; one that is being made is read token by token, and its keys and values are kept, as
 `seqloom.nn.cache` says.
+
+Models made elsewhere may want other tokens around their texts: a token before every source, another than END before
+every target, or one more after that. Here they are added, so that nobody else need know of them; what is shown of
+attention leaves them out.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.config import config
+from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Growing, Tree
 from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
@@ -30,6 +36,8 @@ from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import FullSoftmax
 
 Weights = dict[str, list[Tensor]]  # by layer: encoder (B, N, S, S), decoder (B, N, T, T), cross (B, N, T, S)
+ADDED = ("begin", "source_begin", "target_begin")  # the keys that name tokens which the model adds to texts
+END = 0  # as in seqloom.text.base
 Wanted = Mapping[int, Collection[str]]  # which weights to return, by layer of the decoder
 
 
@@ -61,6 +69,9 @@ class TransformerConfig:
     cell: str | None = None  # recurrent: `seqloom list cells` shows them all; None is lstm
     tied: Literal["none", "decoder", "all"] = "none"  # target and output embeddings are one matrix; the source's too
     align_layer: int | None = None  # the decoder layer, from 1, whose attention is shown as alignment; None is the last
+    begin: int | None = None  # this token, not END, stands before every target
+    source_begin: int | None = None  # this token stands before every source
+    target_begin: int | None = None  # this token stands between END, or `begin`, and every target
 
     def problems(self) -> Iterator[str]:
         for name in ("width", "encoder_layers", "decoder_layers", "inner"):
@@ -71,6 +82,9 @@ class TransformerConfig:
                 yield f"{name} must be at least 0 and below 1; got {getattr(self, name)}"
         if self.align_layer is not None and not 1 <= self.align_layer <= self.decoder_layers:
             yield f"align_layer must be one of the {self.decoder_layers} decoder layers; got {self.align_layer}"
+        for name in ADDED:
+            if (getattr(self, name) or 0) < 0:
+                yield f"{name} must be a token of the vocabulary, at least 0; got {getattr(self, name)}"
         if self.embed_norm and self.norm == "none":
             yield "embed_norm needs a norm: set norm to layer or rms"
         yield from head_problems(self.width, self.heads, self.kv_heads)
@@ -87,12 +101,16 @@ class TransformerConfig:
     @property
     def longest_source(self) -> int | None:
         """The most source tokens it can read, END included; None for any number."""
-        return self.positions.longest
+        return self._longest_beside(self.source_begin)
 
     @property
     def longest_target(self) -> int | None:
         """The most target tokens it can say, END included; None for any number."""
-        return self.positions.longest
+        return self._longest_beside(self.target_begin)
+
+    def _longest_beside(self, added: int | None) -> int | None:
+        longest = self.positions.longest
+        return longest if longest is None or added is None else longest - 1
 
     def attention(self, *, own: bool) -> MultiHeadAttention:
         """Of a target to itself, turned by its places where they are rotary, or to its source."""
@@ -118,8 +136,14 @@ class TransformerConfig:
     def _frame(self) -> Frame:
         return Frame(self.width, self.norm, self.norm_first, self.residual, self.dropout)
 
-    def build(self, vocabulary: int) -> "Transformer":
-        return Transformer(self, vocabulary)
+    def build(self, vocabulary: int, extra: int = 0) -> "Transformer":
+        """`extra` tokens follow those of the tokenizer: what noise stands for, say."""
+        for name in ADDED:
+            if (token := getattr(self, name) or 0) >= vocabulary:
+                raise UsageError(
+                    f"model.{name} must be one of the {vocabulary:,} tokens of the vocabulary; got {token}."
+                )
+        return Transformer(self, vocabulary + extra)
 
 
 class Transformer(Seq2Seq):
@@ -174,6 +198,28 @@ class Transformer(Seq2Seq):
             )
         return notes
 
+    # The tokens that stand around texts.
+
+    @property
+    def _before_source(self) -> int:
+        """How many tokens the model puts before a source."""
+        return int(self.config.source_begin is not None)
+
+    @property
+    def _before_target(self) -> int:
+        """How many tokens stand before a target, the one that END is read as not counted."""
+        return int(self.config.target_begin is not None)
+
+    @property
+    def _first(self) -> int:
+        """What a target is read after."""
+        return END if self.config.begin is None else self.config.begin
+
+    def _placed(self, tokens: Tensor) -> Tensor:
+        """Tokens with what stands in the place of END, which nobody reads but before a target."""
+        stands = self._first if self.config.target_begin is None else self.config.target_begin
+        return tokens if stands == END else tokens.masked_fill(tokens == END, stands)
+
     # Reading the source.
 
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
@@ -182,11 +228,14 @@ class Transformer(Seq2Seq):
         return self._memory(x, mask)
 
     def annotations(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._read(tokens, mask)[0]
+        return self._read(tokens, mask)[0][:, self._before_source :]
 
     def _read(self, tokens: Tensor, mask: Tensor | None, weights: bool = False) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The encoder's x (B, S, D), its mask (B, S), and if wanted the weights of each layer that has them."""
+        """The encoder's x (B, S, D), its mask (B, S), and if wanted the weights of each layer that has them; of
+        `source_begin` too, where there is one."""
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        if self.config.source_begin is not None:
+            tokens, mask = F.pad(tokens, (1, 0), value=self.config.source_begin), F.pad(mask, (1, 0), value=True)
         S, looked = tokens.shape[1], []
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
         for block in self.encoder:
@@ -201,8 +250,13 @@ class Transformer(Seq2Seq):
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """The memory also has the caches, one for each layer: what the hypotheses of a source have read is its own."""
         state = super().start(source, rows)
-        caches = tuple(empty_cache(block.self_attention, len(state.memory["mask"])) for block in self.decoder)
-        return DecodeState(state.carry, {**state.memory, "caches": caches})
+        B = len(state.memory["mask"])
+        caches = tuple(empty_cache(block.self_attention, B) for block in self.decoder)
+        carry, memory = state.carry, {**state.memory, "caches": caches}
+        if self.config.target_begin is not None:  # which is what END, when it comes, is read as
+            first = torch.full((B, 1), self._first, device=memory["mask"].device)
+            _, _, carry, memory = self._decode(first, carry, memory)
+        return DecodeState(carry, memory)
 
     def first(self, memory: dict[str, Any]) -> Carry:
         """Nothing said yet. Of each hypothesis: readout (R, D), the last y, and what is known of its tokens."""
@@ -218,6 +272,12 @@ class Transformer(Seq2Seq):
 
         The k hypotheses of a source are read side by side, as k·T tokens of one row.
         """
+        return self._decode(self._placed(tokens), carry, memory, mask)
+
+    def _decode(
+        self, tokens: Tensor, carry: Carry, memory: dict[str, Any], mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Carry, dict[str, Any]]:
+        """The same of tokens as they are."""
         (R, T), B = tokens.shape, len(memory["mask"])
         k = hypotheses(tokens, memory["mask"])
         caches, known = with_room(memory["caches"], carry["known"], tokens, B)
@@ -225,7 +285,7 @@ class Transformer(Seq2Seq):
         past = Past(reading.allowed, reading.allowed is None, reading.places, reading)
         y = self.target_embed(tokens.reshape(B, k * T), reading.places, carry["known"]["read"] + T, reading.lengths)
         y, after, looked = self._climb(y, memory, past, caches, {self.aligned: ("cross",)})
-        y, weights = y.view(R, T, -1), looked["cross"][0].mean(dim=1).view(R, T, -1)
+        y, weights = y.view(R, T, -1), looked["cross"][0].mean(dim=1).view(R, T, -1)[..., self._before_source :]
         carry = {"readout": last_real(carry["readout"], y, mask), "known": reading.known}
         return y, weights, carry, {**memory, "caches": after}
 
@@ -275,8 +335,11 @@ class Transformer(Seq2Seq):
     ) -> tuple[Tensor, Weights]:
         """Inputs (B, T) to y (B, T, D) and the weights wanted. Padding that stands last is heard by nobody who does not
         look ahead: then attention needs no mask, and is faster."""
-        T = inputs.shape[1]
         mask = torch.ones_like(inputs, dtype=torch.bool) if mask is None else mask
+        inputs = self._placed(inputs)
+        if before := self._before_target:
+            inputs, mask = F.pad(inputs, (before, 0), value=self._first), F.pad(mask, (before, 0), value=True)
+        T = inputs.shape[1]
         if padding_last and self.config.causal:
             keys, places = None, torch.arange(T, device=inputs.device)
         else:
@@ -284,7 +347,18 @@ class Transformer(Seq2Seq):
         lengths = mask.sum(dim=1)
         past = Past(keys, self.config.causal, places)
         y, _, looked = self._climb(self.target_embed(inputs, places, T, lengths), memory, past, wanted=wanted)
-        return y, looked
+        return y[:, before:], self._shown(looked)
+
+    def _shown(self, looked: Weights) -> Weights:
+        """Weights by the tokens that others know: what was given to `source_begin` is left out, and what stands before
+        a target counts as one token."""
+        target, source = self._before_target, self._before_source
+        cross = [layer[:, :, target:, source:] for layer in looked["cross"]]
+        if not target:
+            return {"decoder": looked["decoder"], "cross": cross}
+        rows = [layer[:, :, target:] for layer in looked["decoder"]]
+        both = [torch.cat([row[..., :2].sum(dim=-1, keepdim=True), row[..., 2:]], dim=-1) for row in rows]
+        return {"decoder": both, "cross": cross}
 
     def taught(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         memory = self.encode(batch["source"], batch["source_mask"])
@@ -300,8 +374,9 @@ class Transformer(Seq2Seq):
         x, mask, encoder = self._read(batch["source"], batch["source_mask"], weights=True)
         wanted: Wanted = dict.fromkeys(range(len(self.decoder)), ("decoder", "cross"))
         _, looked = self._at_once(batch["inputs"], self._memory(x, mask), batch["target_mask"], wanted)
-        found = {"encoder": encoder, **looked}
-        real = {"encoder": mask, "decoder": batch["target_mask"], "cross": batch["target_mask"]}
+        before = self._before_source
+        found = {"encoder": [layer[:, :, before:, before:] for layer in encoder], **looked}
+        real = {"encoder": mask[:, before:], "decoder": batch["target_mask"], "cross": batch["target_mask"]}
         return {
             name: [layer.masked_fill(~real[name][:, None, :, None], 0) for layer in layers]
             for name, layers in found.items()

@@ -39,10 +39,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
-def make_norm(kind: Norm, width: int) -> nn.Module:
-    if kind == "layer":
-        return nn.LayerNorm(width, eps=EPSILON["layer"])
-    return RMSNorm(width, eps=EPSILON["rms"]) if kind == "rms" else nn.Identity()
+def make_norm(kind: Norm, width: int, epsilon: float | None = None) -> nn.Module:
+    """`epsilon` is ε of the equations above; None is 1e-5 of a LayerNorm, 1e-6 of an RMSNorm."""
+    if kind == "none":
+        return nn.Identity()
+    epsilon = EPSILON[kind] if epsilon is None else epsilon
+    return nn.LayerNorm(width, eps=epsilon) if kind == "layer" else RMSNorm(width, eps=epsilon)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -87,6 +89,7 @@ class Frame:
     norm_first: bool = False
     residual: bool = True
     dropout: float = 0.0
+    epsilon: float | None = None  # of its norms
 
 
 class Around(nn.Module):
@@ -94,7 +97,7 @@ class Around(nn.Module):
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
-        self.norm = make_norm(frame.norm, frame.width)
+        self.norm = make_norm(frame.norm, frame.width, frame.epsilon)
         self.dropout = Dropout(frame.dropout)
         self.first, self.residual = frame.norm_first, frame.residual
 

@@ -35,14 +35,22 @@ class EmbeddedConfig(Protocol):
 class Embedded(nn.Module):
     """x of the equation above, with dropout."""
 
-    def __init__(self, config: EmbeddedConfig, embed: nn.Embedding, what: str, segments: int = 0) -> None:
+    def __init__(
+        self,
+        config: EmbeddedConfig,
+        embed: nn.Embedding,
+        what: str,
+        segments: int = 0,
+        epsilon: float | None = None,
+    ) -> None:
+        """`epsilon` is that of its norm."""
         super().__init__()
         self.embed, self.what = embed, what  # what is embedded, for the errors
         self.scale = math.sqrt(config.width) if config.embed_scale else 1.0
         self.longest = config.positions.longest
         self.positions = config.positions.added(config.width)
         self.segments = nn.Embedding(segments, config.width) if segments else None
-        self.norm = make_norm(config.norm, config.width) if config.embed_norm else nn.Identity()
+        self.norm = make_norm(config.norm, config.width, epsilon) if config.embed_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(

@@ -142,6 +142,12 @@ class Stack(nn.Module):
         outputs = torch.where(mask.unsqueeze(2), self(x)[0], 0)
         return outputs, at_last(outputs, mask)
 
+    def climbed(self, x: Tensor) -> list[Tensor]:
+        """What every layer makes of x (B, T, D), from no memory: (B, T, H) each, the lowest first."""
+        layers, first = self._recurrents(), self.initial_state(len(x))
+        ways = self._climb(x, lambda depth, given: self.weight_dropout(layers[depth], given, first[depth])[0])
+        return [way["y"] for way in ways]
+
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """What every layer computes at every step, the lowest layer first; see `Recurrent.trace`.
 

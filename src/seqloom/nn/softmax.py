@@ -67,10 +67,11 @@ class FullSoftmaxConfig:
 
 
 class FullSoftmax(nn.Linear):
-    """log p(v) = s_v − log Σ_u exp(s_u),  s = W h + b. `weight` (V, H) may be shared with the token vectors."""
+    """log p(v) = s_v − log Σ_u exp(s_u),  s = W h + b. `weight` (V, H) may be shared with the token vectors; b may be
+    left out."""
 
-    def __init__(self, hidden: int, vocabulary: int, weight: Tensor | None = None) -> None:
-        super().__init__(hidden, vocabulary)
+    def __init__(self, hidden: int, vocabulary: int, weight: Tensor | None = None, *, bias: bool = True) -> None:
+        super().__init__(hidden, vocabulary, bias=bias)
         self.tied = weight is not None
         if weight is not None:
             self.weight = weight
@@ -78,7 +79,8 @@ class FullSoftmax(nn.Linear):
     def initialise(self, scale: float | None = None) -> None:
         if scale is not None and not self.tied:  # a tied matrix is drawn where it belongs
             nn.init.uniform_(self.weight, -scale, scale)
-        nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(precise(self(hidden)), targets)
@@ -88,7 +90,8 @@ class FullSoftmax(nn.Linear):
         precise_enough = hidden.dtype == self.weight.dtype and hidden.dtype in (torch.float32, torch.float64)
         plain = hidden.device.type != "cpu" or torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
         if precise_enough and not plain:
-            return linear_cross_entropy(hidden, self.weight, self.bias, targets, label_smoothing)
+            bias = self.weight.new_zeros(self.out_features) if self.bias is None else self.bias
+            return linear_cross_entropy(hidden, self.weight, bias, targets, label_smoothing)
         logits = precise(self(hidden))
         return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 

@@ -24,6 +24,7 @@ from seqloom.nn.multihead import MultiHeadAttention, head_problems
 from seqloom.nn.positions import PositionsConfig
 
 Caches = tuple[Growing, ...]  # of keys and values, one for each layer
+END = 0  # as in seqloom.text.base
 
 
 @config
@@ -38,6 +39,7 @@ class BodyShape:
     feed_forward: int | None = None  # width inside the feed-forward layers; None is 4 × width
     activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
+    norm_epsilon: float | None = None  # ε of the norms; None is 1e-5 of layer, 1e-6 of rms
     norm_first: bool = True  # norms stand before each layer, and once more at the end; not after it
     embed_norm: bool = False  # the embeddings are normed too
     positions: PositionsConfig = PositionsConfig(kind="learned")
@@ -56,6 +58,8 @@ class BodyShape:
                 yield f"{name} must be at least 0 and below 1; got {getattr(self, name)}"
         if self.init <= 0:
             yield f"init must be above 0; got {self.init:g}"
+        if self.norm_epsilon is not None and not 0 < self.norm_epsilon < 1:
+            yield f"norm_epsilon must be above 0 and below 1; got {self.norm_epsilon:g}"
         if self.embed_norm and self.norm == "none":
             yield "embed_norm needs a norm: set norm to layer or rms"
         yield from head_problems(self.width, self.heads, self.kv_heads)
@@ -77,23 +81,27 @@ class BodyShape:
             self.width, self.heads, self.kv_heads, bias=self.bias, dropout=dropout, rotary=rotary
         )
         feed_forward = FeedForward(self.width, self.inner, self.activation, bias=self.bias)
-        return TextBlock(attention, feed_forward, Frame(self.width, self.norm, self.norm_first, dropout=self.dropout))
+        frame = Frame(self.width, self.norm, self.norm_first, dropout=self.dropout, epsilon=self.norm_epsilon)
+        return TextBlock(attention, feed_forward, frame)
 
 
 class TransformerBody(nn.Module):
-    """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments.
+    """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments. An END that
+    stands first is read as the token `begin`, where there is one.
 
     In `read` the real tokens of a row stand first; its padding last, where nobody hears of it.
     """
 
     blocks: Sequence[TextBlock]
 
-    def __init__(self, shape: BodyShape, rows: int, *, causal: bool, segments: int = 0) -> None:
+    def __init__(
+        self, shape: BodyShape, rows: int, *, causal: bool, segments: int = 0, begin: int | None = None
+    ) -> None:
         super().__init__()
-        self.shape, self.causal, self.width = shape, causal, shape.width
-        self.embedded = Embedded(shape, nn.Embedding(rows, shape.width), "text", segments)
+        self.shape, self.causal, self.width, self.begin = shape, causal, shape.width, begin
+        self.embedded = Embedded(shape, nn.Embedding(rows, shape.width), "text", segments, shape.norm_epsilon)
         self.blocks = nn.ModuleList(shape.block() for _ in range(shape.layers))  # type: ignore[assignment]
-        self.norm = make_norm(shape.norm if shape.norm_first else "none", shape.width)
+        self.norm = make_norm(shape.norm if shape.norm_first else "none", shape.width, shape.norm_epsilon)
         self.reset_parameters()
 
     @property
@@ -102,14 +110,7 @@ class TransformerBody(nn.Module):
         return self.embedded.embed
 
     def reset_parameters(self) -> None:
-        """Everything from N(0, init²); where norms stand first, x is a sum of 2L layers, which are drawn accordingly
-        smaller."""
-        shape = self.shape
-        for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
-                continue  # biases and norms have begun as they should
-            summed = shape.norm_first and name.endswith(("attention.out.weight", "feed_forward.down.weight"))
-            nn.init.normal_(parameter, std=shape.init / math.sqrt(2 * shape.layers) if summed else shape.init)
+        draw_matrices(self, self.shape)
 
     def levels(self) -> list[list[nn.Parameter]]:
         """Its parameters from the embeddings (level 0) up, a level for each block; the last norm is the top one's."""
@@ -131,7 +132,7 @@ class TransformerBody(nn.Module):
         `segments` (B, S) is which of two texts a token belongs to, 0 or 1. `documents` (B, S) numbers the documents
         that are packed into a row, each with a number of its own.
         """
-        x, past = self._placed(tokens, mask, segments, documents)
+        x, past = self.placed(tokens, mask, segments, documents)
         return self.climb(x, past)[0]
 
     def attentions(
@@ -142,20 +143,24 @@ class TransformerBody(nn.Module):
         documents: Tensor | None = None,
     ) -> list[Tensor]:
         """Where every head of every layer looked: (B, N, S, S) by layer, zero at padding."""
-        x, past = self._placed(tokens, mask, segments, documents)
+        x, past = self.placed(tokens, mask, segments, documents)
         looked = self.climb(x, past, weights=True)[2]
         return looked if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in looked]
 
-    def _placed(
+    def placed(
         self, tokens: Tensor, mask: Tensor | None, segments: Tensor | None, documents: Tensor | None
     ) -> tuple[Tensor, Past]:
         """x (B, S, D) of the first block, and what its places may look at."""
         S = tokens.shape[1]
         places = torch.arange(S, device=tokens.device) if documents is None else places_of(documents)
         ends = places + 1 if mask is None else (places + 1) * mask
-        x = self.embedded(tokens, places, S, ends, segments)
+        x = self.embedded(self._begun(tokens, places), places, S, ends, segments)
         allowed = self._allowed(mask, documents)
         return x, Past(allowed, self.causal and allowed is None, places)
+
+    def _begun(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """Tokens (B, S) at places (S,) or (B, S), as they are embedded."""
+        return tokens if self.begin is None else tokens.masked_fill((tokens == END) & (places == 0), self.begin)
 
     def _allowed(self, mask: Tensor | None, documents: Tensor | None) -> Allowed | None:
         """Who may look at whom (B, 1, S or 1, S); None if all may, or if a causal body need only look back."""
@@ -198,9 +203,20 @@ class TransformerBody(nn.Module):
         caches, known = with_room(caches, known, tokens, B)
         reading = Reading.of(tokens, mask, known, B)
         past = Past(reading.allowed, reading.allowed is None, reading.places, reading)
-        x = self.embedded(tokens.reshape(B, -1), reading.places, known["read"] + T, reading.lengths)
+        tokens = self._begun(tokens.reshape(B, -1), reading.places)
+        x = self.embedded(tokens, reading.places, known["read"] + T, reading.lengths)
         h, caches, _ = self.climb(x, past, caches)
         return h.reshape(R, T, -1), reading.known, caches
+
+
+def draw_matrices(part: nn.Module, shape: BodyShape) -> None:
+    """Everything from N(0, init²); where norms stand first, x is a sum of 2L layers, which are drawn accordingly
+    smaller."""
+    for name, parameter in part.named_parameters():
+        if parameter.dim() < 2:
+            continue  # biases and norms have begun as they should
+        summed = shape.norm_first and name.endswith(("attention.out.weight", "feed_forward.down.weight"))
+        nn.init.normal_(parameter, std=shape.init / math.sqrt(2 * shape.layers) if summed else shape.init)
 
 
 def places_of(documents: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ A recipe says `init: {from: runs/X}`, and its model is one on a body. What the b
 into the recipe before the recipe is checked, so that the run that comes of it needs no other to be opened.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +23,20 @@ from seqloom.text import Tokenizer
 from seqloom.text.specials import Specials
 
 # What may be another in fine-tuning: it changes no weight.
-FREE = ("dropout", "attention_dropout", "embedding_dropout", "weight_dropout", "variational")
+FREE = (
+    *("dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "weight_dropout"),
+    *("variational", "align_layer"),
+)
 ON_A_BODY = "fine-tuned-"  # how the kinds of models begin that have one
 BESIDE_A_BODY = ("prompt-tune",)  # tasks whose model has one, which never changes
-GOES_ON = ("instruct",)  # tasks that train a model further, as it is
 LANGUAGE_MODELS = ("recurrent-lm", "gpt")
+# Tasks that train a model further, as it is: which kinds of it.
+GOES_ON: dict[str, Collection[str]] = {
+    "instruct": BODIES,
+    "language-model": LANGUAGE_MODELS,
+    "translate": ("transformer", "recurrent-seq2seq"),
+}
+SHOWN = 8  # mismatches named one by one
 WEIGHTS = "model.safetensors"
 
 
@@ -53,6 +62,37 @@ class Whole:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """A model that goes on where another is that may have more tokens: what follows its tokenizer's is left behind."""
+
+    model: Any
+    vocabulary: int
+
+    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+        own = self.model.state_dict(keep_vars=True)
+        there = {name: self._kept(tensor, own.get(name)) for name, tensor in weights.items()}
+        if wrong := list(_mismatches(own, there)):
+            more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+            raise UsageError(f"The weights of {whose} do not fit the model: {'; '.join(wrong[:SHOWN])}{more}.")
+        if not next(self.model.parameters()).is_meta:  # then it was only built to be counted
+            self.model.load_state_dict(there)
+
+    def _kept(self, tensor: Tensor, own: Tensor | None) -> Tensor:
+        a_row_each = own is not None and own.dim() > 0 and len(own) == self.vocabulary < len(tensor)
+        return tensor[: self.vocabulary] if a_row_each else tensor
+
+
+def _mismatches(own: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, tensor in own.items():
+        if name not in there:
+            yield f"{name} is not there"
+        elif tensor.shape != there[name].shape:
+            found, wanted = ("×".join(map(str, one.shape)) for one in (there[name], tensor))
+            yield f"{name} is {found} there and {wanted} here"
+    yield from (f"{name} has no place here" for name in there if name not in own)
+
+
+@dataclass(frozen=True)
 class Pretrained:
     """A run whose body is taken over."""
 
@@ -61,14 +101,12 @@ class Pretrained:
     inner: bool  # whether the run was fine-tuned itself: its body is a part of its model
 
     @classmethod
-    def open(cls, path: str | Path) -> "Pretrained":
-        """The run at this place; a word on why it cannot be taken over, if so."""
+    def open(cls, path: str | Path, kinds: Collection[str] = BODIES) -> "Pretrained":
+        """The run at this place, of one of these kinds; a word on why it cannot be taken over, if so."""
         path = Path(path)
         if not path.exists():
-            recipe = Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml"
-            first = f"Train it first, `seqloom train {path.name}`," if recipe.is_file() else "Train one first,"
             raise CheckpointError(
-                f"init.from: there is no run {path}. {first} or name another: init.from=RUN. "
+                f"init.from: there is no run {path}. {_first(path)}, or name another: init.from=RUN. "
                 "`seqloom train gpt-pydocs` and `bert-pydocs` need no download."
             )
         run = Run.open(path)
@@ -76,11 +114,11 @@ class Pretrained:
         kind = str(section.get("kind"))
         inner = kind.startswith(ON_A_BODY)
         section = section.get("body") or {} if inner else section
-        if section.get("kind") not in BODIES:
-            known = ", ".join(BODIES)
+        if section.get("kind") not in kinds or (inner and kinds is not BODIES):
+            tuned = ", or one that was fine-tuned from such a run" if kinds is BODIES else ""
             raise UsageError(
-                f"init.from: {path} cannot be fine-tuned: its model is of kind {kind}. Name a run of one of the kinds "
-                f"{known}, or one that was fine-tuned from such a run."
+                f"init.from: {path} cannot be {'fine-tuned' if kinds is BODIES else 'gone on with'}: its model is of "
+                f"kind {kind}. Name a run of one of the kinds {', '.join(kinds)}{tuned}."
             )
         return cls(run, section, inner)
 
@@ -112,12 +150,12 @@ class Pretrained:
             )
         return sha256(file.read_bytes())
 
-    def give(self, body: Body | Whole) -> None:
+    def give(self, body: Body | Whole | Tokens) -> None:
         """Its weights to a body; refused, with all mismatches named, if they do not fit."""
         self.sha256  # noqa: B018 (says so where there are none)
         body.take(self._weights(type(body)), str(self.run.path))
 
-    def _weights(self, kind: type[Body | Whole]) -> Mapping[str, Tensor]:
+    def _weights(self, kind: type[Body | Whole | Tokens]) -> Mapping[str, Tensor]:
         found = tensors_from_file(self.run.path / WEIGHTS)
         if not self.inner or not issubclass(kind, Body):
             return found
@@ -130,6 +168,14 @@ class Pretrained:
         return {**found, "sha256": self.sha256} if chosen.weights else found
 
 
+def _first(path: Path) -> str:
+    """How to come by a run that is not there."""
+    if path.name == "minilm":
+        return f"Import it first, `seqloom import-minilm {path}`"
+    recipe = Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml"
+    return f"Train it first, `seqloom train {path.name}`" if recipe.is_file() else "Train one first"
+
+
 def filled_in(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe's mapping with the body of the run that `init.from` names, or, where a task goes on with it, its model.
 
@@ -140,7 +186,9 @@ def filled_in(mapping: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(path, str) or not isinstance(model, Mapping):
         return dict(mapping)  # whatever is wrong is found when the recipe is checked
     if task in GOES_ON:
-        return {**mapping, "model": _agreed(Pretrained.open(path).as_language_model(), model, "model")}
+        source = Pretrained.open(path, GOES_ON[task])
+        source = source.as_language_model() if task == "instruct" else source
+        return {**mapping, "model": _agreed(source, model, "model")}
     if task in BESIDE_A_BODY:
         source = Pretrained.open(path).as_language_model()
     elif str(model.get("kind")).startswith(ON_A_BODY):
@@ -197,7 +245,7 @@ def init_problems(recipe: Any) -> Iterator[str]:
 
 def pretrained(recipe: Any) -> Pretrained | None:
     """The run a recipe begins with, opened."""
-    return None if recipe.init is None else Pretrained.open(recipe.init.from_)
+    return None if recipe.init is None else Pretrained.open(recipe.init.from_, GOES_ON.get(recipe.task, BODIES))
 
 
 @dataclass(frozen=True)
@@ -207,11 +255,12 @@ class StillNeeded:
 
     run: Run
     path: str
+    kinds: Collection[str]
 
-    def give(self, body: Body | Whole) -> None:
+    def give(self, body: Body | Whole | Tokens) -> None:
         if any((self.run.path / "checkpoints").glob("step-*")):
             return
-        found = Pretrained.open(self.path)
+        found = Pretrained.open(self.path, self.kinds)
         if found.sha256 != self.run.data.get("init", {}).get("sha256"):
             raise CheckpointError(
                 f"The weights of {self.path}, with which {self.run.path} begins, have changed since, and it has made "
@@ -222,7 +271,8 @@ class StillNeeded:
 
 def still_needed(recipe: Any, run: Run) -> StillNeeded | None:
     """What a run that exists began with, should it have to begin again."""
-    return None if recipe.init is None or not recipe.init.weights else StillNeeded(run, recipe.init.from_)
+    kinds = GOES_ON.get(recipe.task, BODIES)
+    return None if recipe.init is None or not recipe.init.weights else StillNeeded(run, recipe.init.from_, kinds)
 
 
 def frame_of(model: Any, tokenizer: Tokenizer) -> Frame | None:

@@ -4,7 +4,9 @@ from typing import Any
 
 from seqloom.classical.ngram import NGramConfig
 from seqloom.models.bert import BERTConfig
+from seqloom.models.bilm import BiLMConfig
 from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.electra import ElectraConfig
 from seqloom.models.fine_tuned import FineTunedClassifierConfig, FineTunedTaggerConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.matching import FineTunedAnswerConfig, FineTunedChoiceConfig, FineTunedPairConfig
@@ -20,6 +22,8 @@ MODELS: dict[str, Any] = {
     "gpt": GPTConfig,
     "soft-prompt": SoftPromptConfig,
     "bert": BERTConfig,
+    "electra": ElectraConfig,
+    "bilm": BiLMConfig,
     "recurrent-reader": RecurrentReaderConfig,
     "recurrent-seq2seq": RecurrentSeq2SeqConfig,
     "classifier": ClassifierConfig,

@@ -109,7 +109,8 @@ def _began(data: Mapping[str, Any]) -> str:
     init = data.get("init")
     if not isinstance(init, Mapping):
         return ""
-    source = f"`{init['from']}`, a {init['kind']} of {init['corpus']}"
+    imported = str(init["corpus"]).startswith("imported")
+    source = f"`{init['from']}`, a {init['kind']} " + ("that was imported" if imported else f"of {init['corpus']}")
     if not init["weights"]:
         return f"\nIts tokenizer and the shape of its body are those of {source}; every weight was drawn anew.\n"
     return f"\nIt began with the weights of {source} (sha256 {init['sha256'][:16]}…).\n"

@@ -6,6 +6,7 @@ A task module has a `Recipe` (its configuration, from the `task` key down) and a
     Task.reopen(recipe, run)       the same from a run that exists; refuses data that has changed since
     task.documents()               what to keep in the run besides recipe and weights: file name → JSON content
     task.files()                   where it has one: other files to keep there, name → bytes
+    completed(mapping)             where it has one: what some keys of a recipe say of others, filled in
 
 beside the protocol of `seqloom.core.protocols`: `Task` if it trains by gradient, `Estimable` if it does not.
 """

@@ -33,6 +33,7 @@ from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, pretrained, still_needed
 from seqloom.runs.run import Run
 from seqloom.text import END, Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
 from seqloom.text.spans import token_spans
@@ -62,13 +63,18 @@ class BatchConfig:
 class Recipe:
     task: Literal["language-model"] = "language-model"
     seed: int = 1
+    init: InitConfig | None = None  # go on with a language model that was trained on something else
     data: CorpusConfig
-    tokenizer: TokenizerConfig
+    tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[RecurrentLMConfig | GPTConfig, Discriminator("kind")] = RecurrentLMConfig()
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
+        if self.init is not None and self.tokenizer is not None:
+            yield "tokenizer is that of the run in init.from: leave the section out"
+        if self.init is None and self.tokenizer is None:
+            yield "tokenizer: missing; it must be a section, or init.from, a run that has one"
         if not isinstance(self.model, GPTConfig):
             if self.batch.documents == "apart":
                 yield "batch.documents=apart is for model.kind gpt: a recurrent model carries its state on"
@@ -96,7 +102,11 @@ class TextTask:
             raise UsageError("tokenizer.dropout is for translation: a stream of text is segmented once. Set it to 0.")
         corpus = load_corpus(recipe)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        return cls(recipe, corpus, train_tokenizer(recipe.tokenizer, corpus.split("train")))
+        return cls(recipe, corpus, cls.learn_tokenizer(recipe, corpus))
+
+    @classmethod
+    def learn_tokenizer(cls, recipe: Any, corpus: Corpus) -> Tokenizer:
+        return train_tokenizer(recipe.tokenizer, corpus.split("train"))
 
     @classmethod
     def reopen(cls, recipe: Any, run: Run) -> Self:
@@ -185,6 +195,7 @@ class TextTask:
 
 class Task(TextTask):
     recipe: Recipe
+    pretrained: Pretrained | StillNeeded | None = None
 
     def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
@@ -194,14 +205,35 @@ class Task(TextTask):
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
         task = super().prepare(recipe)
+        task.pretrained = pretrained(recipe)
         if isinstance(recipe.model, RecurrentLMConfig):
             recipe.model.check(len(task.tokenizer))  # before the run directory is made
         return task
+
+    @classmethod
+    def learn_tokenizer(cls, recipe: Any, corpus: Corpus) -> Tokenizer:
+        source = pretrained(recipe)
+        return super().learn_tokenizer(recipe, corpus) if source is None else source.tokenizer
+
+    @classmethod
+    def reopen(cls, recipe: Any, run: Run) -> Self:
+        task = super().reopen(recipe, run)
+        task.pretrained = still_needed(recipe, run)
+        return task
+
+    def documents(self) -> dict[str, Any]:
+        found = super().documents()
+        if isinstance(self.pretrained, Pretrained):
+            assert self.recipe.init is not None
+            found["data.json"] |= {"init": self.pretrained.described(self.recipe.init)}
+        return found
 
     def model(self) -> Any:
         model = super().model()
         if isinstance(self.recipe.model, RecurrentLMConfig):
             model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
+        if self.pretrained is not None and self.recipe.init is not None and self.recipe.init.weights:
+            self.pretrained.give(Whole(model))
         return model
 
     def eval_rows(self) -> int:
@@ -234,7 +266,7 @@ class Task(TextTask):
     def _unread_places(self) -> list[str]:
         """What is learned of a place is learned from the tokens that stand there."""
         model, chunk = self.recipe.model, self.recipe.batch.chunk
-        if not isinstance(model, GPTConfig) or model.window <= chunk:
+        if self.recipe.init is not None or not isinstance(model, GPTConfig) or model.window <= chunk:
             return []
         beyond = (
             "it never learns to look so far" if model.longest is None else "the learned positions beyond stay as drawn"

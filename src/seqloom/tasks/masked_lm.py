@@ -2,12 +2,13 @@
 
 objective: mlm        documents packed into rows of `batch.max_length`, none seen from another (RoBERTa)
 objective: mlm+nsp    pairs of texts, of which the second follows the first or is from elsewhere (BERT)
+objective: electra    as mlm; a generator fills the gaps, and the model tells which tokens it replaced (ELECTRA)
 
-The loss is that of the hidden tokens, and with pairs the sum of it and of theirs. Dev and test are read with masks, and
-pairs, that are drawn once and for all: two evaluations of a split ask the same.
+The loss is that of the hidden tokens, and with pairs the sum of it and of theirs, with a generator that of both. Dev
+and test are read with masks, pairs and replacements that are drawn once and for all: two evaluations ask the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -19,6 +20,7 @@ from torch import Tensor
 from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Goal, Loss
+from seqloom.core.seeding import generator
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
@@ -31,6 +33,7 @@ from seqloom.data.sentence_pairs import SentencePairs
 from seqloom.data.sentences import sentences
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERTConfig
+from seqloom.models.electra import Detected, Electra, ElectraConfig
 from seqloom.nn.softmax import precise
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import TextTask, device_of
@@ -38,6 +41,7 @@ from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.train.fit import FitConfig
 
 EVALUATION = 0  # the seed of the masks of an evaluation, whatever the recipe's
+ALL_HIDDEN = (1.0, 0.0)  # shares of the chosen tokens that are hidden, and swapped
 LEAST = 8  # tokens of a row: room for [CLS] a [SEP] b [SEP] with two tokens in each
 
 
@@ -59,13 +63,13 @@ class BatchConfig:
 class Recipe:
     task: Literal["masked-lm"] = "masked-lm"
     seed: int = 1
-    objective: Literal["mlm", "mlm+nsp"] = "mlm+nsp"  # masked tokens alone, or next sentences too
+    objective: Literal["mlm", "mlm+nsp", "electra"] = "mlm+nsp"  # masked tokens; next sentences too; or replaced tokens
     masking: Masking = "dynamic"  # other masks in every epoch, or (static) always those of the first
     masks: MasksConfig = MasksConfig()
     data: CorpusConfig
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
-    model: Annotated[BERTConfig, Discriminator("kind")] = BERTConfig()
+    model: Annotated[BERTConfig | ElectraConfig, Discriminator("kind")] = BERTConfig()
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -77,6 +81,26 @@ class Recipe:
             )
         if getattr(self.tokenizer, "dropout", 0):
             yield "tokenizer.dropout is for translation; set it to 0"
+        if isinstance(self.model, ElectraConfig) != (self.objective == "electra"):
+            yield f"model.kind electra and objective electra go together; got {self.model.kind} and {self.objective}"
+        if self.objective == "electra" and (self.masks.hidden, self.masks.swapped) != ALL_HIDDEN:
+            yield (
+                "with objective electra every chosen token is hidden, for the generator to fill in: leave masks.hidden "
+                f"and masks.swapped out; got {self.masks.hidden:g} and {self.masks.swapped:g}"
+            )
+
+
+def completed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """`objective: electra` of a recipe for a bert: the model is an electra of the same shape, and all masks hide."""
+    if mapping.get("objective") != "electra":
+        return dict(mapping)
+    model, masks = (mapping.get(name) or {} for name in ("model", "masks"))
+    found = dict(mapping)
+    if isinstance(model, Mapping) and model.get("kind", "bert") == "bert":
+        found["model"] = {**model, "kind": "electra"}
+    if isinstance(masks, Mapping):
+        found["masks"] = {"hidden": ALL_HIDDEN[0], "swapped": ALL_HIDDEN[1], **masks}
+    return found
 
 
 class Task(TextTask):
@@ -85,7 +109,7 @@ class Task(TextTask):
     def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.specials = Specials.after(len(tokenizer))
-        self.goal = Goal("loss", unit="nats per masked token" + " and pair" * self.pairs)
+        self.goal = Goal("loss", unit=_unit(recipe))
         self._batches: dict[str, MaskedBatches] = {}
 
     @classmethod
@@ -96,8 +120,9 @@ class Task(TextTask):
 
     @classmethod
     def of_documents(cls, recipe: Any, run: Run, documents: Sequence[str]) -> Self:
-        """Another text, which may be a single document: it is asked for its masked tokens alone."""
-        return super().of_documents(replace(recipe, objective="mlm"), run, documents)
+        """Another text, which may be a single document: it is asked for no next sentences."""
+        alone = "mlm" if recipe.objective == "mlm+nsp" else recipe.objective
+        return super().of_documents(replace(recipe, objective=alone), run, documents)
 
     @property
     def pairs(self) -> bool:
@@ -184,6 +209,8 @@ class Task(TextTask):
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        if isinstance(model, Electra):
+            return self._detected(model, split)
         sums = torch.zeros(6, dtype=torch.float64)
         for batch in self.read(split).every(EVALUATION, self.recipe.batch.eval_rows):
             sums += _sums(model, to_device(batch, device_of(model))).cpu()
@@ -198,6 +225,48 @@ class Task(TextTask):
         if self.pairs:
             found |= {"next_loss": unfit / pairs, "next_accuracy": told / pairs}
         return {**found, "unknown_rate": self.unknown_rate(split)}
+
+    def _detected(self, model: Electra, split: str) -> dict[str, float]:
+        """What the generator fills in, and what of it the model notices."""
+        batches, rows = self.read(split), self.recipe.batch.eval_rows
+        draws = torch.rand(batches.epoch(EVALUATION, 0)["targets"].shape, generator=generator(EVALUATION, "replaced"))
+        sums = torch.zeros(8, dtype=torch.float64)
+        for batch, own in zip(batches.every(EVALUATION, rows), draws.split(rows), strict=True):
+            batch, own = to_device((batch, own), device_of(model))
+            sums += _electra_sums(model, model(batch, own), batch["targets"]).cpu()
+        filling, right, chosen, detecting, tokens, replaced, said, hits = sums.tolist()
+        masked_loss, detection_loss = filling / chosen, detecting / tokens
+        return {
+            "loss": masked_loss + model.config.detection * detection_loss,
+            "masked_loss": masked_loss,
+            "masked_perplexity": exp(masked_loss),
+            "masked_accuracy": right / chosen,
+            "detection_loss": detection_loss,
+            "replaced_rate": replaced / tokens,
+            "replaced_accuracy": (tokens - replaced - said + 2 * hits) / tokens,
+            "replaced_precision": hits / max(said, 1),
+            "replaced_recall": hits / max(replaced, 1),
+            "replaced_f1": 2 * hits / max(said + replaced, 1),
+            "unknown_rate": self.unknown_rate(split),
+        }
+
+
+def _unit(recipe: Recipe) -> str:
+    """What the loss is a mean of."""
+    if isinstance(recipe.model, ElectraConfig):
+        return f"nats per masked token + {recipe.model.detection:g} times per token"
+    return "nats per masked token" + " and pair" * (recipe.objective == "mlm+nsp")
+
+
+def _electra_sums(model: Electra, told: Detected, targets: Tensor) -> Tensor:
+    """−log p of the gaps, how many were filled right, how many there were; −log p of all tokens, how many there are,
+    how many of them were replaced, how many the model says were, and in how many of those it is right."""
+    filling, detecting = model.losses(told, targets)
+    right = told.masked.argmax(dim=2) == targets
+    said, replaced = (told.logits > 0) & told.counted, told.replaced & told.counted
+    counts = ((targets >= 0), told.counted, replaced, said, said & replaced)
+    chosen, tokens, *others = (one.sum() for one in counts)
+    return torch.stack([one.double() for one in (filling, right.sum(), chosen, detecting, tokens, *others)])
 
 
 def _sums(model: Any, batch: Tree) -> Tensor:

@@ -28,6 +28,7 @@ from seqloom.evaluate.alignment import Example, score_alignments
 from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
+from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Tokens, pretrained, still_needed
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import BytePair, Tokenizer, TokenizerConfig, train_tokenizer
@@ -73,8 +74,9 @@ class LossConfig:
 class Recipe:
     task: Literal["translate"] = "translate"
     seed: int = 1
+    init: InitConfig | None = None  # go on with an encoder–decoder that was trained on something else
     data: ParallelConfig
-    tokenizer: TokenizerConfig
+    tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[RecurrentSeq2SeqConfig | TransformerConfig, Discriminator("kind")] = RecurrentSeq2SeqConfig()
     loss: LossConfig = LossConfig()
@@ -83,6 +85,10 @@ class Recipe:
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
+        if self.init is not None and self.tokenizer is not None:
+            yield "tokenizer is that of the run in init.from: leave the section out"
+        if self.init is None and self.tokenizer is None:
+            yield "tokenizer: missing; it must be a section, or init.from, a run that has one"
         if self.goal != "loss" and self.batch.dev_pairs == 0:
             yield f"goal {self.goal} needs translations of dev: set batch.dev_pairs above 0, or to null"
         if self.dropout and self.batch.shapes is not None:
@@ -95,6 +101,8 @@ class Recipe:
 
 
 class Task:
+    pretrained: Pretrained | StillNeeded | None = None
+
     def __init__(self, recipe: Recipe, corpus: ParallelCorpus, tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         smoothed = "nats, smoothed" if recipe.loss.label_smoothing else "nats"  # exp of the first is no perplexity
@@ -105,8 +113,9 @@ class Task:
     def prepare(cls, recipe: Recipe) -> Self:
         corpus = corpora.load_parallel(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        texts = (text for pair in corpus.split("train") for text in (pair.source, pair.target))
-        task = cls(recipe, corpus, train_tokenizer(recipe.tokenizer, texts))
+        source = pretrained(recipe)
+        task = cls(recipe, corpus, _tokenizer(recipe, corpus) if source is None else source.tokenizer)
+        task.pretrained = source
         task.refuse_too_long()
         return task
 
@@ -114,7 +123,9 @@ class Task:
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
         corpus = corpora.load_parallel(recipe.data)
         refuse_changed_data(run, corpus)
-        return cls(recipe, corpus, run.tokenizer)
+        task = cls(recipe, corpus, run.tokenizer)
+        task.pretrained = still_needed(recipe, run)
+        return task
 
     @classmethod
     def of_pairs(cls, recipe: Recipe, run: Run, pairs: Sequence[Pair]) -> Self:
@@ -130,10 +141,16 @@ class Task:
         )
 
     def documents(self) -> dict[str, Any]:
-        return {"tokenizer.json": self.tokenizer.to_json(), "data.json": describe(self.corpus)}
+        described, init = describe(self.corpus), self.recipe.init
+        if init is not None and isinstance(self.pretrained, Pretrained):
+            described["init"] = self.pretrained.described(init)
+        return {"tokenizer.json": self.tokenizer.to_json(), "data.json": described}
 
     def model(self) -> Any:
-        return self.recipe.model.build(len(self.tokenizer))
+        model, init = self.recipe.model.build(len(self.tokenizer)), self.recipe.init
+        if self.pretrained is not None and init is not None and init.weights:
+            self.pretrained.give(Tokens(model, len(self.tokenizer)))
+        return model
 
     def refuse_too_long(self) -> None:
         """What the model cannot read is said before the work, not in the midst of it."""
@@ -174,8 +191,11 @@ class Task:
     def side(self, split: str, side: str) -> Ragged:
         """The tokens of one side of a split."""
         if (split, side) not in self._sides:
-            self._sides[split, side] = Ragged.of(self.tokenizer.encode_batch(self.texts(split, side)))
+            self._sides[split, side] = Ragged.of(self._reader(side).encode_batch(self.texts(split, side)))
         return self._sides[split, side]
+
+    def _reader(self, side: str) -> Tokenizer:
+        return self.tokenizer if side == "source" else self.tokenizer.of_targets
 
     def unknown_rate(self, split: str, side: str) -> float:
         """The share of tokens read as <unk>."""
@@ -264,7 +284,7 @@ class Task:
         """Pairs of a split and what the model makes of them, in the order of the split."""
         pairs = self.corpus.split(split)
         chosen = np.arange(len(pairs)) if chosen is None else chosen
-        unwanted = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
+        unwanted = self.tokenizer.banned
         one = replace(options, n_best=1)
         said: dict[int, str] = {}
         for members, batch in self._every(split, chosen):
@@ -291,14 +311,14 @@ class Task:
         return score_alignments(self._looked(model, split, known))
 
     def _looked(self, model: Any, split: str, chosen: Array) -> Iterator[Example]:
-        pairs, tokenizer = self.corpus.split(split), self.tokenizer
+        pairs, (reader, speaker) = self.corpus.split(split), map(self._reader, SIDES)
         for members, batch in self._every(split, chosen):
             weights = model.attention(to_device(batch, device_of(model)))  # (B, T, S)
             if weights is None:
                 return
             rows = zip(members.tolist(), weights.float().cpu().numpy(), strict=True)
             for pair, looked in ((pairs[index], looked) for index, looked in rows):
-                source, target = token_spans(tokenizer, pair.source), token_spans(tokenizer, pair.target)
+                source, target = token_spans(reader, pair.source), token_spans(speaker, pair.target)
                 yield Example(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links)
 
     def _every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
@@ -307,6 +327,13 @@ class Task:
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = PairBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)
         return ((chosen[members], batch) for members, batch in batches.every())
+
+
+def _tokenizer(recipe: Recipe, corpus: ParallelCorpus) -> Tokenizer:
+    """One for both languages, learned from both sides of train."""
+    assert recipe.tokenizer is not None  # the recipe says so where it is missing
+    texts = (text for pair in corpus.split("train") for text in (pair.source, pair.target))
+    return train_tokenizer(recipe.tokenizer, texts)
 
 
 def describe(corpus: ParallelCorpus) -> dict[str, Any]:

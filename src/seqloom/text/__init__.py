@@ -11,6 +11,8 @@ from seqloom.core.errors import CheckpointError
 from seqloom.text.base import END, StreamDecoder, Tokenizer, encode_documents, open_json
 from seqloom.text.bytepair import BytePair, BytePairConfig
 from seqloom.text.characters import Characters, CharactersConfig
+from seqloom.text.imported import Imported, ImportedConfig
+from seqloom.text.sentencepieces import SentencePieceConfig, SentencePieces
 from seqloom.text.words import Words, WordsConfig
 
 __all__ = [
@@ -20,6 +22,10 @@ __all__ = [
     "BytePairConfig",
     "Characters",
     "CharactersConfig",
+    "Imported",
+    "ImportedConfig",
+    "SentencePieceConfig",
+    "SentencePieces",
     "StreamDecoder",
     "Tokenizer",
     "TokenizerConfig",
@@ -30,8 +36,10 @@ __all__ = [
     "train_tokenizer",
 ]
 
-TOKENIZERS: dict[str, Any] = {each.kind: each for each in (Characters, Words, BytePair)}
-TokenizerConfig = Annotated[CharactersConfig | WordsConfig | BytePairConfig, Discriminator("kind")]
+TOKENIZERS: dict[str, Any] = {each.kind: each for each in (Characters, Words, BytePair, Imported, SentencePieces)}
+TokenizerConfig = Annotated[
+    CharactersConfig | WordsConfig | BytePairConfig | ImportedConfig | SentencePieceConfig, Discriminator("kind")
+]
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:

@@ -45,7 +45,7 @@ class Tokenizer(ABC):
 
     kind: ClassVar[str]
     end: ClassVar[int] = END
-    unknown: ClassVar[int | None] = None
+    unknown: int | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -57,6 +57,17 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Iterable[str]) -> Iterable[list[int]]:
         """The ids of many texts, in their order."""
         return map(self.encode, texts)
+
+    @property
+    def of_targets(self) -> "Tokenizer":
+        """The tokenizer as it reads what a source is translated into: the same, unless the two languages have their
+        own."""
+        return self
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """Tokens that no search should say."""
+        return () if self.unknown is None else (self.unknown,)
 
     @abstractmethod
     def stream(self) -> StreamDecoder:

@@ -57,6 +57,18 @@ def _spelled(token: str) -> bytes:
     return bytes(_BYTE_OF[letter] for letter in token)
 
 
+def _shown(spelling: bytes) -> str:
+    try:
+        return spelling.decode()
+    except UnicodeDecodeError:
+        return "".join(f"<0x{byte:02X}>" for byte in spelling)
+
+
+def byte_text(token: str) -> str:
+    """A token of letters that stand for bytes, as text; one of other letters as it is."""
+    return _shown(_spelled(token)) if _BYTE_OF.keys() >= set(token) else token
+
+
 class BytePair(Tokenizer):
     """END, the 256 bytes, then the merges in the order they were learned.
 
@@ -98,7 +110,7 @@ class BytePair(Tokenizer):
             try:
                 encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
             except TypeError:
-                raise _not_unicode(batch) from None
+                raise not_unicode(batch) from None
             for encoding in encodings:
                 yield [id + SHIFT for id in encoding.ids]
 
@@ -110,10 +122,7 @@ class BytePair(Tokenizer):
         check_ids([token], len(self))
         if token == END:
             return END_TEXT
-        try:
-            return self._bytes[token].decode()
-        except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in self._bytes[token])
+        return _shown(self._bytes[token])
 
     def unknown_pieces(self, text: str) -> list[str]:
         return []
@@ -186,7 +195,7 @@ def _pre_tokenizer() -> PreTokenizer:
     return Sequence([Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _not_unicode(texts: list[str]) -> Exception:
+def not_unicode(texts: list[str]) -> Exception:
     """A string may hold half a surrogate pair (from a command line that is not UTF-8, say); no encoding spells it."""
     for text in texts:
         try:

@@ -4,9 +4,12 @@ A byte-pair token may be a part of a character. The parts of one character all s
 spans may overlap; they never go backwards.
 """
 
+import unicodedata
 from collections.abc import Sequence
 
 from seqloom.text.base import Tokenizer
+from seqloom.text.imported import Imported
+from seqloom.text.sentencepieces import SentencePieces
 from seqloom.text.words import Words
 
 Span = tuple[int, int]
@@ -14,9 +17,23 @@ Span = tuple[int, int]
 
 def token_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     """The part of `text` that each token of `tokenizer.encode(text)` stands for."""
-    if isinstance(tokenizer, Words):  # decoding does not give the text back: spaces, capitals and rare words are lost
+    if isinstance(tokenizer, Words | SentencePieces):  # decoding does not give back spaces, capitals, rare words
         return tokenizer.spans(text)
+    if isinstance(tokenizer, Imported):
+        return with_marks(text, tokenizer.spans(text))
     return decoded_spans(tokenizer, tokenizer.encode(text))
+
+
+def with_marks(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Spans of tokens whose tokenizer reads letters without their marks: an accent that is a character of its own, or
+    the sign of a vowel, then stands in no token. It belongs to the one before it."""
+    found: list[Span] = []
+    begins = [*(start for start, _ in spans), len(text)]
+    for (start, end), following in zip(spans, begins[1:], strict=True):
+        while end < following and unicodedata.category(text[end]).startswith("M"):
+            end += 1
+        found.append((start, end))
+    return found
 
 
 def decoded_spans(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:

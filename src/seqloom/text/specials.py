@@ -2,6 +2,7 @@
 
 bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1, each [SEP] with what it ends
 causal   END a [CLS]            END a [SEP] b [CLS]           the sum comes last, where all has been read
+ends     END a END              END a END b END               as a model reads that learned from documents so
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ __all__ = [
     "shortened",
 ]
 
-Form = Literal["bert", "causal"]
+Form = Literal["bert", "causal", "ends"]
 
 
 @dataclass(frozen=True)
@@ -34,28 +35,31 @@ class Row:
     tokens: list[int]
     segments: list[int]  # which of the two texts each token belongs to; of the same length
     starts: tuple[int, ...]  # where each text begins in `tokens`
-    summary: int  # where [CLS] stands
+    summary: int  # where [CLS] stands, or what there is in its place
 
 
 def framed(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
-    """The form of a model that reads both ways (bert), or of one that reads from left to right (causal)."""
+    """The form of a model that reads both ways (bert, ends), or of one that reads from left to right (causal)."""
     if form == "bert":
-        return _bert(specials, first, second)
+        return _between(specials.classify, specials.separate, first, second)
+    if form == "ends":
+        return _between(END, END, first, second)
     return _causal(specials, first, second)
 
 
 def frame_length(form: Form, texts: int) -> int:
-    """How many tokens the form itself takes, of one text or of two."""
-    return 1 + texts if form == "bert" else 2 + (texts - 1)
+    """How many tokens the form itself takes, whichever it is, of one text or of two."""
+    return 1 + texts
 
 
-def _bert(specials: Specials, first: Sequence[int], second: Sequence[int] | None) -> Row:
-    tokens = [specials.classify, *first, specials.separate]
+def _between(before: int, after: int, first: Sequence[int], second: Sequence[int] | None) -> Row:
+    """One token before all, one after each text; summed up at the first."""
+    tokens = [before, *first, after]
     segments = [0] * len(tokens)
     if second is None:
         return Row(tokens, segments, (1,), 0)
     starts = (1, len(tokens))
-    tokens += [*second, specials.separate]
+    tokens += [*second, after]
     return Row(tokens, segments + [1] * (len(second) + 1), starts, 0)
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.data.folder import DataSet
-from seqloom.data.parallel import Pair, ParallelCorpus, version_of
+from seqloom.data.parallel import Pair, ParallelCorpus, share_of, version_of
 from seqloom.data.readers import read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
@@ -25,8 +25,12 @@ class Config:
     target: Language = "de"
     test: Test = "test_2016_flickr"  # which of its three test sets
     lowercase: bool = False  # all letters small, on both sides
+    share: float = 1.0  # of the training pairs
+    seed: int = 0  # decides which
 
     def problems(self) -> Iterator[str]:
+        if not 0 < self.share <= 1:
+            yield f"share must be above 0 and at most 1; got {self.share}"
         if self.source == self.target:
             yield f"source and target must be two languages, got {self.source} twice"
 
@@ -34,6 +38,10 @@ class Config:
 def load(config: Config) -> ParallelCorpus:
     files = {"train": "train", "dev": "val", "test": config.test}
     splits = {split: _pairs(config, name) for split, name in files.items()}
+    notes: tuple[str, ...] = ()
+    if config.share < 1:
+        whole, splits["train"] = splits["train"], share_of(splits["train"], config.share, config.seed)
+        notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.share)",)
     return ParallelCorpus(
         name="multi30k",
         version=version_of(splits),
@@ -42,6 +50,7 @@ def load(config: Config) -> ParallelCorpus:
         source=config.source,
         target=config.target,
         splits=splits,
+        notes=notes,
     )
 
 

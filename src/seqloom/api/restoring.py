@@ -1,0 +1,205 @@
+"""Denoisers in use: they say what a damaged text was, or what stood where it has [MASK]."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, count
+from random import Random
+from typing import Any
+
+import torch
+
+from seqloom.api.filling import OTHERS
+from seqloom.api.lines import alike, answered
+from seqloom.api.trained import Trained
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.seeding import derive
+from seqloom.core.specials import MASK_TEXT, Specials
+from seqloom.core.words import shown
+from seqloom.data.noise import SpansConfig, noised, sentinels_of, spans_told
+from seqloom.data.noised_batches import joined
+from seqloom.data.sentences import sentences
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.text.base import END
+from seqloom.text.gaps import read_gaps, with_gaps
+from seqloom.text.spans import Span
+
+TOKENS = 4096  # of the texts decoded together, padding included; one that has more goes alone
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A text and what a denoiser makes of it."""
+
+    text: str  # as it came
+    read: str  # what was read: the same, or damaged; [MASK] for each gap
+    restored: str
+    spans: list[str] | None  # what was said of each gap, by a model that says nothing else
+    log_prob: float  # of what was said
+    finished: bool = True  # whether the model ended it; if not, it was cut at the longest allowed
+    unknown: tuple[str, ...] = ()  # pieces of the text the vocabulary cannot spell
+
+
+@dataclass(frozen=True)
+class _Read:
+    raw: str
+    text: str  # without white space at the ends
+    ids: list[int]  # without END; empty for a blank text
+    unknown: tuple[str, ...] = ()
+    gaps: list[Span] | None = None  # where in the text its gaps stand; None where it was damaged here
+
+
+class Restorer(Trained):
+    """A trained denoiser."""
+
+    what = "a denoiser, which restores damaged texts"
+    used_by = "`seqloom restore` uses it"
+
+    @property
+    def noise(self) -> Any:
+        """The `noise` section of its recipe."""
+        return self._recipe.noise
+
+    @cached_property
+    def sentinels(self) -> range:
+        return sentinels_of(self.noise, len(self.tokenizer))
+
+    @property
+    def spans(self) -> bool:
+        """Whether it says what gaps hide, and nothing else."""
+        return isinstance(self.noise, SpansConfig)
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most tokens of a text it can read, END included; None for any number."""
+        longest: int | None = self._recipe.model.longest_source
+        return longest
+
+    def restore(
+        self,
+        texts: str | Iterable[str],
+        *,
+        noise: bool = False,
+        seed: int = 1,
+        batch_size: int = 32,
+        window: int = 1024,
+        **options: Any,
+    ) -> Iterator[Restored]:
+        """Say what each text was, one answer for each, in their order; a blank one stays blank.
+
+        A gap is written [MASK]. With `noise` texts come whole, and are damaged first as in training, by draws from
+        `seed` and a text's number. `options` are those of `BeamConfig`, and stand before the recipe's.
+        """
+        search = self.decode_options(**options)
+        numbers = count()
+
+        def answer(lines: list[str]) -> Iterator[Restored]:
+            return self._answer(lines, numbers, seed if noise else None, search, batch_size)
+
+        return answered(texts, answer, batch_size=batch_size, window=window)
+
+    def decode_options(self, **changes: Any) -> BeamConfig:
+        """The `decode` section of its recipe, with these changes; it gives one answer."""
+        own: BeamConfig = self._recipe.decode
+        try:
+            return replace(own, **{**changes, "n_best": 1})
+        except ValueError as error:
+            raise UsageError(f"{error}.") from None
+        except TypeError:
+            raise UsageError(f"A search has the options {', '.join(vars(own))}; got {', '.join(changes)}.") from None
+
+    def _answer(
+        self, lines: list[str], numbers: Iterator[int], seed: int | None, search: BeamConfig, batch_size: int
+    ) -> Iterator[Restored]:
+        """What comes before a text that cannot be read is still answered."""
+        read: list[_Read] = []
+        wrong: DataError | None = None
+        try:
+            for line, number in zip(lines, numbers, strict=False):
+                read.append(self._read(line, number, seed))
+        except DataError as error:
+            wrong = error
+        blank = Hypothesis([], True, 0.0, 0.0, [])
+        found = [blank] * len(read)
+        places = [place for place, one in enumerate(read) if one.ids]
+        for chosen in alike([len(read[place].ids) + 1 for place in places], batch_size, TOKENS):
+            own = [places[number] for number in chosen]
+            for place, best in zip(own, self._decode([read[place].ids for place in own], search), strict=True):
+                found[place] = best
+        yield from (self._restored(one, best) for one, best in zip(read, found, strict=True))
+        if wrong is not None:
+            raise wrong
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, line: str, number: int, seed: int | None) -> _Read:
+        text = line.strip()
+        one = self._gaps(line, text) if seed is None or not text else self._damaged(line, text, number, seed)
+        if self.longest_source is not None and len(one.ids) >= self.longest_source:
+            raise DataError(
+                f"Text {number + 1:,} has {len(one.ids) + 1:,} tokens, its end included, and this model knows only "
+                f"{self.longest_source:,} places. Cut it, or train with a larger model.positions.max_length."
+            )
+        return one
+
+    def _gaps(self, line: str, text: str) -> _Read:
+        gaps = read_gaps(self.tokenizer, Specials.after(len(self.tokenizer)), text)
+        ids, places = list(gaps.ids), [gaps.spans[mask] for mask in gaps.masks]
+        if not self.spans or not text:
+            return _Read(line, text, ids, gaps.unknown, places)
+        if not gaps.masks:
+            other = OTHERS.search(text)
+            written = f", not {other[0]}" if other else ""
+            raise DataError(
+                f"What is to be told is written {MASK_TEXT}{written}; there is none in {shown(text)}. With --noise "
+                "(in Python noise=True) some spans are hidden first."
+            )
+        if len(gaps.masks) >= len(self.sentinels):
+            raise DataError(
+                f"A text may have {len(self.sentinels) - 1} gaps, one less than noise.sentinels; this has "
+                f"{len(gaps.masks)}. Ask for fewer at a time."
+            )
+        for sentinel, place in zip(self.sentinels, gaps.masks, strict=False):
+            ids[place] = sentinel
+        return _Read(line, text, ids, gaps.unknown, places)
+
+    def _damaged(self, line: str, text: str, number: int, seed: int) -> _Read:
+        encoded = [ids for ids in self.tokenizer.encode_batch(sentences(text)) if ids]
+        piece, draws = joined(encoded), Random(derive(seed, "restore", number))
+        made = noised(piece.tokens, piece.sentences, self.noise, len(self.tokenizer), draws)
+        return _Read(line, text, made.source, tuple(self.tokenizer.unknown_pieces(text)))
+
+    # --- answering --------------------------------------------------------------------------------------------------
+
+    def _decode(self, rows: Sequence[list[int]], search: BeamConfig) -> list[Hypothesis]:
+        longest = max(map(len, rows)) + 1
+        tokens = torch.tensor([row + [END] * (longest - len(row)) for row in rows], device=self.device)
+        mask = torch.arange(longest) < torch.tensor([[len(row) + 1] for row in rows])
+        unknown = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
+        banned = (*Specials.after(len(self.tokenizer)).names, *unknown)
+        source = {"tokens": tokens, "mask": mask.to(self.device)}
+        return [best for best, *_ in beam_search(self.model, source=source, options=search, end=END, banned=banned)]
+
+    def _restored(self, one: _Read, best: Hypothesis) -> Restored:
+        read = with_gaps(self.tokenizer, one.ids) if one.gaps is None else one.text
+        if not self.spans:
+            text, spans = self.tokenizer.decode(best.tokens), None
+        else:
+            told = spans_told(best.tokens, self.sentinels)
+            gaps = sum(token in self.sentinels for token in one.ids)
+            said = [told.get(gap, []) for gap in range(gaps)]  # one that nothing was said of is left empty
+            text, spans = self._filled(one, said), [self.tokenizer.decode(span).strip() for span in said]
+        return Restored(one.raw, read, text.strip(), spans, best.log_prob, best.finished, one.unknown)
+
+    def _filled(self, one: _Read, said: Sequence[list[int]]) -> str:
+        """The text as it came, words that the vocabulary lacks included, with these spans in its gaps."""
+        if one.gaps is None:
+            first = self.sentinels[0]
+            told = ([*said[token - first]] if token in self.sentinels else [token] for token in one.ids)
+            return self.tokenizer.decode(chain.from_iterable(told))
+        found, end = "", 0
+        for (start, after), span in zip(one.gaps, said, strict=True):
+            before = found + one.text[end:start]
+            found, end = (before + self.tokenizer.decode(span) if span else before.removesuffix(" ")), after
+        return found + one.text[end:]

@@ -1,0 +1,57 @@
+"""Say what a damaged text was, or what stood at its gaps, with a trained denoiser."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+
+if TYPE_CHECKING:
+    from seqloom.api import Restored
+
+
+def restore(
+    run: Annotated[Path, typer.Argument(help="A run of the task denoise, such as denoise-pydocs.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    noise: Annotated[bool, typer.Option("--noise", help="Damage each text first, as in training.")] = False,
+    seed: Annotated[int, typer.Option(help="With --noise: of its draws.")] = 1,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: as its recipe says]")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens said. [default: 2 × those read + 20]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
+    from seqloom.api import Restorer, load
+
+    model: Restorer = load(run, device, Restorer)
+    lines, size = open_lines(texts, batch, window)
+    options = {name: value for name, value in (("beam", beam), ("max_length", max_length)) if value is not None}
+    found = model.restore(lines, noise=noise, seed=seed, batch_size=batch, window=size, **options)
+    notes = Notes()
+    for number, one in enumerate(found, start=1):
+        if as_json:
+            print_json({**asdict(one), "unknown": list(one.unknown)})
+        else:
+            print(_plain(one, noise), flush=True)
+        if one.unknown:
+            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
+        if not one.finished:
+            notes.see("what was said of {lines} did not come to an end and was cut", number)
+    notes.show()
+
+
+def _plain(one: "Restored", noise: bool) -> str:
+    """What was read, where that is not what came; the text restored; and what was said of each gap."""
+    fields = [one.read] * noise + [one.restored, *(one.spans or [])]
+    return "\t".join(map(one_line, fields))

@@ -1,0 +1,76 @@
+"""Find the lines nearest to a query, by the vectors of any trained model that reads text."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from seqloom.cli._input import arguments, lines_of
+from seqloom.cli._json import print_json
+from seqloom.cli._lines import BATCH, WINDOW, one_line, open_lines
+from seqloom.core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from seqloom.api import Found
+
+
+def similar(
+    run: Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="What to look for; may be given more than once.")] = None,
+    query_file: Annotated[Path | None, typer.Option(help="A file with a query in each line.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Lines shown for each query, best first.")] = 5,
+    pooling: Annotated[
+        Literal["mean", "first", "last", "max"], typer.Option(help="How the tokens' vectors become one.")
+    ] = "mean",
+    as_json: Annotated[bool, typer.Option("--json", help="One object per query.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+) -> None:
+    """Find lines like a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
+    queries = _queries(query or [], query_file)
+    from seqloom.api import Trained, load
+
+    model: Trained = load(run, device)
+    lines, _ = open_lines(texts, batch, None)
+    found = model.similar(queries, lines, top=top, pooling=pooling, batch_size=batch, window=WINDOW * batch)
+    for place, one in enumerate(found):
+        if as_json:
+            print_json({"query": one.query, "similar": [asdict(near) for near in one.best]})
+        else:
+            _show(one, named=len(found) > 1, first=place == 0)
+    _notes(found[0])
+
+
+def _queries(given: list[str], file: Path | None) -> list[str]:
+    queries = arguments(given)
+    if file is not None:
+        try:
+            with open(file, "rb") as stream:
+                queries = [*queries, *(line for line in lines_of(stream) if line.strip())]
+        except OSError as error:
+            raise UsageError(
+                f"{file} cannot be read: {error.strerror}. Name a file with a query in each line."
+            ) from None
+    if not queries and file is not None:
+        raise DataError(f"{file} holds no query: every line is blank.")
+    if not queries:
+        raise UsageError('What are the lines to be like? Say --query "…", or --query-file FILE with one in each line.')
+    return queries
+
+
+def _show(found: "Found", named: bool, first: bool) -> None:
+    """Score, number of the line, line; of several queries each after its own heading."""
+    if named:
+        print("" if first else "\n", one_line(found.query), ":", sep="")
+    for near in found.best:
+        print(f"{near.score:z.4f}", near.line, one_line(near.text), sep="\t")
+
+
+def _notes(found: "Found") -> None:
+    if not found.texts:
+        typer.echo("note: there are no lines to compare with: give them as input, < lines.txt", err=True)
+    if found.blank:
+        lines = found.texts + found.blank
+        typer.echo(f"note: blank lines are like nothing, {found.blank:,} of {lines:,} here", err=True)

@@ -1,0 +1,35 @@
+"""No pairs: what a translator was trained on that was imported, and not trained here."""
+
+from typing import Literal
+
+from seqloom.core.config import config
+from seqloom.data.corpus import SPLITS
+from seqloom.data.parallel import ParallelCorpus
+
+SUMMARY = "no pairs: in runs of translators that `seqloom import-hf` made, trained elsewhere"
+FORM = "pairs"
+ABSENT = (
+    "the model was imported, not trained here. Give pairs of your own (--source FILE --reference FILE), or begin a "
+    "training with it (init.from=RUN)."
+)
+
+
+@config
+class Config:
+    corpus: Literal["imported-pairs"] = "imported-pairs"
+    directory: str = ""  # the name of the directory that the model came from
+    source: str = ""  # language tags, such as en and pt-BR, where they are known
+    target: str = ""
+
+
+def load(config: Config) -> ParallelCorpus:
+    return ParallelCorpus(
+        name="imported-pairs",
+        version=config.directory or "unknown",
+        licence="see where the model came from",
+        description="no pairs",
+        source=config.source,
+        target=config.target,
+        splits={},
+        absent=dict.fromkeys(SPLITS, ABSENT),
+    )

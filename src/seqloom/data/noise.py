@@ -1,0 +1,237 @@
+"""Noise: a text is damaged, and a model learns to say what it was.
+
+spans (T5, 2019)     some spans are hidden, each behind a sentinel of its own; the target says what they were, and ends
+                     with one sentinel more:
+                         x_1 x_2 x_3 x_4 x_5 x_6 x_7   →   x_1 ⟨0⟩ x_4 x_5 ⟨1⟩ x_7   and   ⟨0⟩ x_2 x_3 ⟨1⟩ x_6 ⟨2⟩
+bart (BART, 2019)    the target is the text itself; its source is damaged in up to five ways, in this order:
+                         permuted    its sentences stand in any order
+                         rotated     it begins with another token, and what stood before that comes last
+                         infilled    one [MASK] stands for each span, its length drawn from a Poisson distribution;
+                                     where the length is 0, a [MASK] stands that hides nothing
+                         masked      a [MASK] stands for each of some tokens
+                         deleted     some tokens are left out, and nothing shows where
+
+Shares are met on average, however short a text is: of n tokens ⌊share · n + u⌋ are chosen, u drawn from [0, 1). Spans
+do not touch, and every way of placing them is equally likely. Of the sentinels, rows of the embedding after [MASK], a
+text uses the first few.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from random import Random
+from typing import Annotated, Any, Literal, NamedTuple
+
+from seqloom.core.config import Discriminator, config
+from seqloom.core.specials import EXTRA, Specials
+
+MASKED = -1  # among the places of tokens: a [MASK]
+SHORTEST = 0.1  # mean length of BART's spans: still shorter ones would be nearly all empty
+
+
+class Noised(NamedTuple):
+    """What is read and what is to be said, both without END."""
+
+    source: list[int]
+    target: list[int]
+    hidden: list[bool]  # which tokens of the target are the text's own and do not stand in the source
+
+
+@config
+class SpansConfig:
+    """T5's: spans behind sentinels."""
+
+    kind: Literal["spans"] = "spans"
+    share: float = 0.15  # of the tokens is hidden, and at least one token of a text
+    mean_length: float = 3.0  # of a span, in tokens
+    sentinels: int = 100  # how many there are: one more than the spans a text can have
+
+    def problems(self) -> Iterator[str]:
+        yield from _share_problems(self, "share")
+        if not 1 <= self.mean_length < math.inf:
+            yield f"mean_length must be at least 1; got {self.mean_length}"
+        if self.sentinels < 2:
+            yield f"sentinels must be at least 2, one of them the last of every target; got {self.sentinels}"
+
+    @property
+    def extra(self) -> int:
+        """How many rows of embeddings it needs beyond the tokenizer's."""
+        return EXTRA + self.sentinels
+
+    def longest(self, tokens: int) -> tuple[int, int]:
+        """The most tokens of the source and of the target of a text of so many, END included in both."""
+        hidden = min(int(self.share * tokens) + 1, tokens)
+        return tokens + 1, hidden + min(int(hidden / self.mean_length) + 1, hidden) + 2
+
+
+@config
+class BARTNoiseConfig:
+    """BART's five ways."""
+
+    kind: Literal["bart"] = "bart"
+    permuted: float = 1.0  # chance that the sentences of a text stand in any order
+    rotated: float = 0.0  # chance that a text begins with any of its tokens
+    infilled: float = 0.3  # share of the tokens that lie in spans behind one [MASK] each
+    mean_length: float = 3.0  # of such a span, in tokens, the λ of Poisson
+    masked: float = 0.0  # share of the tokens, of those still there, behind a [MASK] of their own
+    deleted: float = 0.0  # share of the tokens, of those still there, that are left out
+
+    extra = EXTRA
+
+    def problems(self) -> Iterator[str]:
+        for name in ("permuted", "rotated"):
+            if not 0 <= getattr(self, name) <= 1:
+                yield f"{name} must be from 0 to 1; got {getattr(self, name)}"
+        yield from _share_problems(self, "infilled", "masked", "deleted", least=0)
+        if not SHORTEST <= self.mean_length < math.inf:
+            yield f"mean_length must be at least {SHORTEST}; got {self.mean_length}"
+        if not any((self.permuted, self.rotated, self.infilled, self.masked, self.deleted)):
+            yield "a text is not damaged at all: set permuted, rotated, infilled, masked or deleted above 0"
+
+    def longest(self, tokens: int) -> tuple[int, int]:
+        return tokens + 2, tokens + 1  # there may be one [MASK] more than tokens are hidden
+
+
+def _share_problems(noise: Any, *names: str, least: float | None = None) -> Iterator[str]:
+    for name in names:
+        value = getattr(noise, name)
+        if not (0 < value < 1 or value == least):
+            yield f"{name} must be {'above 0' if least is None else 'at least 0'} and below 1; got {value}"
+
+
+AnyNoiseConfig = SpansConfig | BARTNoiseConfig
+NoiseConfig = Annotated[AnyNoiseConfig, Discriminator("kind")]
+
+
+def noised(
+    tokens: Sequence[int], sentences: Sequence[int], noise: AnyNoiseConfig, vocabulary: int, draws: Random
+) -> Noised:
+    """A text of a tokenizer of `vocabulary` tokens, damaged; `sentences` is where each of its sentences begins."""
+    if isinstance(noise, SpansConfig):
+        return hide_spans(tokens, noise, vocabulary, draws)
+    return damage(tokens, sentences, noise, vocabulary, draws)
+
+
+# --- T5 ---------------------------------------------------------------------------------------------------------------
+
+
+def sentinels_of(noise: AnyNoiseConfig, vocabulary: int) -> range:
+    """The ids of the sentinels."""
+    return range(vocabulary + EXTRA, vocabulary + noise.extra)
+
+
+def hide_spans(tokens: Sequence[int], noise: SpansConfig, vocabulary: int, draws: Random) -> Noised:
+    n, sentinels = len(tokens), sentinels_of(noise, vocabulary)
+    hidden = min(max(_rounded(noise.share * n, draws), 1), n)
+    most = min(hidden, n - hidden + 1, len(sentinels) - 1)
+    count = min(max(_rounded(hidden / noise.mean_length, draws), 1), most)
+    lengths = _parts(hidden, count, draws)
+    source: list[int] = []
+    target: list[int] = []
+    end = 0
+    for sentinel, start, length in zip(sentinels, _placed(n, lengths, draws), lengths, strict=False):
+        source += [*tokens[end:start], sentinel]
+        end = start + length
+        target += [sentinel, *tokens[start:end]]
+    source += tokens[end:]
+    target.append(sentinels[count])
+    return Noised(source, target, [token < vocabulary for token in target])
+
+
+def spans_told(said: Sequence[int], sentinels: range) -> dict[int, list[int]]:
+    """What a target says of each span, by the number of its sentinel; of one that is named twice, the first."""
+    found: dict[int, list[int]] = {}
+    span: list[int] = []  # what stands before the first sentinel belongs to none
+    for token in said:
+        if token in sentinels:
+            span = []
+            found.setdefault(token - sentinels[0], span)
+        else:
+            span.append(token)
+    return found
+
+
+def _parts(total: int, count: int, draws: Random) -> list[int]:
+    """`total` as a sum of `count` numbers of at least 1, every such sum equally likely."""
+    cuts = sorted(draws.sample(range(1, total), count - 1))
+    return [after - before for before, after in pairwise([0, *cuts, total])]
+
+
+# --- BART -------------------------------------------------------------------------------------------------------------
+
+
+def damage(
+    tokens: Sequence[int], sentences: Sequence[int], noise: BARTNoiseConfig, vocabulary: int, draws: Random
+) -> Noised:
+    n = len(tokens)
+    shown = list(range(n))  # which token stands where, or MASKED
+    if draws.random() < noise.permuted:
+        parts = [shown[start:end] for start, end in pairwise([*sentences, n])]
+        draws.shuffle(parts)
+        shown = list(chain.from_iterable(parts))
+    if draws.random() < noise.rotated:
+        first = draws.randrange(n)
+        shown = shown[first:] + shown[:first]
+    if noise.infilled:
+        lengths = _poisson_lengths(_rounded(noise.infilled * n, draws), n, noise.mean_length, draws)
+        shown = _infilled(shown, _placed(n, lengths, draws), lengths)
+    for place in _some(shown, noise.masked, draws):
+        shown[place] = MASKED
+    gone = set(_some(shown, noise.deleted, draws))
+    shown = [token for place, token in enumerate(shown) if place not in gone]
+    seen, mask = set(shown), Specials.after(vocabulary).mask
+    source = [mask if place == MASKED else tokens[place] for place in shown]
+    return Noised(source, list(tokens), [place not in seen for place in range(n)])
+
+
+def _poisson_lengths(hidden: int, n: int, mean: float, draws: Random) -> list[int]:
+    """Lengths of spans that hide so many of n tokens, the last cut short; no more spans than have room, and no more
+    than one that makes the text longer."""
+    lengths: list[int] = []
+    left = hidden
+    while left:
+        lengths.append(min(_poisson(mean, draws), left))
+        left -= lengths[-1]
+    while len(lengths) > min(n - hidden, hidden) + 1:
+        lengths.remove(min(lengths))
+    return lengths
+
+
+def _poisson(mean: float, draws: Random) -> int:
+    """How many numbers of [0, 1) it takes until their product is below e^−mean, less one."""
+    count, product, least = 0, draws.random(), math.exp(-mean)
+    while product > least:
+        count, product = count + 1, product * draws.random()
+    return count
+
+
+def _infilled(shown: list[int], starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    """`shown` with one MASKED for each span."""
+    found: list[int] = []
+    end = 0
+    for start, length in zip(starts, lengths, strict=True):
+        found += [*shown[end:start], MASKED]
+        end = start + length
+    return found + shown[end:]
+
+
+def _some(shown: Sequence[int], share: float, draws: Random) -> list[int]:
+    """Places of some of the tokens that are still there."""
+    if not share:
+        return []
+    there = [place for place, token in enumerate(shown) if token != MASKED]
+    return draws.sample(there, _rounded(share * len(there), draws))
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def _rounded(number: float, draws: Random) -> int:
+    """Up or down, so that it is met on average."""
+    return int(number + draws.random())
+
+
+def _placed(n: int, lengths: Sequence[int], draws: Random) -> list[int]:
+    """Where spans of these lengths begin among n tokens: at least one token stands between any two."""
+    kept = sorted(draws.sample(range(n - sum(lengths) + 1), len(lengths)))  # how many tokens stand before each
+    return [before + hidden for before, hidden in zip(kept, accumulate([0, *lengths]), strict=False)]

@@ -1,0 +1,98 @@
+"""BART: `bart` there, a Transformer with learned positions and normed embeddings here.
+
+    source    <s> x_1 … x_n </s>          target    </s> <s> y_1 … y_m </s>
+
+</s> is END. <s> before a source, and before a target where the directory asks for it (forced_bos_token_id), is put
+there by our model. Their table of positions begins with two rows that mean nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from seqloom.exchange.causal import differing
+from seqloom.exchange.encoder_decoder import SIDES, EncoderDecoder
+from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.weights import Leading, Weight, weight
+from seqloom.models.transformer import TransformerConfig
+
+OFFSET = 2
+
+
+class BART(EncoderDecoder):
+    name = "BART"
+    model_types = ("bart",)
+    architecture = "BartForConditionalGeneration"
+    left = (r"classification_head\..*", r"qa_outputs\..*")
+    ids = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}  # noqa: RUF012 (never changed)
+
+    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        end, last = super().specials(config, file)
+        try:
+            around = added_around(file.get("post_processor"))
+        except (LookupError, TypeError, AttributeError, ValueError):
+            raise ValueError("its post_processor is damaged") from None
+        wanted = (self._bos(config), end)
+        if around is not None and around != wanted:
+            config.problem(
+                "tokenizer.json", f"must put bos_token_id and eos_token_id, {list(wanted)}, around a text", list(around)
+            )
+        return end, last
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        config.must("normalize_embedding", True)
+        config.must("static_position_embeddings", False)
+        config.must("extra_pos_embeddings", OFFSET)
+        found, begin = super().read_config(config, ids), self.token(config, ids, "bos_token_id", self._bos(config))
+        if config.flag("force_bos_token_to_be_generated", False) and found["target_begin"] is None:
+            found["target_begin"] = begin  # as earlier versions said it
+        return {
+            **found,
+            "source_begin": begin,
+            "embed_norm": True,
+            "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 1024)},
+            "tied": "all" if config.flag("tie_word_embeddings", True) else "none",
+        }
+
+    def _bos(self, config: Config) -> Any:
+        return config.get("bos_token_id", self.ids["bos_token_id"])
+
+    def write_config(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+        return {
+            **super().write_config(model, ids),
+            "max_position_embeddings": model.positions.longest,
+            "bos_token_id": None if model.source_begin is None else ids.order[model.source_begin],
+        }
+
+    def obstacles(self, model: TransformerConfig) -> Iterator[str]:
+        yield from super().obstacles(model)
+        yield from differing(model, {"embed_norm": True})
+        if model.positions.kind != "learned":
+            yield f"model.positions.kind must be learned; it is {model.positions.kind}"
+        if model.tied == "decoder":
+            yield "model.tied must be all or none; it is decoder"
+
+    def names(self, model: TransformerConfig, ids: Ids) -> list[Weight]:
+        table = super().names(model, ids)
+        for theirs, ours in SIDES.items():
+            table.append(weight(f"{ours}.positions.weight", f"model.{theirs}.embed_positions.weight", Leading(OFFSET)))
+            for part in ("weight", "bias"):
+                table.append(weight(f"{ours}.norm.{part}", f"model.{theirs}.layernorm_embedding.{part}"))
+        return table
+
+
+def added_around(processor: Any) -> tuple[int | None, int | None] | None:
+    """Their ids of what a tokenizer.json puts before a text and after it; None if it does not say."""
+    if not isinstance(processor, Mapping):
+        return None
+    kind = processor.get("type")
+    if kind == "Sequence":
+        found = (added_around(one) for one in processor.get("processors", ()))
+        return next((around for around in found if around is not None), None)
+    if kind in ("RobertaProcessing", "BertProcessing"):
+        return processor["cls"][1], processor["sep"][1]
+    if kind != "TemplateProcessing":
+        return None
+    names = [piece.get("SpecialToken", {}).get("id") for piece in processor["single"]]
+    known = {name: entry["ids"][0] for name, entry in processor.get("special_tokens", {}).items()}
+    text = names.index(None)
+    return tuple(known.get(name[0]) if name else None for name in (names[:text], names[text + 1 :]))  # type: ignore[return-value]

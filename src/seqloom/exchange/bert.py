@@ -1,0 +1,201 @@
+"""BERT: `bert` there, a masked language model here.
+
+What a directory holds may be the body alone (BertModel), with the layers that tell masked tokens and next sentences
+(BertForPreTraining, BertForMaskedLM), or with another head, which stays behind (BertForSequenceClassification). Layers
+that are not there are drawn anew. [PAD] is END; [CLS], [SEP] and [MASK] come last, and nobody tells them: their biases
+are not read, and written so low that softmax leaves them nothing.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from seqloom.core.errors import CheckpointError
+from seqloom.core.specials import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
+from seqloom.exchange.causal import differing
+from seqloom.exchange.family import Config, Family, Ids, token_id
+from seqloom.exchange.gpt2 import ACTIVATIONS
+from seqloom.exchange.weights import Rows, Tensors, Weight, layers, weight
+from seqloom.models.bert import SEGMENTS, BERTConfig
+from seqloom.nn.blocks import EPSILON
+from seqloom.text import Imported, Tokenizer
+
+PAD = "[PAD]"
+INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
+NEVER = -10_000.0  # the bias of a token that is never told; half precision can say it
+LAYER = {
+    "attention.q": "attention.self.query",
+    "attention.k": "attention.self.key",
+    "attention.v": "attention.self.value",
+    "attention.out": "attention.output.dense",
+    "around_attention.norm": "attention.output.LayerNorm",
+    "feed_forward.up": "intermediate.dense",
+    "feed_forward.down": "output.dense",
+    "around_feed_forward.norm": "output.LayerNorm",
+}
+HEADS = {
+    "pool": "bert.pooler.dense",
+    "dense": "cls.predictions.transform.dense",
+    "dense_norm": "cls.predictions.transform.LayerNorm",
+    "next": "cls.seq_relationship",
+}
+
+
+@dataclass(frozen=True)
+class Twice:
+    """A row for each token, in two tensors there: the first is computed with, the second is only kept."""
+
+    rows: Rows
+
+    def read(self, theirs: Tensors) -> Tensors:
+        return self.rows.read(theirs[:1])
+
+    def write(self, ours: Tensors) -> Tensors:
+        made = self.rows.write(ours)
+        return (*made, made[0].clone())
+
+
+def framed(ids: Mapping[str, int]) -> dict[str, Any]:
+    """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as a tokenizer.json says it."""
+
+    def special(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    def text(name: str, segment: int) -> list[dict[str, Any]]:
+        return [{"Sequence": {"id": name, "type_id": segment}}, special(SEPARATE_TEXT, segment)]
+
+    one = [special(CLASSIFY_TEXT, 0), *text("A", 0)]
+    named = {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in ids.items()}
+    return {"type": "TemplateProcessing", "single": one, "pair": [*one, *text("B", 1)], "special_tokens": named}
+
+
+class BERTFamily(Family):
+    name = "BERT"
+    model_types = ("bert",)
+    kind = "bert"
+    task = "masked-lm"
+    architecture = "BertForPreTraining"
+    prefix = "bert."
+    ignored = (r"bert\.embeddings\.position_ids",)
+    left = (r"(classifier|qa_outputs)\..+",)
+    extra = EXTRA
+
+    fixed: ClassVar[dict[str, Any]] = {
+        "norm": "layer",
+        "norm_first": False,
+        "embed_norm": True,
+        "embed_scale": False,
+        "bias": True,
+    }
+
+    def architecture_without(self, drawn: Collection[str]) -> str:
+        if "dense.weight" in drawn:
+            return "BertModel"
+        return "BertForMaskedLM" if "next.weight" in drawn else self.architecture
+
+    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        pad = config.get("pad_token_id", 0)
+        found: dict[str, Any] = {PAD: token_id(file, PAD) if pad is None else pad}
+        found |= {name: token_id(file, name) for name in (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)}
+        if missing := [name for name, id in found.items() if type(id) is not int]:
+            raise CheckpointError(
+                f"The tokenizer of {config.where} must have the tokens {', '.join(found)}; {', '.join(missing)} is not "
+                "there."
+            )
+        end, *last = found.values()
+        return end, last
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        config.must("type_vocab_size", SEGMENTS)
+        config.must("position_embedding_type", "absolute")
+        for key in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
+            config.must(key, False)
+        config.aside("pad_token_id", "vocab_size", "bos_token_id", "eos_token_id", "sep_token_id", "classifier_dropout")
+        config.aside("directionality", "pooler_type", "pooler_fc_size", "pooler_num_fc_layers")  # said, never used
+        config.aside("pooler_num_attention_heads", "pooler_size_per_head")
+        return {
+            "kind": self.kind,
+            "width": config.whole("hidden_size", 768),
+            "heads": config.whole("num_attention_heads", 12),
+            "layers": config.whole("num_hidden_layers", 12),
+            "feed_forward": config.whole("intermediate_size", 3072),
+            "activation": config.one_of("hidden_act", ACTIVATIONS, "gelu"),
+            "norm_epsilon": config.real("layer_norm_eps", 1e-12),
+            "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 512)},
+            "dropout": config.real("hidden_dropout_prob", 0.1),
+            "attention_dropout": config.real("attention_probs_dropout_prob", 0.1),
+            "init": config.real("initializer_range", 0.02),
+            "tied": config.flag("tie_word_embeddings", True),
+            **self.fixed,
+        }
+
+    def write_config(self, model: BERTConfig, ids: Ids) -> dict[str, Any]:
+        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+        return {
+            "hidden_size": model.width,
+            "num_attention_heads": model.heads,
+            "num_hidden_layers": model.layers,
+            "intermediate_size": model.inner,
+            "hidden_act": names[model.activation],
+            "layer_norm_eps": EPSILON["layer"] if model.norm_epsilon is None else model.norm_epsilon,
+            "max_position_embeddings": model.longest,
+            "position_embedding_type": "absolute",
+            "type_vocab_size": SEGMENTS,
+            "hidden_dropout_prob": model.dropout,
+            "attention_probs_dropout_prob": model.attention_dropout,
+            "initializer_range": model.init,
+            "tie_word_embeddings": model.tied,
+            "vocab_size": ids.rows,
+            "pad_token_id": ids.order[0],
+        }
+
+    def obstacles(self, model: BERTConfig) -> Iterator[str]:
+        yield from differing(model, self.fixed)
+        if model.positions.kind != "learned":
+            yield f"model.positions.kind must be learned; it is {model.positions.kind}"
+        elif model.longest != model.positions.longest:
+            yield f"model.context must be all {model.positions.longest} positions; it is {model.context}"
+        if model.kv_heads not in (None, model.heads):
+            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
+        if model.activation == "swiglu":
+            yield "model.activation must have no gate; it is swiglu"
+
+    def names(self, model: BERTConfig, ids: Ids) -> list[Weight]:
+        every, told = Rows(ids.order, ids.rows), Rows(ids.order[: ids.vocabulary], ids.rows)
+        decoder, bias = "cls.predictions.decoder.weight", ("cls.predictions.decoder.bias", "cls.predictions.bias")
+        low = Rows(told.order, told.total, NEVER)
+        mine, embeddings = "body.embedded", "bert.embeddings"
+        copies = (decoder,) if model.tied else ()
+        table = [
+            weight(f"{mine}.embed.weight", f"{embeddings}.word_embeddings.weight", every, copies=copies),
+            weight(f"{mine}.positions.weight", f"{embeddings}.position_embeddings.weight"),
+            weight(f"{mine}.segments.weight", f"{embeddings}.token_type_embeddings.weight"),
+            weight(f"{mine}.norm.weight", f"{embeddings}.LayerNorm.weight"),
+            weight(f"{mine}.norm.bias", f"{embeddings}.LayerNorm.bias"),
+            *layers("body.blocks", "bert.encoder.layer", model.layers, LAYER, ("weight", "bias")),
+            *(
+                weight(f"{ours}.{part}", f"{theirs}.{part}", optional=True)
+                for ours, theirs in HEADS.items()
+                for part in ("weight", "bias")
+            ),
+        ]
+        if model.tied:
+            return [*table, weight("bias", bias[1], low, optional=True, copies=bias[:1])]
+        return [
+            *table,
+            weight("output", decoder, told, optional=True),
+            Weight(("bias",), bias, Twice(low), optional=True),
+        ]
+
+    def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> dict[str, Any]:
+        """Those of a tokenizer that was learned here frame a text, too, as a BERT reads it."""
+        files = super().tokenizer_files(tokenizer, model)
+        ids = {name: len(tokenizer) + place for place, name in enumerate((CLASSIFY_TEXT, SEPARATE_TEXT))}
+        if not isinstance(tokenizer, Imported):
+            files["tokenizer.json"] = {**files["tokenizer.json"], "post_processor": framed(ids)}
+        read = {"model_max_length": model.longest, "model_input_names": INPUTS}
+        files["tokenizer_config.json"] = {**files["tokenizer_config.json"], **read}
+        return files
+
+    def recipe(self, model: BERTConfig) -> dict[str, Any]:
+        return {"objective": "mlm", "batch": {"max_length": min(128, model.longest or 128)}}

@@ -1,0 +1,71 @@
+"""What the families of decoders share: tokens in and out, what begins and what ends a text."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from seqloom.core.words import shown
+from seqloom.exchange.family import Config, Family, Ids
+from seqloom.exchange.weights import Rows, Weight, weight
+
+HEAD = "lm_head.weight"
+CHUNK = 256  # tokens of a row, where an imported model is trained further
+
+
+class CausalFamily(Family):
+    kind = "gpt"
+    task = "language-model"
+    embedding: ClassVar[str]  # their name of the token vectors
+    default_end: ClassVar[int]  # eos_token_id where config.json has none
+    default_begin: ClassVar[int]  # likewise bos_token_id
+
+    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        config.aside("pad_token_id", "sep_token_id", "decoder_start_token_id")  # padding is masked
+        config.must("is_encoder_decoder", False)
+        config.must("is_decoder", False, True)
+        found = config.get("eos_token_id", self.default_end)
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        rows = self.rows(config)
+        if type(found) is not int or not 0 <= found < rows:
+            if not config.problems:  # with vocab_size, that is
+                config.problem("eos_token_id", f"must be one token below vocab_size, {rows}", found)
+            return 0, []
+        return found, []
+
+    def begun(self, config: Config, ids: Ids) -> dict[str, Any]:
+        """`begin`, where another token than END stands before a text."""
+        found = config.get("bos_token_id", self.default_begin)
+        if found is None or found == ids.order[0]:
+            return {"begin": None}
+        if type(found) is not int or not 0 <= found < ids.rows:
+            config.problem("bos_token_id", f"must be one token below vocab_size, {ids.rows}", found)
+            return {"begin": None}
+        return {"begin": ids.ours(found)}
+
+    def written(self, model: Any, ids: Ids) -> dict[str, Any]:
+        return {
+            "vocab_size": ids.rows,
+            "bos_token_id": ids.order[model.begin or 0],
+            "eos_token_id": ids.order[0],
+            "tie_word_embeddings": model.tied,
+        }
+
+    def tokens(self, model: Any, ids: Ids) -> list[Weight]:
+        rows, vectors = Rows(ids.order, ids.rows), "body.embedded.embed.weight"
+        if model.tied:
+            return [weight(vectors, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
+        return [weight(vectors, self.embedding, rows), weight("output.weight", HEAD, rows)]
+
+    def recipe(self, model: Any) -> dict[str, Any]:
+        return {"batch": {"rows": 8, "chunk": min(CHUNK, model.window)}}
+
+    def documents(self, model: Any, ids: Ids) -> dict[str, Any]:
+        ends = {"bos_token_id": ids.order[model.begin or 0], "eos_token_id": ids.order[0]}
+        return {"generation_config.json": {"_from_model_config": True, **ends}}
+
+
+def differing(model: Any, wanted: Mapping[str, Any]) -> Iterator[str]:
+    """What of our config is not as a family must have it."""
+    for name, value in wanted.items():
+        if getattr(model, name) != value:
+            yield f"model.{name} must be {shown(value)}; it is {shown(getattr(model, name))}"

@@ -1,0 +1,168 @@
+"""A Hugging Face directory on disk: read without running anything in it, written whole or not at all.
+
+config.json                     what the model is
+model.safetensors               its weights; or several files, and model.safetensors.index.json says which has what
+tokenizer.json                  …
+tokenizer_config.json, special_tokens_map.json, generation_config.json       for `transformers` alone
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as dump_safetensors
+from torch import Tensor
+
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.files import new_directory, to_json, write_flushed
+
+CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+GENERATION = "generation_config.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+OTHERS = (".h5", ".msgpack", ".onnx", ".gguf")  # forms of weights that are not read either
+NAMED = 4  # files named one by one
+
+
+@dataclass(frozen=True)
+class Directory:
+    """One that exists. Make it with `Directory.open`, which refuses what should not be touched."""
+
+    path: Path
+    config: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Directory":
+        path = Path(path)
+        if not path.is_dir():
+            problem = "is a file" if path.exists() else "does not exist"
+            raise CheckpointError(
+                f"{path} {problem}. Name the folder that has the model's {CONFIG} and {WEIGHTS}; none is downloaded."
+            )
+        if not (path / CONFIG).is_file():
+            raise CheckpointError(f"{path} is no model of Hugging Face: it has no {CONFIG}.")
+        found = cls(path, _mapping(path / CONFIG))
+        found._refuse_code()
+        found._refuse_pickles()
+        return found
+
+    def _refuse_code(self) -> None:
+        files = sorted(file.name for file in self.path.glob("*.py"))
+        places = [name for name in (CONFIG, "tokenizer_config.json") if "auto_map" in (self.json(name) or {})]
+        if files or places:
+            found = [*_some(files), *(f"auto_map in {name}" for name in places)]
+            raise CheckpointError(
+                f"{self.path} has code of its own ({', '.join(found)}), which would have to be run to know what the "
+                "model is. seqloom runs no code that comes with weights."
+            )
+
+    def _refuse_pickles(self) -> None:
+        if (self.path / WEIGHTS).is_file() or (self.path / INDEX).is_file():
+            return
+        files = sorted(file.name for file in self.path.iterdir() if file.suffix in PICKLES)
+        if files:
+            raise CheckpointError(
+                f"{self.path} has its weights as pickles only ({', '.join(_some(files))}), and a pickle can run any "
+                f"code when it is read. Write them as {WEIGHTS} where you trust them: "
+                "AutoModel.from_pretrained(DIR).save_pretrained(NEW), with transformers."
+            )
+        others = sorted(file.name for file in self.path.iterdir() if file.suffix in (".safetensors", *OTHERS))
+        there = f" ({', '.join(_some(others))} is not it)" if others else ""
+        raise CheckpointError(f"{self.path} has no weights: there is neither {WEIGHTS} nor {INDEX}{there}.")
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the directory, None if it is not there."""
+        return _mapping(self.path / name) if (self.path / name).is_file() else None
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).is_file()
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The files of weights, all of which are there."""
+        if (self.path / WEIGHTS).is_file():
+            return [self.path / WEIGHTS]
+        names = sorted(set(self._index().values()))
+        if missing := [name for name in names if not (self.path / name).is_file()]:
+            raise CheckpointError(
+                f"{self.path} is incomplete: of {len(names)} files of weights {', '.join(_some(missing))} "
+                f"{'is' if len(missing) == 1 else 'are'} missing. Download the whole directory."
+            )
+        return [self.path / name for name in names]
+
+    def _index(self) -> dict[str, str]:
+        """Which file has which tensor."""
+        path = self.path / INDEX
+        found = _mapping(path).get("weight_map")
+        if not isinstance(found, dict) or not found or not all(isinstance(name, str) for name in found.values()):
+            raise CheckpointError(f"{path} is damaged: its weight_map must name a file for each tensor.")
+        for name in found.values():
+            if Path(name).name != name or "\\" in name or Path(name).suffix != ".safetensors":
+                raise CheckpointError(f"{path} names {name!r}; it must be a .safetensors file beside it.")
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found = {name: tensor for file in self.files for name, tensor in read_safetensors(file).items()}
+        if self.files == [self.path / WEIGHTS]:
+            return found
+        listed = self._index()
+        if lost := [name for name in listed if name not in found]:
+            raise CheckpointError(f"{self.path} is incomplete: no file of weights has {', '.join(_some(lost))}.")
+        if extra := [name for name in found if name not in listed]:
+            raise CheckpointError(f"{self.path / INDEX} does not know {', '.join(_some(extra))}, which its files have.")
+        return found
+
+    def sha256(self) -> dict[str, str]:
+        """Of each file of weights, by name."""
+        return {file.name: _digest(file) for file in self.files}
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Copied to memory of torch's own, as in `core.files`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: it is no whole safetensors file ({error}).") from error
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: it is not readable JSON ({error}).") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} is damaged: it must be a JSON object.")
+    return found
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _some(names: list[str]) -> list[str]:
+    return [*names[:NAMED], f"{len(names) - NAMED} more"] if len(names) > NAMED + 1 else names
+
+
+def refuse_existing(path: Path) -> None:
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"{path} exists. Choose another place, or remove it first.")
+
+
+def write_directory(
+    path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], documents: Mapping[str, Any | bytes]
+) -> None:
+    """`documents` are further files by name, JSON or, as they are, bytes."""
+    refuse_existing(path)
+    with new_directory(path) as folder:
+        for name, content in {CONFIG: dict(config), **documents}.items():
+            plain = content if isinstance(content, bytes) else to_json(content).encode()
+            write_flushed(folder / name, plain)
+        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_flushed(folder / WEIGHTS, dump_safetensors(whole, {"format": "pt"}))

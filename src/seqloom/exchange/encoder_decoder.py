@@ -1,0 +1,269 @@
+"""What BART and Marian have in common: an encoder and a decoder of the Transformer of 2017, under the same names.
+
+    model.shared.weight                          E, where source, target and output have one
+    model.encoder.layers.0.self_attn.q_proj …    a layer each
+    final_logits_bias (1, V)                     b_o
+
+Where only target and output have one E it is `model.decoder.embed_tokens.weight`; where none have, there are three.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seqloom.exchange.causal import differing
+from seqloom.exchange.directory import GENERATION, Directory
+from seqloom.exchange.family import Config, Family, Ids
+from seqloom.exchange.tokenizer_files import tokenizer_files
+from seqloom.exchange.weights import SAME, How, Nothing, Rows, Tensors, Weight, weight
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import join_pairs, part_pairs
+from seqloom.text import END, Imported, Tokenizer
+from seqloom.text.base import END_TEXT
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+}
+OUTPUT = "lm_head.weight"
+SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
+# Ours, theirs, and along which axis of the weight the width lies, in a bias too if it is the first.
+ATTENTION = (("q", "q_proj", 1), ("k", "k_proj", 1), ("v", "v_proj", 1), ("out", "out_proj", 0))
+ENCODER = {"mixer.attention": "self_attn"}
+DECODER = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+FED_FORWARD = (("feed_forward.up", "fc1", 1), ("feed_forward.down", "fc2", 0))
+NORMS = {
+    "encoder": {"around_mixer": "self_attn", "around_feed_forward": "final"},
+    "decoder": {"around_self": "self_attn", "around_cross": "encoder_attn", "around_feed_forward": "final"},
+}
+# What must be so in our config for either of them.
+PLAIN: dict[str, Any] = {
+    "norm": "layer",
+    "norm_first": False,
+    "residual": True,
+    "scale": True,
+    "causal": True,
+    "bias": True,
+    "encoder_layer": "self-attention",
+}
+
+
+@dataclass(frozen=True)
+class Bias:
+    """(1, V) there, (V,) here, in another order."""
+
+    rows: Rows
+
+    def read(self, theirs: Tensors) -> Tensors:
+        return self.rows.read((theirs[0][0],))
+
+    def write(self, ours: Tensors) -> Tensors:
+        return (self.rows.write(ours)[0].unsqueeze(0),)
+
+
+@dataclass(frozen=True)
+class Parted:
+    """Where sines and cosines stand side by side here, and in two halves there, so does everything else of that width:
+    the axis `dim` of a tensor is put in their order, then `how` does the rest."""
+
+    dim: int
+    how: How = SAME
+
+    def read(self, theirs: Tensors) -> Tensors:
+        return tuple(
+            join_pairs(*part_pairs(tensor.movedim(self.dim, -1), "halves"), "interleaved").movedim(-1, self.dim)
+            for tensor in self.how.read(theirs)
+        )
+
+    def write(self, ours: Tensors) -> Tensors:
+        turned = (
+            join_pairs(*part_pairs(tensor.movedim(self.dim, -1), "interleaved"), "halves").movedim(-1, self.dim)
+            for tensor in ours
+        )
+        return self.how.write(tuple(turned))
+
+
+def _ended(end: str) -> dict[str, Any]:
+    """A post-processor that puts END, their token 0, after a text."""
+    text, after = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
+    other = {"Sequence": {"id": "B", "type_id": 1}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [text, after],
+        "pair": [text, other, after],
+        "special_tokens": {end: {"id": end, "ids": [END], "tokens": [end]}},
+    }
+
+
+class EncoderDecoder(Family):
+    kind = "transformer"
+    task = "translate"
+    prefix = "model."
+
+    def tokenizer(self, directory: Directory, config: Config) -> Tokenizer:
+        self.generation(directory, config)
+        return super().tokenizer(directory, config)
+
+    def generation(self, directory: Directory, config: Config) -> None:
+        """What `generation_config.json` says stands before what config.json does."""
+        found = directory.json(GENERATION) or {}
+        known = ("decoder_start_token_id", "forced_bos_token_id")
+        config.mapping = {**config.mapping, **{key: found[key] for key in known if key in found}}
+
+    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        return config.whole("eos_token_id", self.ids["eos_token_id"], least=0), []
+
+    @property
+    @abstractmethod
+    def ids(self) -> dict[str, int]:
+        """The ids that transformers takes where config.json does not say."""
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        config.aside("vocab_size", "eos_token_id", "pad_token_id", "classifier_dropout", "classif_dropout")
+        config.aside("_num_labels", "save_step", "add_bias_logits", "output_past")  # of earlier versions, unused
+        config.aside("replacing_rate", "student_encoder_layers", "student_decoder_layers")  # how it was distilled
+        config.must("is_encoder_decoder", True)
+        for key in ("is_decoder", "normalize_before", "add_final_layer_norm"):
+            config.must(key, False)
+        for side in SIDES:
+            config.must(f"{side}_layerdrop", 0.0)
+        return {
+            "kind": self.kind,
+            "width": config.whole("d_model", 1024),
+            "heads": self._alike(config, "attention_heads", 16),
+            "encoder_layers": self._layers(config),
+            "decoder_layers": config.whole("decoder_layers", 12),
+            "feed_forward": self._alike(config, "ffn_dim", 4096),
+            "activation": config.one_of("activation_function", ACTIVATIONS, "gelu"),
+            "embed_scale": config.flag("scale_embedding", False),
+            "dropout": config.real("dropout", 0.1),
+            "attention_dropout": config.real("attention_dropout", 0.0),
+            "activation_dropout": config.real("activation_dropout", 0.0),
+            **self._around(config, ids),
+        }
+
+    def _alike(self, config: Config, what: str, default: int) -> int:
+        found = config.whole(f"encoder_{what}", default)
+        config.must(f"decoder_{what}", found, default=default)
+        return found
+
+    def _layers(self, config: Config) -> int:
+        found = config.whole("encoder_layers", 12)
+        config.must("num_hidden_layers", found)
+        return found
+
+    def _around(self, config: Config, ids: Ids) -> dict[str, int | None]:
+        """The tokens that stand before a target."""
+        start = config.whole("decoder_start_token_id", self.ids["decoder_start_token_id"], least=0)
+        begin = None if start == ids.order[END] else self.token(config, ids, "decoder_start_token_id", start)
+        forced = self.token(config, ids, "forced_bos_token_id", config.get("forced_bos_token_id"))
+        return {"begin": begin, "target_begin": forced}
+
+    def token(self, config: Config, ids: Ids, key: str, theirs: Any) -> int | None:
+        """Our id of the one that is the value of a key; None for None."""
+        if theirs is None or (type(theirs) is int and 0 <= theirs < ids.rows):
+            return None if theirs is None else ids.ours(theirs)
+        config.problem(key, f"must be one of {ids.rows} tokens", theirs)
+        return None
+
+    def decoding(self, directory: Directory) -> dict[str, Any]:
+        said = {**directory.config, **(directory.json(GENERATION) or {})}
+        beam, penalty = said.get("num_beams"), said.get("length_penalty")
+        found: dict[str, Any] = {"beam": beam} if type(beam) is int and beam >= 1 else {}
+        if isinstance(penalty, int | float) and 0 <= penalty < math.inf:
+            found["length_penalty"] = float(penalty)
+        return {"decode": found} if found else {}
+
+    # Writing.
+
+    def write_config(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+        both = {"attention_heads": model.heads, "ffn_dim": model.inner, "layerdrop": 0.0}
+        end = ids.order[END]
+        spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+        return {
+            "d_model": model.width,
+            "encoder_layers": model.encoder_layers,
+            "decoder_layers": model.decoder_layers,
+            **{f"{side}_{key}": value for side in SIDES for key, value in both.items()},
+            "activation_function": spelled[model.activation],
+            "scale_embedding": model.embed_scale,
+            "dropout": model.dropout,
+            "attention_dropout": model.attention_dropout,
+            "activation_dropout": model.activation_dropout,
+            "vocab_size": ids.rows,
+            "eos_token_id": end,
+            "decoder_start_token_id": end if model.begin is None else ids.order[model.begin],
+            "forced_eos_token_id": end,
+            "pad_token_id": end if ids.padding is None else ids.padding,
+            "is_encoder_decoder": True,
+            "tie_word_embeddings": model.tied != "none",
+        }
+
+    def documents(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+        written = self.write_config(model, ids)
+        kept = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
+        found = {key: written[key] for key in kept if written.get(key) is not None}
+        if model.target_begin is not None:
+            found["forced_bos_token_id"] = ids.order[model.target_begin]
+        return {GENERATION: found}
+
+    def obstacles(self, model: TransformerConfig) -> Iterator[str]:
+        yield from differing(model, PLAIN)
+        if model.kv_heads not in (None, model.heads):
+            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
+        if model.activation not in ACTIVATIONS.values():
+            yield f"model.activation must have no gate; it is {model.activation}"
+
+    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> dict[str, Any]:
+        """Of a tokenizer that was learned here, too, the one there puts END after every text."""
+        found = tokenizer_files(tokenizer, (), model.source_begin or END)
+        about, special = found["tokenizer_config.json"], found["special_tokens_map.json"]
+        padding = getattr(tokenizer, "padding", None)
+        for settings in (about, special):
+            settings["pad_token"] = settings["eos_token"] if padding is None else tokenizer.token(padding)
+        if not isinstance(tokenizer, Imported):
+            found["tokenizer.json"] = {**found["tokenizer.json"], "post_processor": _ended(END_TEXT)}
+        return found
+
+    # The table.
+
+    def names(self, model: TransformerConfig, ids: Ids) -> list[Weight]:
+        rows = Rows(ids.order, ids.rows)
+        table = [*self._embeddings(model, rows), weight("output.bias", "final_logits_bias", Bias(rows), zero=True)]
+        for side, attentions in (("encoder", ENCODER), ("decoder", DECODER)):
+            for layer in range(getattr(model, f"{side}_layers")):
+                here, there = f"{side}.{layer}", f"model.{side}.layers.{layer}"
+                linear = [
+                    (f"{here}.{mine}.{a}", f"{there}.{other}.{b}", axis)
+                    for mine, other in attentions.items()
+                    for a, b, axis in ATTENTION
+                ]
+                linear += [(f"{here}.{mine}", f"{there}.{other}", axis) for mine, other, axis in FED_FORWARD]
+                norms = [(f"{here}.{mine}.norm", f"{there}.{other}_layer_norm") for mine, other in NORMS[side].items()]
+                for own, theirs, axis in [*linear, *((own, theirs, 0) for own, theirs in norms)]:
+                    table.append(weight(f"{own}.weight", f"{theirs}.weight", self.ordered(model, axis)))
+                    table.append(weight(f"{own}.bias", f"{theirs}.bias", SAME if axis else self.ordered(model, 0)))
+        return table
+
+    def ordered(self, model: TransformerConfig, axis: int, how: How = SAME) -> How:
+        """What else happens to a tensor along whose `axis` the width lies."""
+        return how
+
+    def _embeddings(self, model: TransformerConfig, rows: Rows) -> list[Weight]:
+        how = self.ordered(model, 1, rows)
+        source, target, output = (f"{mine}.weight" for mine in ("source_embed.embed", "target_embed.embed", "output"))
+        apart = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}
+        if model.tied == "all":
+            copies = (*apart.values(), OUTPUT)
+            return [weight(target, "model.shared.weight", how, shared=(source, output), copies=copies)]
+        own = weight(source, apart["encoder"], how)
+        if model.tied == "decoder":
+            return [own, weight(target, apart["decoder"], how, shared=(output,), copies=(OUTPUT,))]
+        unused = Weight((), ("model.shared.weight",), Nothing((rows.total, model.width)), optional=True)
+        return [own, weight(target, apart["decoder"], how), weight(output, OUTPUT, how), unused]

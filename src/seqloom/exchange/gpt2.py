@@ -1,0 +1,129 @@
+"""GPT-2: causal, learned positions, norms before each layer; its layers have their matrices the other way round."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from seqloom.exchange.causal import CausalFamily, differing
+from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.weights import TRANSPOSED, How, Joined, Nothing, Weight, weight
+
+ACTIVATIONS = {
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+class GPT2(CausalFamily):
+    name = "GPT-2"
+    model_types = ("gpt2",)
+    architecture = "GPT2LMHeadModel"
+    prefix = "transformer."
+    ignored = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)  # which places lie ahead
+    embedding = "transformer.wte.weight"
+    default_begin = default_end = 50256
+
+    fixed: ClassVar[dict[str, Any]] = {
+        "norm": "layer",
+        "norm_first": True,
+        "embed_norm": False,
+        "embed_scale": False,
+        "output_bias": False,
+    }
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        config.must("add_cross_attention", False)
+        config.must("scale_attn_weights", True)
+        config.must("scale_attn_by_inverse_layer_idx", False)
+        config.aside("embd_pdrop")  # there is one dropout here, that of the layers
+        config.aside("reorder_and_upcast_attn")  # a matter of half precision
+        config.aside(*(f"summary_{name}" for name in ("activation", "first_dropout", "proj_to_labels", "type")))
+        config.aside("summary_use_proj")
+        width, inner = config.whole("n_embd", 768), config.get("n_inner")
+        places = config.whole("n_positions", 1024, least=2)
+        config.must("n_ctx", places)
+        return {
+            "kind": self.kind,
+            "width": width,
+            "heads": config.whole("n_head", 12),
+            "layers": config.whole("n_layer", 12),
+            "feed_forward": None if inner is None else config.whole("n_inner"),
+            "activation": config.one_of("activation_function", ACTIVATIONS, "gelu_new"),
+            "norm_epsilon": config.real("layer_norm_epsilon", 1e-5),
+            "positions": {"kind": "learned", "max_length": places},
+            "dropout": config.real("resid_pdrop", 0.1),
+            "attention_dropout": config.real("attn_pdrop", 0.1),
+            "tied": config.flag("tie_word_embeddings", True),
+            "bias": True,
+            **self.fixed,
+            **self.begun(config, ids),
+        }
+
+    def obstacles(self, model: Any) -> Iterator[str]:
+        yield from differing(model, self.fixed)
+        if model.positions.kind != "learned":
+            yield f"model.positions.kind must be learned; it is {model.positions.kind}"
+        elif model.window != model.longest:
+            yield f"model.context must be all {model.longest} positions; it is {model.window}"
+        if model.kv_heads not in (None, model.heads):
+            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
+        if model.activation == "swiglu":
+            yield "model.activation must have no gate; it is swiglu"
+
+    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
+        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+        return {
+            **self.written(model, ids),
+            "n_embd": model.width,
+            "n_head": model.heads,
+            "n_layer": model.layers,
+            "n_inner": model.feed_forward,
+            "n_positions": model.longest,
+            "activation_function": names[model.activation],
+            "layer_norm_epsilon": 1e-5 if model.norm_epsilon is None else model.norm_epsilon,
+            "resid_pdrop": model.dropout,
+            "embd_pdrop": model.dropout,
+            "attn_pdrop": model.attention_dropout,
+            "initializer_range": model.init,
+        }
+
+    def names(self, model: Any, ids: Ids) -> list[Weight]:
+        found = [*self.tokens(model, ids), weight("body.embedded.positions.weight", "transformer.wpe.weight")]
+        for layer in range(model.layers):
+            rows = _block(f"body.blocks.{layer}.", f"transformer.h.{layer}.")
+            found += rows if model.bias else [_without_bias(row, model) for row in rows]
+        return found + _pair("body.norm", "transformer.ln_f")
+
+
+def _block(ours: str, theirs: str) -> list[Weight]:
+    parts: Mapping[str, How] = {"weight": Joined(3, dim=1, transposed=True), "bias": Joined(3)}
+    joined = [
+        Weight(tuple(f"{ours}attention.{name}.{part}" for name in "qkv"), (f"{theirs}attn.c_attn.{part}",), how)
+        for part, how in parts.items()
+    ]
+    return [
+        *joined,
+        *_linear(f"{ours}attention.out", f"{theirs}attn.c_proj"),
+        *_pair(f"{ours}around_attention.norm", f"{theirs}ln_1"),
+        *_linear(f"{ours}feed_forward.up", f"{theirs}mlp.c_fc"),
+        *_linear(f"{ours}feed_forward.down", f"{theirs}mlp.c_proj"),
+        *_pair(f"{ours}around_feed_forward.norm", f"{theirs}ln_2"),
+    ]
+
+
+def _without_bias(row: Weight, model: Any) -> Weight:
+    """A layer without a bias is there one whose bias is 0."""
+    name = row.theirs[0].removesuffix(".bias")
+    outputs = {"c_attn": 3 * model.width, "c_proj": model.width, "c_fc": model.inner}.get(name.split(".")[-1])
+    return row if name == row.theirs[0] or outputs is None else Weight((), row.theirs, Nothing((outputs,)))
+
+
+def _linear(ours: str, theirs: str) -> list[Weight]:
+    return [weight(f"{ours}.weight", f"{theirs}.weight", TRANSPOSED), weight(f"{ours}.bias", f"{theirs}.bias")]
+
+
+def _pair(ours: str, theirs: str) -> list[Weight]:
+    return [weight(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]

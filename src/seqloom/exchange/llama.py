@@ -1,0 +1,158 @@
+"""Llama and its like: causal, rotary positions in halves, RMS norms, SwiGLU, keys and values for groups of heads.
+
+Their gate is what goes through SiLU; ours calls that `up`, and what it is multiplied by `gate`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from seqloom.exchange.causal import CausalFamily, differing
+from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.weights import SAME, Halves, How, Weight, weight
+
+PARTS = {  # ours → theirs
+    "attention.v": "self_attn.v_proj",
+    "attention.out": "self_attn.o_proj",
+    "feed_forward.up": "mlp.gate_proj",
+    "feed_forward.gate": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+NORMS = {"around_attention.norm": "input_layernorm", "around_feed_forward.norm": "post_attention_layernorm"}
+BASE = 10000.0
+
+
+class Llama(CausalFamily):
+    name = "Llama"
+    model_types = ("llama",)
+    architecture = "LlamaForCausalLM"
+    prefix = "model."
+    ignored = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq")  # angles
+    embedding = "model.embed_tokens.weight"
+    default_begin, default_end = 1, 2
+    default_context = 2048
+    default_kv_heads: ClassVar[int | None] = None  # as many as heads
+
+    fixed: ClassVar[dict[str, Any]] = {
+        "norm": "rms",
+        "norm_first": True,
+        "embed_norm": False,
+        "embed_scale": False,
+        "activation": "swiglu",
+        "output_bias": False,
+    }
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        width, heads = config.whole("hidden_size", 4096), config.whole("num_attention_heads", 32)
+        if config.get("head_dim") is not None:
+            config.must("head_dim", width // heads)
+        config.must("rope_interleaved", False)
+        config.aside("is_llama_config")  # as some say of themselves
+        config.one_of("hidden_act", {"silu": None, "swish": None}, "silu")
+        kv_heads = config.get("num_key_value_heads", self.default_kv_heads)
+        return {
+            "kind": self.kind,
+            "width": width,
+            "heads": heads,
+            "kv_heads": None if kv_heads in (None, heads) else config.whole("num_key_value_heads", kv_heads),
+            "layers": config.whole("num_hidden_layers", 32),
+            "feed_forward": config.whole("intermediate_size", 11008),
+            "norm_epsilon": config.real("rms_norm_eps", 1e-6),
+            "positions": {"kind": "rotary", "layout": "halves", "base": _base(config)},
+            "context": self.context(config),
+            "bias": self.bias(config),
+            "dropout": 0.0,
+            "attention_dropout": config.real("attention_dropout", 0.0),
+            "tied": config.flag("tie_word_embeddings", False),
+            **self.fixed,
+            **self.begun(config, ids),
+        }
+
+    def context(self, config: Config) -> int:
+        return config.whole("max_position_embeddings", self.default_context, least=2)
+
+    def bias(self, config: Config) -> bool:
+        """There is one key for all layers here."""
+        found = config.flag("attention_bias", False)
+        config.must("mlp_bias", found, default=False)
+        return found
+
+    def obstacles(self, model: Any) -> Iterator[str]:
+        yield from differing(model, self.fixed)
+        if model.positions.kind != "rotary":
+            yield f"model.positions.kind must be rotary; it is {model.positions.kind}"
+
+    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
+        return {
+            **self.written(model, ids),
+            "hidden_size": model.width,
+            "num_attention_heads": model.heads,
+            "num_key_value_heads": model.kv_heads or model.heads,
+            "head_dim": model.width // model.heads,
+            "num_hidden_layers": model.layers,
+            "intermediate_size": model.inner,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6 if model.norm_epsilon is None else model.norm_epsilon,
+            "max_position_embeddings": model.window,
+            "rope_theta": model.positions.base or BASE,
+            "rope_parameters": {"rope_type": "default", "rope_theta": model.positions.base or BASE},
+            "attention_bias": model.bias,
+            "mlp_bias": model.bias,
+            "attention_dropout": model.attention_dropout,
+            "initializer_range": model.init,
+        }
+
+    def names(self, model: Any, ids: Ids) -> list[Weight]:
+        kinds = ("weight", "bias") if model.bias else ("weight",)
+        turned: dict[str, How] = {"q": SAME, "k": SAME}
+        if (model.positions.layout or "interleaved") == "interleaved":
+            turned = {"q": Halves(model.heads), "k": Halves(model.kv_heads or model.heads)}
+        found = self.tokens(model, ids)
+        for layer in range(model.layers):
+            ours, theirs = f"body.blocks.{layer}.", f"model.layers.{layer}."
+            for kind in kinds:
+                found += [
+                    weight(f"{ours}attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", how)
+                    for name, how in turned.items()
+                ]
+                found += [weight(f"{ours}{mine}.{kind}", f"{theirs}{other}.{kind}") for mine, other in PARTS.items()]
+            found += [weight(f"{ours}{mine}.weight", f"{theirs}{other}.weight") for mine, other in NORMS.items()]
+        return [*found, weight("body.norm.weight", "model.norm.weight")]
+
+
+class Mistral(Llama):
+    """Llama without biases. A window that slides over a text is taken for the context, beyond which nothing is seen."""
+
+    name = "Mistral"
+    model_types = ("mistral",)
+    architecture = "MistralForCausalLM"
+    exported = False  # but as Llama
+    default_context = 131072
+    default_kv_heads = 8
+
+    def context(self, config: Config) -> int:
+        longest = super().context(config)
+        window = config.get("sliding_window", 4096)
+        return longest if window is None else min(longest, config.whole("sliding_window", 4096, least=2))
+
+    def bias(self, config: Config) -> bool:
+        return False
+
+
+def _base(config: Config) -> float:
+    """The base of the angles: rope_theta, or, as newer files have it, within rope_parameters."""
+    old, new = config.get("rope_theta"), config.get("rope_parameters")
+    scaling = config.get("rope_scaling")
+    for key, found in (("rope_parameters", new), ("rope_scaling", scaling)):
+        if found is None:
+            continue
+        kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else None
+        if kind != "default" or not found.keys() <= {"rope_type", "type", "rope_theta"}:
+            config.problem(key, "must be of the default type, with rope_theta alone", found)
+            return BASE
+        old = found.get("rope_theta", old)
+    if old is None:
+        return BASE
+    if type(old) not in (int, float) or old <= 1:
+        config.problem("rope_theta", "must be a number above 1", old)
+        return BASE
+    return float(old)

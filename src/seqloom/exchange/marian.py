@@ -1,0 +1,157 @@
+"""Marian: `marian` there, a Transformer with sinusoidal positions here, and SentencePiece for its tokenizer.
+
+    source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
+
+</s> is END, and <pad>, which stands before a target in its place, is never said. Their sines stand before their
+cosines; a model of ours that has them side by side is the same model with its width in another order, and is written
+so.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from seqloom.core.errors import CheckpointError
+from seqloom.exchange.causal import differing
+from seqloom.exchange.directory import Directory
+from seqloom.exchange.encoder_decoder import EncoderDecoder, Parted
+from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.weights import SAME, How
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import BASE, sinusoid_table
+from seqloom.text import SentencePieces, Tokenizer
+from seqloom.text.sentencepieces import decoded_model, encoded_model
+
+LONGEST = 1024  # places of the table that transformers makes; ours has no end
+TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # of a language: en, pt-BR
+PLACES = r"model\.(en|de)coder\.embed_positions\.weight"
+VOCABULARY, SPM = "vocab.json", ("source.spm", "target.spm")
+
+
+class Marian(EncoderDecoder):
+    name = "Marian"
+    model_types = ("marian",)
+    architecture = "MarianMTModel"
+    ignored = (PLACES,)  # sinusoids, which are made on the spot
+    ids = {"eos_token_id": 0, "decoder_start_token_id": 58100}  # noqa: RUF012 (never changed)
+
+    def tokenizer(self, directory: Directory, config: Config) -> Tokenizer:
+        if directory.has("tokenizer.json") and not any(map(directory.has, SPM)):  # that of a run that was trained here
+            return super().tokenizer(directory, config)
+        self.generation(directory, config)
+        if missing := [name for name in (*SPM, VOCABULARY) if not directory.has(name)]:
+            raise CheckpointError(f"{directory.path} is incomplete: {', '.join(missing)} is missing.")
+        about = directory.json("tokenizer_config.json") or {}
+        if about.get("separate_vocabs"):
+            config.problem("separate_vocabs in tokenizer_config.json", "must be false: both languages share one", True)
+        names = directory.json(VOCABULARY) or {}
+        content = {
+            "vocabulary": names,
+            **{name.removesuffix(".spm"): encoded_model((directory.path / name).read_bytes()) for name in SPM},
+            "rows": self.rows(config),
+            "end": config.whole("eos_token_id", self.ids["eos_token_id"], least=0),
+            "padding": config.get("pad_token_id", self.ids["decoder_start_token_id"]),
+            "unknown": names.get(_text(about, "unk_token", "<unk>")),
+            "languages": _languages(about),
+        }
+        try:
+            return SentencePieces(content)
+        except ValueError as error:
+            raise CheckpointError(f"The tokenizer of {directory.path} does not fit the model: {error}.") from error
+
+    def generation(self, directory: Directory, config: Config) -> None:
+        super().generation(directory, config)
+        for name, table in _places(directory):
+            if not _sinusoids(table):
+                config.problem(name, "must be the sinusoids of Marian", "another table")
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        config.must("normalize_embedding", False)
+        config.must("static_position_embeddings", True)
+        config.aside("bos_token_id", "extra_pos_embeddings")  # said, never used
+        config.whole("max_position_embeddings", LONGEST)
+        config.must("decoder_vocab_size", ids.rows, None)
+        found = super().read_config(config, ids)
+        tied, shared = config.flag("tie_word_embeddings", True), config.flag("share_encoder_decoder_embeddings", True)
+        return {
+            **found,
+            "positions": {"kind": "sinusoidal", "layout": "halves"},
+            "tied": "none" if not tied else "all" if shared else "decoder",
+        }
+
+    def write_config(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+        return {
+            **super().write_config(model, ids),
+            "max_position_embeddings": LONGEST,
+            "decoder_vocab_size": ids.rows,
+            "share_encoder_decoder_embeddings": model.tied != "decoder",
+            "bos_token_id": None,
+        }
+
+    def obstacles(self, model: TransformerConfig) -> Iterator[str]:
+        yield from super().obstacles(model)
+        yield from differing(model, {"embed_norm": False, "source_begin": None})
+        if model.positions.kind != "sinusoidal":
+            yield f"model.positions.kind must be sinusoidal; it is {model.positions.kind}"
+        if model.positions.base not in (None, BASE):
+            yield f"model.positions.base must be {BASE:g}; it is {model.positions.base:g}"
+
+    def documents(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+        found = super().documents(model, ids)
+        if model.begin is not None:
+            for said in found.values():
+                said["bad_words_ids"] = [[ids.order[model.begin]]]
+        return found
+
+    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> dict[str, Any]:
+        if isinstance(tokenizer, SentencePieces):
+            return sentencepiece_files(tokenizer)
+        return super().tokenizer_files(tokenizer, model)
+
+    def ordered(self, model: TransformerConfig, axis: int, how: How = SAME) -> How:
+        return how if model.positions.layout == "halves" else Parted(axis, how)
+
+
+def _places(directory: Directory) -> Iterator[tuple[str, Tensor]]:
+    """The tables of positions, where they were written down; a file that cannot be read is another's to refuse."""
+    with suppress(SafetensorError, OSError):
+        for file in directory.files:
+            with safe_open(file, framework="pt") as tensors:
+                found = [name for name in tensors.keys() if re.fullmatch(PLACES, name)]  # noqa: SIM118 (not a dict)
+                yield from ((name, tensors.get_tensor(name)) for name in found)
+
+
+def _sinusoids(table: Tensor) -> bool:
+    if table.dim() != 2 or table.shape[1] % 2:
+        return False
+    return torch.allclose(table.float(), sinusoid_table(len(table), table.shape[1], "halves"), atol=1e-3)
+
+
+def sentencepiece_files(tokenizer: SentencePieces) -> dict[str, Any]:
+    """The files that `transformers` reads the tokenizer from."""
+    content = tokenizer.content()
+    names = {id: name for name, id in content["vocabulary"].items()}
+    specials = {"eos_token": names[content["end"]], "unk_token": names[content["unknown"]]}
+    if content["padding"] is not None:
+        specials["pad_token"] = names[content["padding"]]
+    models: Mapping[str, bytes] = {name: decoded_model(content[name.removesuffix(".spm")]) for name in SPM}
+    languages = {f"{side}_lang": language for side, language in tokenizer.languages.items()}
+    about = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **languages, **specials}
+    return {**models, VOCABULARY: content["vocabulary"], "tokenizer_config.json": about}
+
+
+def _languages(about: Mapping[str, Any]) -> dict[str, str]:
+    found = {side: about.get(f"{side}_lang") for side in ("source", "target")}
+    known = all(isinstance(tag, str) and TAG.fullmatch(tag) for tag in found.values())
+    return {side: str(tag) for side, tag in found.items()} if known else {}
+
+
+def _text(about: Mapping[str, Any], key: str, default: str) -> str:
+    """Of a special token, which may be a mapping that has it as its content."""
+    found = about.get(key, default)
+    return str(found.get("content") if isinstance(found, Mapping) else found)

@@ -1,0 +1,216 @@
+"""ELECTRA (Clark et al. 2020): a small generator fills the gaps of a text, and the model says which tokens it replaced.
+
+    generator    h = blocks(P x)          p(w_j) = softmax(E · norm(g(W h_j + b)) + c)      at the gaps
+    a text       w̃_j ~ p(w_j) at the gaps, w_j elsewhere          w̃_j is replaced where w̃_j ≠ w_j
+    the model    h = body([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
+    loss         mean −log p(w_j) over the gaps + λ · mean −log p(replaced_j, or not) over all tokens
+
+x are the embeddings of tokens, places and segments; both share them, the generator through P. What is drawn has no
+gradient: the generator learns as any masked language model does, not to deceive. It is `model.body` that is fine-tuned.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.core.config import config
+from seqloom.core.specials import EXTRA, Specials
+from seqloom.models.bert import SEGMENTS, Batch, ReaderShape
+from seqloom.nn.blocks import ACTIVATIONS, Past, TextBlock, make_norm
+from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.softmax import precise
+from seqloom.nn.transformer_body import TransformerBody, draw_matrices
+
+END = 0  # stands at padding; never drawn
+
+
+@config
+class GeneratorConfig:
+    """What fills the gaps: like the model, but narrower."""
+
+    share: float = (
+        0.25  # of the model's heads, rounded up; each is as wide as the model's, and so it is as much narrower
+    )
+    layers: int | None = None  # blocks stacked on each other; None is as many as the model has
+
+    def problems(self) -> Iterator[str]:
+        if not 0 < self.share <= 1:
+            yield f"share must be above 0 and at most 1; got {self.share:g}"
+        if self.layers is not None and self.layers < 1:
+            yield f"layers must be at least 1; got {self.layers}"
+
+
+@config
+class ElectraConfig(ReaderShape):
+    kind: Literal["electra"] = "electra"
+    generator: GeneratorConfig = GeneratorConfig()
+    detection: float = 50.0  # λ: what telling replaced tokens weighs beside filling gaps
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.detection <= 0:
+            yield f"detection must be above 0; got {self.detection:g}"
+
+    def narrow(self) -> ReaderShape:
+        """The shape of the generator's blocks."""
+        heads = math.ceil(self.generator.share * self.heads)
+        width = heads * self.width // self.heads
+        inner, layers = self.inner * heads // self.heads, self.generator.layers or self.layers
+        return replace(self, width=width, heads=heads, kv_heads=None, feed_forward=inner, layers=layers)
+
+    def build(self, vocabulary: int) -> "Electra":
+        return Electra(self, vocabulary)
+
+
+class Generator(nn.Module):
+    """x (B, S, D), embedded by the model, to logits of V tokens."""
+
+    blocks: Sequence[TextBlock]
+
+    def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
+        super().__init__()
+        shape = config.narrow()
+        self.project = nn.Linear(config.width, shape.width)
+        self.blocks = nn.ModuleList(shape.block() for _ in range(shape.layers))  # type: ignore[assignment]
+        self.norm = make_norm(shape.norm if shape.norm_first else "none", shape.width, shape.norm_epsilon)
+        self.dense = nn.Linear(shape.width, config.width)
+        self.dense_norm = make_norm(config.norm, config.width, config.norm_epsilon)
+        self.activation = ACTIVATIONS[config.activation]
+        self.output = None if config.tied else nn.Parameter(torch.empty(vocabulary, config.width))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        draw_matrices(self, shape)
+        for linear in (self.project, self.dense):
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """h (B, S, G)"""
+        x = self.project(x)
+        for block in self.blocks:
+            x = block(x, past)[0]
+        h: Tensor = self.norm(x)
+        return h
+
+    def logits(self, h: Tensor, embeddings: Tensor) -> Tensor:
+        """What stands at places whose h (…, G) are given: logits (…, V)."""
+        told = self.dense_norm(self.activation(self.dense(h)))
+        return F.linear(told, embeddings[: len(self.bias)] if self.output is None else self.output, self.bias)
+
+
+class Detected(NamedTuple):
+    """What generator and model made of a batch."""
+
+    masked: Tensor  # logits (B, P, V) of the generator at the gaps
+    tokens: Tensor  # (B, S), the text with what was drawn in its gaps
+    replaced: Tensor  # (B, S): what was drawn is not what stood there
+    counted: Tensor  # (B, S): tokens of the text; special ones and padding are never replaced
+    logits: Tensor  # (B, S) of being replaced
+
+
+class Electra(nn.Module):
+    """Tokens go from 0 to V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. Gaps are shown as [MASK]."""
+
+    def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
+        self.body = TransformerBody(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
+        self.generator = Generator(config, vocabulary)
+        self.dense = nn.Linear(config.width, config.width)
+        self.detect = nn.Linear(config.width, 1)
+        self.activation = ACTIVATIONS[config.activation]
+        for linear in (self.dense, self.detect):
+            nn.init.normal_(linear.weight, std=config.init)
+            nn.init.zeros_(linear.bias)
+
+    # --- the generator ----------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
+        """What the generator makes of a text (B, S) with gaps: h (B, S, G)."""
+        h: Tensor = self.generator(*self.body.placed(tokens, mask, segments, documents))
+        return h
+
+    def masked_logits(self, h: Tensor) -> Tensor:
+        """What the generator puts at places whose h (…, G) are given: logits (…, V)."""
+        return self.generator.logits(h, self.body.embed.weight)
+
+    def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
+        """What may stand at the gaps (B, S) of a text, row by row: logits (M, V)."""
+        return self.masked_logits(self.generate(tokens, mask)[gaps])
+
+    # --- the model --------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
+        """h (B, S, D) of a text without gaps; see `TransformerBody.read`."""
+        return self.body.read(tokens, mask, segments, documents)
+
+    def detection_logits(self, h: Tensor) -> Tensor:
+        """h (…, D) to logits (…) of the token having been replaced."""
+        return self.detect(self.activation(self.dense(h))).squeeze(-1)
+
+    def forward(self, batch: Batch, draws: Tensor | None = None) -> Detected:
+        """`draws` (B, P), each from [0, 1), decide what is drawn at the gaps; None draws them."""
+        tokens, places, targets, mask = (batch[name] for name in ("tokens", "places", "targets", "mask"))
+        rest = batch.get("segments"), batch.get("documents")
+        h = self.generate(tokens, mask, *rest)
+        masked = self.masked_logits(h.gather(1, places.unsqueeze(2).expand(-1, -1, h.shape[2])))  # (B, P, V)
+        drawn = draw(masked.detach(), torch.rand(targets.shape, device=tokens.device) if draws is None else draws)
+        shown, real = (put(tokens, places, targets >= 0, these) for these in (drawn, targets))
+        logits = self.detection_logits(self.read(shown, mask, *rest))
+        return Detected(masked, shown, shown != real, mask & (real < self.vocabulary), logits)
+
+    def losses(self, told: Detected, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of −log p over the gaps whose targets (B, P) are not below 0, and over all tokens of the text."""
+        goal = targets.masked_fill(targets < 0, UNCOUNTED).flatten()
+        filling = F.cross_entropy(precise(told.masked).flatten(0, 1), goal, ignore_index=UNCOUNTED, reduction="sum")
+        logits = precise(told.logits)
+        apart = F.binary_cross_entropy_with_logits(logits, told.replaced.to(logits.dtype), reduction="none")
+        return filling, apart.where(told.counted, 0).sum()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """That of the gaps, and λ times that of what is replaced. Never waits for a GPU."""
+        told, targets = self(batch), batch["targets"]
+        filling, detecting = self.losses(told, targets)
+        each = detecting / told.counted.sum().clamp(min=1)
+        return filling / (targets >= 0).sum().clamp(min=1) + self.config.detection * each
+
+    def attentions(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> list[Tensor]:
+        """Where every head of every layer of the model looked: (B, N, S, S) by layer."""
+        return self.body.attentions(tokens, mask, segments, documents)
+
+
+@torch.no_grad()
+def draw(logits: Tensor, draws: Tensor) -> Tensor:
+    """A token (…) for each row of logits (…, V), by draws (…) from [0, 1): the first whose share, and that of those
+    before it, is above the draw. END is never drawn."""
+    logits = precise(logits).clone()
+    logits[..., END] = -torch.inf
+    sums = logits.softmax(dim=-1).cumsum(dim=-1)
+    found = (sums <= draws.unsqueeze(-1) * sums[..., -1:]).sum(dim=-1)
+    return found.clamp(max=logits.shape[-1] - 1)
+
+
+def put(tokens: Tensor, places: Tensor, known: Tensor, these: Tensor) -> Tensor:
+    """Tokens (B, S) with `these` (B, P) at the places (B, P) that are known; at the others they stay."""
+    return tokens.scatter(1, places, these.where(known, tokens.gather(1, places)))

@@ -1,0 +1,284 @@
+"""A tokenizer from elsewhere: the tokenizer.json of a Hugging Face directory, read by the `tokenizers` library.
+
+Its ids are put in our order: END first, then all others as they stood, and last, where the model has them, [CLS],
+[SEP] and [MASK], which are then no tokens of the tokenizer any more (`seqloom.core.specials`). Rows of an embedding
+beyond the vocabulary of the file are tokens too; no text encodes to them.
+
+    order[i]   their id of our row i,        i = 0 … rows − 1
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal, Self
+
+from tokenizers import Encoding
+from tokenizers import Tokenizer as Library
+
+from seqloom.core.config import config
+from seqloom.core.errors import UsageError
+from seqloom.core.words import shown
+from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
+from seqloom.text.bytepair import byte_text, not_unicode
+
+HALF = "\N{REPLACEMENT CHARACTER}"  # the end of a text whose last character is not whole yet
+AT_ONCE = 1024
+SPACE = "▁"  # how pieces of sentences write one
+PADDING = ("<pad>", "[PAD]")
+
+
+@config
+class ImportedConfig:
+    kind: Literal["huggingface"] = "huggingface"
+
+
+class Imported(Tokenizer):
+    """What the library makes of a text, in our order of ids.
+
+    No text encodes to END, to [CLS], [SEP], [MASK] or to another special token of the file: one that is spelled in a
+    text is read as other text is. `unknown` is the token for what the vocabulary cannot spell, where there is one.
+    """
+
+    kind = "huggingface"
+
+    def __init__(self, file: Mapping[str, Any], end: int, last: Sequence[int], rows: int) -> None:
+        """`file` is the tokenizer.json, `end` and `last` are their ids of END and of [CLS], [SEP], [MASK], if it has
+        them; `rows` is how many tokens have a vector in the model."""
+        self.file, self.last, self.rows = dict(file), list(last), rows
+        self._library, self._names = _open(file)
+        _check(self._names, end, self.last, rows)
+        self.order = [end, *(id for id in range(rows) if id != end and id not in self.last), *self.last]
+        self._ours = [0] * rows
+        for ours, theirs in enumerate(self.order):
+            self._ours[theirs] = ours
+        unknown = _unknown(file, self._names)
+        special = {entry["id"] for entry in file.get("added_tokens") or () if entry.get("special")}
+        self._silent = {end, *self.last} | (special - {unknown})  # their ids that no text has, and that say nothing
+        self.unknown = None if unknown is None or unknown in (end, *self.last) else self._ours[unknown]
+        decoder = json.dumps(file.get("decoder"))
+        self.of_bytes = "ByteLevel" in decoder  # words then begin with the space before them
+        self._falls_back = "ByteFallback" in decoder
+        self._shifted = _shifted(file, self._library)
+        self._back = {theirs: library for library, theirs in self._shifted.items()}
+
+    @classmethod
+    def train(cls, config: ImportedConfig, texts: Iterable[str]) -> Self:
+        raise UsageError(
+            "tokenizer.kind=huggingface is the tokenizer of an imported model and cannot be trained. Import one with "
+            "`seqloom import-hf` and begin with it (init.from=RUN), or choose another tokenizer.kind."
+        )
+
+    def __len__(self) -> int:
+        return self.rows - len(self.last)
+
+    def theirs(self, tokens: Iterable[int]) -> list[int]:
+        """Our ids, those of [CLS], [SEP] and [MASK] included, as theirs."""
+        listed = list(tokens)
+        check_ids(listed, self.rows)
+        return [self.order[token] for token in listed]
+
+    def ours(self, tokens: Iterable[int]) -> list[int]:
+        """Their ids as ours."""
+        listed = list(tokens)
+        check_ids(listed, self.rows)
+        return [self._ours[token] for token in listed]
+
+    @property
+    def padding(self) -> int | None:
+        """Our id of the token that rows are filled up with there, where it is known and not END."""
+        added = self.file.get("added_tokens") or ()
+        found = next((entry["id"] for entry in added if entry.get("special") and entry["content"] in PADDING), None)
+        return None if found is None or found == self.order[END] else self._ours[found]
+
+    # Text to ids.
+
+    def encode(self, text: str) -> list[int]:
+        return next(iter(self.encode_batch([text])))
+
+    def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        remaining = iter(texts)
+        while batch := list(islice(remaining, AT_ONCE)):
+            try:
+                encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
+            except TypeError:
+                raise not_unicode(batch) from None
+            for text, encoding in zip(batch, encodings, strict=True):
+                ids = self._library_to_theirs(encoding.ids)
+                if not self._silent.isdisjoint(ids):
+                    ids = [id for id, _ in self._pieces(text)]
+                yield [self._ours[id] for id in ids]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in `text` each token of `encode(text)` stands."""
+        return [span for _, span in self._pieces(text)]
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        if self.unknown is None:
+            return []
+        unknown = self.order[self.unknown]
+        return each_once(text[start:end] for id, (start, end) in self._pieces(text) if id == unknown)
+
+    def _pieces(self, text: str, start: int = 0) -> list[tuple[int, tuple[int, int]]]:
+        """Their ids and where they stand. A special token that was found is cut in two, and both parts read anew."""
+        try:
+            encoding: Encoding = self._library.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise not_unicode([text]) from None
+        ids = self._library_to_theirs(encoding.ids)
+        for id, (first, last) in zip(ids, encoding.offsets, strict=True):
+            if id in self._silent:
+                return self._cut(text, first, last, start)
+        return [(id, (start + a, start + b)) for id, (a, b) in zip(ids, encoding.offsets, strict=True)]
+
+    def _cut(self, text: str, first: int, last: int, start: int) -> list[tuple[int, tuple[int, int]]]:
+        if last - first > 1:
+            return [*self._pieces(text[: first + 1], start), *self._pieces(text[first + 1 :], start + first + 1)]
+        rest = self._pieces(text[:first], start), self._pieces(text[max(last, first + 1) :], start + last)
+        between = [] if self.unknown is None else [(self.order[self.unknown], (start + first, start + last))]
+        return [*rest[0], *between, *rest[1]]
+
+    def _library_to_theirs(self, ids: list[int]) -> list[int]:
+        return [self._shifted.get(id, id) for id in ids] if self._shifted else ids
+
+    # Ids to text.
+
+    def stream(self) -> StreamDecoder:
+        return _LibraryStream(self)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        text, document = "", list[int]()
+        for token in tokens:
+            if token == END:
+                text, document = text + self.text(document), []
+            elif self.says(token):
+                document.append(token)
+        return text + self.text(document)
+
+    def says(self, token: int) -> bool:
+        """Whether it stands for text: special tokens do not, nor rows beyond the vocabulary."""
+        check_ids([token], self.rows)
+        theirs = self.order[token]
+        return theirs in self._names and theirs not in self._silent
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What the library makes of ids that say something."""
+        shown = [self._back.get(self.order[token], self.order[token]) for token in tokens]
+        return self._library.decode(shown, skip_special_tokens=False)
+
+    def token(self, token: int) -> str:
+        """The token's text: of bytes, characters where they are whole; of pieces, a space where they write one."""
+        check_ids([token], self.rows)
+        if token == END:
+            return END_TEXT
+        name = self.name(token)
+        if not self.says(token):
+            return name
+        return byte_text(name) if self.of_bytes else name.replace(SPACE, " ")
+
+    def is_byte(self, token: int) -> bool:
+        """Whether it is one of those bytes, such as <0xE2>, that only a whole run of makes characters."""
+        return self._falls_back and re.fullmatch("<0x[0-9A-F]{2}>", self.name(token)) is not None
+
+    def name(self, token: int) -> str:
+        """What the file itself calls it."""
+        check_ids([token], self.rows)
+        return self._names.get(self.order[token], f"<unused {self.order[token]}>")
+
+    # On disk.
+
+    def content(self) -> dict[str, Any]:
+        return {"file": self.file, "end": self.order[END], "last": self.last, "rows": self.rows}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        """ValueError says what is wrong with the file, or with how it fits a model with so many rows."""
+        file, end, last, rows = (content[name] for name in ("file", "end", "last", "rows"))
+        whole = [end, rows, *(last if isinstance(last, list) else [None])]
+        if not isinstance(file, Mapping) or not all(type(number) is int for number in whole):
+            raise ValueError("it must hold a tokenizer.json and the ids of its special tokens")
+        return cls(file, end, last, rows)
+
+
+class _LibraryStream(StreamDecoder):
+    """What a token adds to the text of those before it, seen beside the one before: further back nothing changes."""
+
+    def __init__(self, tokenizer: Imported) -> None:
+        self._tokenizer = tokenizer
+        self._document: list[int] = []
+        self._before = self._said = 0  # tokens from which to decode, and of which the text was given
+
+    def push(self, token: int) -> str:
+        if token == END:
+            rest = self.flush()
+            self._document, self._before, self._said = [], 0, 0
+            return rest
+        if not self._tokenizer.says(token):
+            return ""
+        self._document.append(token)
+        text = self._new()
+        if text.endswith(HALF) or self._tokenizer.is_byte(token):
+            return ""
+        self._before, self._said = self._said, len(self._document)
+        return text
+
+    def flush(self) -> str:
+        return self._new()
+
+    def _new(self) -> str:
+        known = self._tokenizer.text(self._document[self._before : self._said])
+        return self._tokenizer.text(self._document[self._before :])[len(known) :]
+
+
+def check_file(file: Mapping[str, Any]) -> None:
+    """ValueError if it does not have the parts of a tokenizer.json that are read without the library."""
+    added = file.get("added_tokens") or []
+    if not isinstance(file.get("model"), Mapping) or not isinstance(added, list):
+        raise ValueError("it must have a model, and a list of added_tokens")
+    for entry in added:
+        if not isinstance(entry, Mapping) or type(entry.get("id")) is not int or type(entry.get("content")) is not str:
+            raise ValueError(f"each of its added_tokens must have an id and a content; got {shown(entry)}")
+
+
+def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
+    """The library without what would add to a text or cut it, and the name of each of their ids."""
+    check_file(file)
+    added, model = file.get("added_tokens") or [], file["model"]
+    if model.get("dropout"):
+        raise ValueError(f"its dropout, {model['dropout']}, would read a text differently every time; it must be none")
+    plain = [entry for entry in added if not entry.get("special")]
+    bare = {**file, "added_tokens": plain, "truncation": None, "padding": None, "post_processor": None}
+    try:
+        library = Library.from_str(json.dumps(bare))
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError(f"the tokenizers library cannot read it ({error})") from error
+    names = {id: name for name, id in library.get_vocab(with_added_tokens=False).items()}
+    if names and max(names) >= len(names):
+        raise ValueError("the ids of its vocabulary must go from 0 on without a gap")
+    return library, names | {entry["id"]: entry["content"] for entry in added}
+
+
+def _check(names: Mapping[int, str], end: int, last: Sequence[int], rows: int) -> None:
+    if names and max(names) >= rows:
+        raise ValueError(f"its ids go up to {max(names)}, and the model has vectors for {rows} tokens")
+    for id in (end, *last):
+        if not 0 <= id < rows:
+            raise ValueError(f"the special token {id} must be one of {rows} tokens")
+    if len({end, *last}) < 1 + len(last):
+        raise ValueError(f"END, [CLS], [SEP] and [MASK] must be different tokens; got {[end, *last]}")
+
+
+def _unknown(file: Mapping[str, Any], names: Mapping[int, str]) -> int | None:
+    """Their id of the token for what cannot be spelled."""
+    model = file["model"]
+    if isinstance(model.get("unk_id"), int):
+        return int(model["unk_id"])
+    ids = {name: id for id, name in names.items()}
+    return ids.get(model.get("unk_token"))
+
+
+def _shifted(file: Mapping[str, Any], library: Library) -> dict[int, int]:
+    """Library's ids → theirs, of added tokens that moved up when special ones before them were taken out."""
+    plain = {entry["content"]: entry["id"] for entry in file.get("added_tokens") or () if not entry.get("special")}
+    found = ((library.token_to_id(name), id) for name, id in plain.items())
+    return {moved: id for moved, id in found if moved is not None and moved != id}

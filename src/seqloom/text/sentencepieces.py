@@ -1,0 +1,230 @@
+"""The tokenizer of a Marian translator: two SentencePiece models, one for each language, and a vocabulary for both.
+
+    source   source.spm cuts a text into pieces,  vocab.json numbers them
+    target   target.spm does,                     the same vocab.json
+
+The models are read by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are put in our order: END
+first, then all others as they stood. Rows of an embedding beyond the vocabulary are tokens that no text encodes to.
+
+    order[i]   their id of our row i
+"""
+
+import base64
+import codecs
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Literal, Self
+
+from seqloom.core.config import config
+from seqloom.core.errors import ResourceError, UsageError
+from seqloom.text.base import END, END_TEXT, UNKNOWN_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
+from seqloom.text.bytepair import not_unicode
+
+SPACE = "▁"  # how pieces write one
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a piece that is a byte, where a model falls back to them
+CODE = re.compile(r">>.*?<<")  # at the beginning of a text: which language to translate into
+Piece = tuple[str, int, int]  # and where in the text it begins and ends
+
+
+@config
+class SentencePieceConfig:
+    kind: Literal["sentencepiece"] = "sentencepiece"
+
+
+class SentencePieces(Tokenizer):
+    """What SentencePiece makes of a text, in our order of ids.
+
+    `encode` reads a text as a source; `of_targets` is the same tokenizer, reading as targets are read. A text that
+    begins with a code, `>>fra<<`, begins with its token. No text encodes to END or to padding.
+    """
+
+    kind = "sentencepiece"
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        """`content` holds the vocabulary by name, the two models in base64, how many `rows` the model has, and which of
+        their ids is the `end`, the `padding` (perhaps null) and the one `unknown`; perhaps also the `languages`."""
+        self._content = dict(content)
+        vocabulary: Mapping[str, int] = content["vocabulary"]
+        self.rows: int = content["rows"]
+        end, padding, unknown = (content[name] for name in ("end", "padding", "unknown"))
+        _check(vocabulary, self.rows, end, padding, unknown)
+        self.order = [end, *(id for id in range(self.rows) if id != end)]
+        self._ours = {theirs: ours for ours, theirs in enumerate(self.order)}
+        self.unknown = self._unknown = self._ours[unknown]
+        self.padding = None if padding is None else self._ours[padding]
+        self._names = {self._ours[id]: name for name, id in vocabulary.items()}
+        silent = (END, self.padding)
+        self._ids = {name: id for id, name in self._names.items() if id not in silent}  # of what a text may spell
+        self._processor, self._of_targets = (_open(content[side], f"{side}.spm") for side in ("source", "target"))
+
+    @classmethod
+    def train(cls, config: SentencePieceConfig, texts: Iterable[str]) -> Self:
+        raise UsageError(
+            "tokenizer.kind=sentencepiece is the tokenizer of an imported Marian model and cannot be trained. Import "
+            "one with `seqloom import-hf` and begin with it (init.from=RUN), or choose another tokenizer.kind."
+        )
+
+    @cached_property
+    def of_targets(self) -> Tokenizer:
+        if self._processor is self._of_targets:
+            return self
+        other = copy.copy(self)
+        other._processor = self._of_targets
+        return other
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        return tuple(token for token in (self.unknown, self.padding) if token is not None)
+
+    @property
+    def languages(self) -> dict[str, str]:
+        """Their tags: `source` and `target`, where both are known."""
+        return dict(self._content.get("languages") or {})
+
+    def theirs(self, tokens: Iterable[int]) -> list[int]:
+        """Our ids as theirs."""
+        listed = list(tokens)
+        check_ids(listed, self.rows)
+        return [self.order[token] for token in listed]
+
+    def ours(self, tokens: Iterable[int]) -> list[int]:
+        """Their ids as ours."""
+        listed = list(tokens)
+        check_ids(listed, self.rows)
+        return [self._ours[token] for token in listed]
+
+    # Text to ids.
+
+    def encode(self, text: str) -> list[int]:
+        return [self._id(piece) for piece, _, _ in self._pieces(text)]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in `text` each token of `encode(text)` stands."""
+        return [(start, end) for _, start, end in self._pieces(text)]
+
+    def unknown_pieces(self, text: str) -> list[str]:
+        found = (text[start:end].strip() for piece, start, end in self._pieces(text) if self._id(piece) == self.unknown)
+        return each_once(piece for piece in found if piece)
+
+    def _id(self, piece: str) -> int:
+        return self._ids.get(piece, self._unknown)
+
+    def _pieces(self, text: str) -> list[Piece]:
+        code = CODE.match(text)
+        after = code.end() if code else 0
+        try:
+            found = self._processor.encode(text[after:], return_type="offset_mapping")
+        except (RuntimeError, UnicodeError):
+            raise not_unicode([text]) from None
+        both = zip(found["pieces"], found["offsets"], strict=True)
+        pieces = [(piece, after + start, after + end) for piece, (start, end) in both]
+        return [(code[0], 0, after), *pieces] if code else pieces
+
+    # Ids to text.
+
+    def stream(self) -> StreamDecoder:
+        return _PieceStream(self)
+
+    def spelled(self, token: int) -> bytes:
+        """What a token adds to a text."""
+        check_ids([token], self.rows)
+        name = self._names.get(token)
+        if name is None or token in (END, self.padding):
+            return b""
+        byte = BYTE.fullmatch(name)
+        return bytes.fromhex(byte[1]) if byte else name.replace(SPACE, " ").encode()
+
+    def token(self, token: int) -> str:
+        """A piece as it stands in the vocabulary, with a space where it writes one."""
+        check_ids([token], self.rows)
+        if token in (END, self.unknown):
+            return END_TEXT if token == END else UNKNOWN_TEXT
+        return self._names.get(token, f"<unused {self.order[token]}>").replace(SPACE, " ")
+
+    # On disk.
+
+    def content(self) -> dict[str, Any]:
+        return self._content
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        """ValueError says what is wrong with it, or with how it fits a model with so many rows."""
+        return cls(content)
+
+
+class _PieceStream(StreamDecoder):
+    """Spaces at the ends of a text are not part of it: they wait until something follows."""
+
+    def __init__(self, tokenizer: SentencePieces) -> None:
+        self._tokenizer = tokenizer
+        self._begin()
+
+    def _begin(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._space, self._begun = "", False
+
+    def push(self, token: int) -> str:
+        text = self._new(self._decoder.decode(self._tokenizer.spelled(token), final=token == END))
+        if token == END:
+            self._begin()
+        return text
+
+    def flush(self) -> str:
+        return self._new(self._decoder.decode(b"", final=True))
+
+    def _new(self, text: str) -> str:
+        whole = (self._space if self._begun else "") + text
+        said = whole.rstrip(" ")
+        if not self._begun:
+            said = said.lstrip(" ")
+        self._space, self._begun = whole[len(whole.rstrip(" ")) :], self._begun or bool(said)
+        return said
+
+
+def encoded_model(model: bytes) -> str:
+    """A SentencePiece model as it stands in the content."""
+    return base64.b64encode(model).decode()
+
+
+def decoded_model(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _open(model: Any, name: str) -> Any:
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        raise ResourceError(
+            "This tokenizer is read by SentencePiece, which is not installed: pip install 'seqloom[marian]'."
+        ) from None
+    if not isinstance(model, str):
+        raise ValueError(f"{name} is missing")
+    try:
+        processor = SentencePieceProcessor()
+        processor.LoadFromSerializedProto(decoded_model(model))
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{name} is no SentencePiece model ({' '.join(str(error).split())})") from None
+    return processor
+
+
+def _check(vocabulary: Any, rows: Any, end: Any, padding: Any, unknown: Any) -> None:
+    names = isinstance(vocabulary, Mapping) and all(type(id) is int for id in vocabulary.values())
+    if not names or type(rows) is not int:
+        raise ValueError("its vocabulary must be names with their numbers")
+    known = set(vocabulary.values())
+    if len(known) < len(vocabulary):
+        raise ValueError("two tokens of its vocabulary have the same number")
+    if known and (min(known) < 0 or max(known) >= rows):
+        raise ValueError(f"its ids go from {min(known)} to {max(known)}, and the model has vectors for {rows} tokens")
+    for what, id in (("end", end), ("padding", padding), ("unknown", unknown)):
+        if id is None and what == "padding":
+            continue
+        if type(id) is not int or not 0 <= id < rows:
+            raise ValueError(f"the token for {what} must be one of {rows}; got {id!r}")
+    if len({end, unknown, padding}) < 3:
+        raise ValueError("end, padding and unknown must be different tokens")

@@ -1,0 +1,264 @@
+"""BART and Marian through the command line: imported, used, trained further, exported; and what is refused."""
+
+import importlib
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("sentencepiece")
+pytest.importorskip("transformers")
+from safetensors.torch import load_file, save_file
+from tests.exchange.small_encoder_decoders import write
+from tests.text.small_pairs import ENGLISH, FRENCH
+
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.exchange.importing import read_directory
+from seqloom.nn.positions import sinusoid_table
+
+NAMES = {"bart": "bart-2-heads", "marian": "marian-2-heads"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directories `bart` and `marian`, the runs made of them, `bart-run` and `marian-run`, and pairs of sentences."""
+    folder = tmp_path_factory.mktemp("encoder-decoders")
+    for name, shape in NAMES.items():
+        write(folder / name, shape)
+    about = {"source_lang": "en", "target_lang": "fr", "unk_token": {"content": "<unk>"}}
+    (folder / "marian" / "tokenizer_config.json").write_text(json.dumps(about))
+    for name in NAMES:
+        assert main(["import-hf", str(folder / name), str(folder / f"{name}-run")]) == 0
+    for language, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        short = [line[:30].strip() for line in lines]
+        (folder / f"a.{language}").write_text("".join(f"{line}\n" for line in short), encoding="utf-8")
+        (folder / f"t.{language}").write_text("".join(f"{line} {n}\n" for n in range(8) for line in short))
+    return folder
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Any:
+    """A copy of a directory, to be spoilt."""
+    return lambda name: Path(shutil.copytree(folder / name, tmp_path / name))
+
+
+def change(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **changes}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_a_run_like_any_other(seqloom: Any, folder: Path, tmp_path: Path, type_in: Any, name: str) -> None:
+    run = folder / f"{name}-run"
+    type_in("".join(f"{line}\n" for line in ENGLISH).encode())
+    shown = seqloom("translate", run, "--max-length", 9, "--alignment")
+    assert shown.code == 0 and len(shown.out.splitlines()) == len(ENGLISH)
+    pairs = ("--source", folder / "a.en", "--reference", folder / "a.fr")
+    measured = seqloom("evaluate", run, *pairs, "--json").json
+    assert measured["loss"] > 0
+    for part in ((), ("--part", "encoder"), ("--part", "decoder"), ("--part", "cross")):
+        seen = seqloom("inspect", "attention", run, "The cat sat", "--target", "Le chat", *part)
+        assert seen.code == 0 and "The" in seen.out + seen.err
+    seqloom("evaluate", run).refuses(3, "imported, not trained here", "--source FILE")
+    recipe = api.load(run, "cpu").decode
+    assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # as generation_config.json says
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_trained_further_and_goes_back(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
+    """A few steps teach it something, and what was learned is exported."""
+    run = folder / f"{name}-run"
+    recipe = tmp_path / "further.yaml"
+    recipe.write_text(
+        f"task: translate\ninit: {{from: {run}}}\n"
+        f"data: {{corpus: pairs, train: [{folder}/t.en, {folder}/t.fr]}}\n"
+        "batch: {tokens: 400, dev_pairs: 0, max_length: 38}\ntrain: {steps: 30, lr: 0.01, device: cpu}\n"
+    )
+    shown = seqloom("train", recipe, "--out", tmp_path / "run")
+    assert shown.code == 0, shown.err
+    pairs = ("--source", folder / "a.en", "--reference", folder / "a.fr", "--json")
+    before, after = (seqloom("evaluate", one, *pairs).json["loss"] for one in (run, tmp_path / "run"))
+    assert after < before - 0.5
+    written = seqloom("export-hf", tmp_path / "run", tmp_path / "out")
+    assert written.code == 0, written.err
+    back: Any = read_directory(tmp_path / "out")
+    learned = api.load(tmp_path / "run", "cpu").model.state_dict()
+    assert all(torch.equal(back.weights[key], value) for key, value in learned.items())
+    lines = [line.strip() for line in (folder / "a.en").read_text().splitlines()]
+    said = seqloom("translate", tmp_path / "run", *lines, "--beam", 1, "--max-length", 12).out.splitlines()
+    assert said == said_there(tmp_path / "out", lines, 12 + (name == "bart")) and len(set(said)) > 1
+
+
+def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
+    """What `transformers` makes of these lines, greedily."""
+    transformers: Any = importlib.import_module("transformers")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on a normaliser of punctuation that neither uses
+        reader = transformers.AutoTokenizer.from_pretrained(path)
+    read = reader(lines, padding=True, return_tensors="pt")
+    model.generation_config.forced_eos_token_id = None
+    made = model.generate(**read, num_beams=1, max_new_tokens=longest, do_sample=False)
+    return [text.replace("\n", " ") for text in reader.batch_decode(made, skip_special_tokens=True)]
+
+
+def test_the_languages_of_a_marian_are_known(folder: Path, tmp_path: Path, seqloom: Any) -> None:
+    run = api.load(folder / "marian-run", "cpu").run
+    assert (run.data["source"], run.data["target"], run.recipe["data"]["source"]) == ("en", "fr", "en")
+    seqloom("export-hf", folder / "marian-run", tmp_path / "out")
+    about = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert (about["source_lang"], about["target_lang"]) == ("en", "fr")
+
+
+def test_what_is_said_is_cut_by_the_model_of_targets(folder: Path) -> None:
+    translator: Any = api.load(folder / "marian-run", "cpu")
+    tokenizer, source, text = translator.tokenizer, ENGLISH[0], FRENCH[0]
+    ids = tokenizer.of_targets.encode(text)
+    assert ids != tokenizer.encode(text) and tokenizer.unknown not in ids
+    view = translator.attention(source, text)
+    assert view.tokens.target[:-1] == [tokenizer.token(id) for id in ids]
+    assert "".join(view.words.target[:-1]) == text.replace(" ", "")
+    (ranked,) = translator.rescore([(source, [text])])
+    assert ranked.candidates[0].ids == ids and ranked.log_prob == pytest.approx(view.log_prob, abs=1e-4)
+    (begun,) = translator.translate([source], prefix=text, max_length=60)
+    assert begun.candidates[0].ids[: len(ids)] == ids
+    measured = translator.report_pairs([source], [text]).metrics
+    assert measured["loss"] == pytest.approx(-view.log_prob / (len(ids) + 1), abs=1e-4)
+
+
+# --- configs ----------------------------------------------------------------------------------------------------------
+
+# What earlier versions of transformers wrote besides, and published models have.
+EARLIER = {
+    "_num_labels": 3,
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "bad_words_ids": [[1]],
+    "classif_dropout": 0.0,
+    "early_stopping": True,
+    "gradient_checkpointing": False,
+    "max_length": 512,
+    "no_repeat_ngram_size": 3,
+    "normalize_before": False,
+    "num_hidden_layers": 2,
+    "task_specific_params": {"summarization": {"length_penalty": 1.0}},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_earlier_versions_wrote_is_understood(copied: Any, name: str) -> None:
+    path, bart = copied(name), name == "bart"
+    own = {"normalize_embedding": bart, "static_position_embeddings": not bart}
+    change(path / "config.json", **EARLIER, **own)
+    assert read_directory(path).model == read_directory(path.parent / name).model
+
+
+def test_a_bart_that_was_told_so_begins_with_its_bos(copied: Any) -> None:
+    path = copied("bart")
+    change(path / "generation_config.json", forced_bos_token_id=None)
+    assert read_directory(path).model.target_begin is None
+    change(path / "config.json", force_bos_token_to_be_generated=True)
+    found: Any = read_directory(path)
+    assert found.tokenizer.theirs([found.model.target_begin]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        (
+            "bart",
+            {
+                "activation_function": "mish",
+                "decoder_ffn_dim": 25,
+                "encoder_layerdrop": 0.1,
+                "normalize_before": True,
+                "decoder_start_token_id": 9999,
+                "flux": 7,
+            },
+            [
+                "6 problems",
+                "activation_function must be gelu",
+                "decoder_ffn_dim must be 24; it is 25",
+                "encoder_layerdrop must be 0",
+                "normalize_before must be false",
+                "decoder_start_token_id must be one of 294 tokens; it is 9999",
+                "flux is not known here; it is 7",
+            ],
+        ),
+        ("marian", {"decoder_vocab_size": 7}, ["1 problem", "decoder_vocab_size must be 101"]),
+        ("marian", {"static_position_embeddings": False}, ["static_position_embeddings must be true"]),
+        ("bart", {"d_model": 18}, ["mismatches", "model.shared.weight is 294×16; by the config it is 294×18", "more"]),
+        ("bart", {"encoder_layers": 3}, ["model.encoder.layers.2.", "is missing"]),
+        ("bart", {"vocab_size": 200}, ["tokenizer.json does not fit the model", "vectors for 200 tokens"]),
+        ("marian", {"vocab_size": 50}, ["does not fit the model", "vectors for 50 tokens"]),
+    ],
+)
+def test_what_is_not_supported_is_named(seqloom: Any, copied: Any, name: str, changes: Any, said: list[str]) -> None:
+    """All of it at once, whichever file says it."""
+    path = copied(name)
+    start = changes.pop("decoder_start_token_id", None)
+    change(path / "config.json", **changes)
+    if start is not None:
+        change(path / "generation_config.json", decoder_start_token_id=start)
+        changes["decoder_start_token_id"] = start
+    seqloom("import-hf", path, path.parent / "run").refuses(4, *said, lines=15)
+    assert not (path.parent / "run").exists()
+
+
+def test_vocabularies_of_their_own_are_refused(seqloom: Any, copied: Any) -> None:
+    path = copied("marian")
+    change(path / "tokenizer_config.json", separate_vocabs=True)
+    seqloom("import-hf", path, path.parent / "run").refuses(4, "separate_vocabs in tokenizer_config.json must be false")
+
+
+@pytest.mark.parametrize("file", ["source.spm", "target.spm", "vocab.json"])
+def test_a_tokenizer_that_is_not_whole(seqloom: Any, copied: Any, file: str) -> None:
+    path = copied("marian")
+    (path / file).write_bytes(b"\x00 rubbish")
+    seqloom("import-hf", path, path.parent / "run").refuses(4, "SentencePiece" if file.endswith("spm") else "JSON")
+    (path / file).unlink()
+    seqloom("import-hf", path, path.parent / "run").refuses(4, "is incomplete", file)
+
+
+def test_an_unknown_token_that_is_none(seqloom: Any, copied: Any) -> None:
+    path = copied("marian")
+    change(path / "tokenizer_config.json", unk_token=["<unk>"])
+    seqloom("import-hf", path, path.parent / "run").refuses(4, "the token for unknown must be one of")
+
+
+def test_a_tokenizer_that_puts_something_else_around_texts(seqloom: Any, copied: Any) -> None:
+    path = copied("bart")
+    file = json.loads((path / "tokenizer.json").read_text())
+    file["post_processor"]["cls"] = ["<unk>", 3]
+    (path / "tokenizer.json").write_text(json.dumps(file))
+    seqloom("import-hf", path, path.parent / "run").refuses(4, "tokenizer.json must put", "[0, 2]", "[3, 2]")
+
+
+def test_a_bare_body_and_one_with_another_head(seqloom: Any, copied: Any) -> None:
+    """BartModel has no bias of its output, which is then 0; a classifier's head is left behind."""
+    path = copied("bart")
+    whole = load_file(path / "model.safetensors")
+    bias = whole.pop("final_logits_bias")
+    bare = {key.removeprefix("model."): tensor for key, tensor in whole.items()}
+    save_file(bare, path / "model.safetensors", {"format": "pt"})
+    found: Any = read_directory(path)
+    assert not found.drawn and found.weights["output.bias"].eq(0).all() and bias.ne(0).any()
+    assert torch.equal(found.weights["output.weight"], whole["model.shared.weight"][found.tokenizer.order])
+    save_file({**whole, "classification_head.dense.weight": torch.zeros(2, 2)}, path / "model.safetensors")
+    shown = seqloom("import-hf", path, path.parent / "run")
+    assert shown.code == 0 and "classification_head.dense.weight" in shown.err
+
+
+def test_a_marian_may_bring_its_sinusoids_and_no_other_positions(seqloom: Any, copied: Any) -> None:
+    path = copied("marian")
+    whole = load_file(path / "model.safetensors")
+    table = sinusoid_table(40, 16, "halves")
+    save_file({**whole, "model.encoder.embed_positions.weight": table}, path / "model.safetensors")
+    assert read_directory(path).model == read_directory(path.parent / "marian").model
+    save_file({**whole, "model.encoder.embed_positions.weight": table.flip(0)}, path / "model.safetensors")
+    said = "model.encoder.embed_positions.weight must be the sinusoids of Marian"
+    seqloom("import-hf", path, path.parent / "run").refuses(4, said)

@@ -1,0 +1,165 @@
+"""Models from elsewhere at the command line: imported, used as any run is, trained further, exported."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.exchange.small_decoders import CONFIG, write_by_hand
+
+import seqloom as package
+
+TEXT = "the old dog barks and then a cat runs"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("imported")
+
+
+@pytest.fixture(scope="module")
+def directory(place: Path) -> Path:
+    return write_by_hand(place / "tiny")
+
+
+@pytest.fixture(scope="module")
+def run(directory: Path, place: Path) -> Path:
+    from seqloom.cli.app import main
+
+    assert main(["import-hf", str(directory), str(place / "run")]) == 0
+    return place / "run"
+
+
+@pytest.fixture(scope="module")
+def mine(place: Path) -> Path:
+    path = place / "mine.txt"
+    path.write_text("".join(f"{TEXT} it sees the big cat\n" for _ in range(60)))
+    return path
+
+
+def test_import_says_what_it_made(seqloom: Any, directory: Path, tmp_path: Path) -> None:
+    result = seqloom("import-hf", directory, tmp_path / "run")
+    assert result.code == 0
+    assert result.err == ""
+    assert "GPT-2, 1,976 parameters, 17 tokens in its vocabulary" in result.out
+    assert f"seqloom generate {tmp_path / 'run'}" in result.out
+
+
+def test_it_writes_and_scores(seqloom: Any, run: Path) -> None:
+    made = seqloom("generate", run, "--prompt", "the dog", "--tokens", "5", "--temperature", "0", "--device", "cpu")
+    assert made.code == 0
+    assert made.out.startswith("the dog")
+    beam = seqloom("generate", run, "--prompt", "the dog", "--tokens", "5", "--beam", "3", "--device", "cpu")
+    assert beam.code == 0
+    scored = seqloom("score", run, "the dog barks", "--json", "--device", "cpu")
+    assert scored.json["log_prob"] < 0
+
+
+def test_it_is_measured_on_a_text(seqloom: Any, run: Path, mine: Path) -> None:
+    found = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json
+    assert found["text_kept"] == 1
+    assert found["unknown_rate"] == 0
+    assert found["perplexity"] > 1
+
+
+@pytest.mark.parametrize("split", ["dev", "test", "train"])
+def test_it_has_no_splits(seqloom: Any, run: Path, split: str) -> None:
+    seqloom("evaluate", run, "--split", split).refuses(
+        3, f"no {split} split", "the model was imported, not trained here", "--text FILE"
+    )
+
+
+def test_it_cannot_be_resumed(seqloom: Any, run: Path) -> None:
+    seqloom("train", "--resume", run).refuses(3, "the model was imported, not trained here", "init.from=RUN")
+    seqloom("average", run).refuses(2, "no checkpoints")
+
+
+def test_what_is_in_it_can_be_seen(seqloom: Any, run: Path, type_in: Any) -> None:
+    assert seqloom("inspect", "attention", run, TEXT).code == 0
+    type_in(f"{TEXT}\na cat\n".encode())
+    assert seqloom("similar", run, "--query", "the dog", "--device", "cpu").code == 0
+    compared = seqloom("compare", run, run)
+    assert compared.code == 0
+    assert "unfinished" not in compared.out
+
+
+def test_it_is_asked(seqloom: Any, run: Path) -> None:
+    assert seqloom("prompt", run, "the dog", "--choices", "barks,runs", "--device", "cpu").code == 0
+
+
+def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+    """And what came of it is exported, and imported again."""
+    small = [f"init.from={run}", f"data.train={mine}", "batch.chunk=8", "batch.rows=2", "train.device=cpu"]
+    before = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json["loss"]
+    trained = seqloom("train", "gpt-finetune", *small, "train.lr=0.01", "--out", tmp_path / "tuned")
+    assert trained.code == 0, trained.err
+    after = seqloom("evaluate", tmp_path / "tuned", "--text", mine, "--json", "--device", "cpu").json["loss"]
+    assert after < before - 0.5
+    assert "that was imported" in (tmp_path / "tuned" / "card.md").read_text()
+    assert seqloom("export-hf", tmp_path / "tuned", tmp_path / "out").code == 0
+    assert seqloom("import-hf", tmp_path / "out", tmp_path / "again").code == 0
+    scores = [seqloom("score", tmp_path / name, TEXT, "--json", "--device", "cpu").json for name in ("tuned", "again")]
+    assert scores[0]["log_prob"] == pytest.approx(scores[1]["log_prob"], abs=1e-5)
+    assert seqloom("train", "--resume", tmp_path / "tuned").code == 0
+
+
+def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+    begin = ["train", "gpt-finetune", f"data.train={mine}", "--out", str(tmp_path / "new")]
+    seqloom(*begin, f"init.from={run}").refuses(2, "batch.chunk must be at most the 10 tokens")
+    seqloom(*begin, f"init.from={run}", "batch.chunk=8", "model.width=16").refuses(
+        2, "model.width is 16 here and 8 there"
+    )
+    seqloom(*begin, f"init.from={run}", "batch.chunk=8", "tokenizer.kind=words").refuses(2, "leave the section out")
+    seqloom(*begin, f"init.from={tmp_path}/none").refuses(4, "there is no run")
+    seqloom("train", "lm-char-lstm", "tokenizer=null", "--out", tmp_path / "new").refuses(2, "tokenizer: missing")
+    seqloom("train", "lm-char-lstm", "tokenizer.kind=huggingface", "--out", tmp_path / "new").refuses(
+        2, "cannot be trained"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_twin_draws_its_weights_anew(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+    small = [f"init.from={run}", f"data.train={mine}", "batch.chunk=8", "batch.rows=2", "train.device=cpu"]
+    small += ["train.steps=1", "train.epochs=null", "train.lr=1e-9"]
+    losses = []
+    for weights in ("true", "false"):
+        out = tmp_path / weights
+        assert seqloom("train", "gpt-finetune", *small, f"init.weights={weights}", "--out", out).code == 0
+        losses.append(seqloom("evaluate", out, "--json", "--device", "cpu").json["loss"])
+    assert losses[1] == pytest.approx(2.83, abs=0.1)  # log 17: it knows nothing
+    assert losses[0] > losses[1] + 0.5  # random weights of another size are sure of nonsense
+
+
+def test_export_says_what_it_wrote(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    result = seqloom("export-hf", run, tmp_path / "out")
+    assert result.code == 0
+    assert 'GPT2LMHeadModel.from_pretrained("' in result.out
+    names = {"config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names | {"tokenizer.json", "tokenizer_config.json"}
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert {key: config[key] for key in CONFIG} == CONFIG
+
+
+def test_bad_input(seqloom: Any, directory: Path, run: Path, tmp_path: Path) -> None:
+    seqloom("import-hf", tmp_path / "none", tmp_path / "new").refuses(4, "none does not exist")
+    seqloom("import-hf", directory, run).refuses(2, "exists. Name a run directory that is not there yet")
+    seqloom("import-hf", run, tmp_path / "new").refuses(4, "it has no config.json")
+    seqloom("export-hf", directory, tmp_path / "out").refuses(4, "is not a run")
+    seqloom("export-hf", run, directory).refuses(2, "exists. Choose another place")
+    seqloom("export-hf", run, directory / "config.json" / "x").refuses(5, "Could not write")
+    broken = tmp_path / "broken"
+    shutil.copytree(directory, broken)
+    (broken / "config.json").write_text(json.dumps({**CONFIG, "n_head": 4, "n_layer": 1, "some_key": 1}))
+    seqloom("import-hf", broken, tmp_path / "new").refuses(4, "some_key is not known here; it is 1")
+    (broken / "config.json").write_text(json.dumps({**CONFIG, "n_layer": 1}))
+    seqloom("import-hf", broken, tmp_path / "new").refuses(4, "has no place in the model", lines=14)
+    assert not (tmp_path / "new").exists()
+
+
+def test_from_python(directory: Path, tmp_path: Path) -> None:
+    model = package.import_hf(directory, tmp_path / "run", device="cpu")
+    assert model.score("the dog barks")[0].log_prob < 0
+    written = package.export_hf(tmp_path / "run", tmp_path / "out")
+    assert (written / "model.safetensors").is_file()
+    assert {"import_hf", "export_hf"} <= set(dir(package))

@@ -1,0 +1,56 @@
+"""`seqloom inspect mix`, and the way there: a bidirectional language model, and a task that begins with it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.bidirectional import bidirectional_recipe
+from tests.fine_tuning import classify_recipe, pretrained_run, tag_recipe
+from tests.understanding import trained
+
+from seqloom import api
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("elmo")
+    base = pretrained_run(folder / "base", "bilm")
+    frozen = ["train.freeze=3", "model.encoder.kind=recurrent", "model.encoder.hidden=6", "train.lr=0.05"]
+    trained(classify_recipe(folder, base, *frozen), folder / "features")
+    trained(tag_recipe(folder, base, "train.steps=2", "train.evaluate_every=2"), folder / "tagger")
+    trained(bidirectional_recipe(folder, "train.steps=2"), folder / "elmo")
+    return folder
+
+
+def test_the_mix_of_a_task_is_shown(seqloom: Any, folder: Path) -> None:
+    (found,) = seqloom("inspect", "mix", folder / "features", "--json").objects
+    mix = api.load(folder / "features", "cpu").model.body.mix
+    assert [layer["layer"] for layer in found["layers"]] == ["token vectors", "layer 1", "layer 2"]
+    assert [layer["share"] for layer in found["layers"]] == pytest.approx(mix.shares.tolist())
+    assert found["scale"] == pytest.approx(mix.scale.item()) and found["scale"] != 1  # it was learned
+    assert sum(layer["share"] for layer in found["layers"]) == pytest.approx(1)
+    shown = seqloom("inspect", "mix", folder / "features").out
+    assert f"γ = {mix.scale.item():.3f}" in shown and f"{mix.shares[2]:6.1%}" in shown and "token vectors" in shown
+
+
+def test_features_that_are_frozen_stay_what_they_were(folder: Path) -> None:
+    before, after = (api.load(folder / name, "cpu").model.body for name in ("base", "features"))
+    own, there = after.ways.state_dict(), before.state_dict()
+    V = len(there["embed.weight"])
+    assert np.array_equal(own["embed.weight"][:V], there["embed.weight"])
+    assert all(np.array_equal(own[name], there[name]) for name in there if name != "embed.weight")
+
+
+def test_a_model_without_a_mix_is_refused(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("inspect", "mix", folder / "elmo")
+    shown.refuses(2, "fine-tuned from a bidirectional language model (init.from)", lines=1)
+
+
+def test_every_command_for_what_comes_out(seqloom: Any, folder: Path) -> None:
+    assert seqloom("classify", folder / "features", "a warm, funny film", "--why").out
+    assert "Ann" in seqloom("tag", folder / "tagger", "Ann lives in Rome .").out
+    shown = seqloom("evaluate", folder / "elmo").out
+    assert all(words in shown for words in ("perplexity per token", "from the left", "from the right"))
+    for words in (["generate", folder / "elmo"], ["score", folder / "elmo", "a text"]):
+        seqloom(*words).refuses(2, "a bidirectional language model: `seqloom embed` makes vectors with it")

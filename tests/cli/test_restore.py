@@ -1,0 +1,187 @@
+"""`seqloom restore`, and what else is done with a denoiser: vectors, curves, comparison, averages."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.denoising import denoise_recipe
+from tests.understanding import trained
+
+from seqloom import api
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.specials import Specials
+from seqloom.inspect.curves import curves
+from seqloom.runs.run import Run
+from seqloom.text.gaps import read_gaps, with_gaps
+
+GAPS = "The cats [MASK] all [MASK] ."
+WHOLE = "The cats purr all day . We hear them purr . They eat milk ."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`spans`, of words; `bytes`, of byte pairs; `bart`; with 30 positions."""
+    folder = tmp_path_factory.mktemp("denoisers")
+    places = [
+        "model.positions.kind=learned",
+        "model.positions.max_length=30",
+        "train.steps=4",
+        "train.evaluate_every=2",
+    ]
+    for name, changes in {
+        "spans": ["noise.sentinels=8"],
+        "bytes": ["tokenizer.kind=byte-pair", "tokenizer.size=300"],
+        "bart": ["noise.kind=bart"],
+    }.items():
+        trained(denoise_recipe(folder, *places, *changes), folder / name)
+    return folder
+
+
+class Told:
+    """A model that says what it is told to."""
+
+    def __init__(self, model: Any, said: list[int]):
+        self.model, self.said = model, [*said, 0]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def step(self, tokens: Any, state: Any, mask: Any = None) -> Any:
+        found = self.model.step(tokens, state, mask)
+        place = int(state.carry["known"]["read"])  # END has been read before the first token
+        forced = torch.full_like(found.log_probs, -50.0)
+        forced[:, self.said[min(place, len(self.said) - 1)]] = 0.0
+        return type(found)(forced, found.state, found.attention)
+
+
+@pytest.mark.parametrize("name", ["spans", "bytes"])
+def test_spans_stand_where_the_gaps_were(folder: Path, name: str) -> None:
+    model = api.load(folder / name, "cpu")
+    first, second, third = list(model.sentinels)[:3]
+    purr, day = (model.tokenizer.encode(f" {word}") for word in ("purr", "day"))
+    model.__dict__["model"] = Told(model.model, [first, *purr, second, *day, third])
+    (found,) = model.restore(GAPS)
+    assert found.spans == ["purr", "day"] and found.restored == "The cats purr all day ."
+    assert found.read == GAPS and found.finished
+
+
+def test_a_gap_that_nothing_is_said_of_is_empty(folder: Path) -> None:
+    model = api.load(folder / "spans", "cpu")
+    model.__dict__["model"] = Told(model.model, [model.sentinels[1], *model.tokenizer.encode("day")])
+    (found,) = model.restore(GAPS)
+    assert found.spans == ["", "day"] and found.restored == "The cats all day ."
+
+
+@pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
+def test_each_line_is_answered_and_a_blank_one_stays_blank(seqloom: Any, folder: Path, name: str) -> None:
+    shown = seqloom("restore", folder / name, GAPS, "", "They eat [MASK] .", "--json")
+    one, blank, two = shown.objects
+    assert one["text"] == GAPS and blank["restored"] == "" and blank["log_prob"] == 0
+    assert (one["spans"], two["spans"]) == (None, None) if name == "bart" else len(two["spans"]) == 1
+    assert one["log_prob"] < 0
+    plain = seqloom("restore", folder / name, GAPS, "", "They eat [MASK] .").out.split("\n")
+    assert len(plain) == 4 and plain[1].strip() == ""
+    assert plain[0].count("\t") == (0 if name == "bart" else 2)
+
+
+def test_it_is_what_the_search_finds(folder: Path) -> None:
+    model = api.load(folder / "bart", "cpu")
+    (found,) = model.restore(WHOLE, beam=1)
+    source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
+    state = model.model.start({"tokens": source, "mask": source >= 0})
+    said: list[int] = []
+    token, total = 0, 0.0
+    banned = [*Specials.after(len(model.tokenizer)).names, model.tokenizer.unknown]
+    for _ in range(2 * source.shape[1] + 20):
+        with torch.no_grad():
+            out = model.model.step(torch.tensor([[token]]), state)
+        log_probs, state = out.log_probs[0].clone(), out.state
+        log_probs[banned] = -torch.inf
+        token = int(log_probs.argmax())
+        total += float(log_probs[token])
+        if not token or len(said) == model.model.longest_target - 1:
+            break
+        said.append(token)
+    assert found.restored == model.tokenizer.decode(said).strip()
+    if found.finished:
+        assert found.log_prob == pytest.approx(total, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
+def test_noise_is_drawn_from_the_seed_and_the_number(seqloom: Any, folder: Path, name: str) -> None:
+    one, two, other = (
+        seqloom("restore", folder / name, "--noise", "--seed", seed, WHOLE, WHOLE, "--json").objects
+        for seed in (1, 1, 2)
+    )
+    assert one == two and one != other
+    assert one[0]["read"] != one[1]["read"] and "[MASK]" in one[0]["read"] + one[1]["read"]
+    fields = seqloom("restore", folder / name, "--noise", WHOLE).out.rstrip("\n").split("\t")
+    assert fields[0] == one[0]["read"] and fields[1] == one[0]["restored"]
+
+
+def test_many_lines_are_what_each_is_alone(folder: Path) -> None:
+    model = api.load(folder / "spans", "cpu")
+    lines = [GAPS, "They [MASK] .", "[MASK] is what cows eat ."] * 3
+    together = [one.restored for one in model.restore(lines, batch_size=4, window=5)]
+    assert together == [one.restored for line in lines for one in model.restore(line)]
+
+
+def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("restore", folder / "spans", GAPS, "no gap here")
+    assert shown.code == 3 and shown.out.count("\n") == 1
+    assert "written [MASK]; there is none in 'no gap here'. With --noise" in shown.err
+    seqloom("restore", folder / "spans", "a <extra_id_0> b").refuses(3, "written [MASK], not <extra_id_0>")
+    seqloom("restore", folder / "spans", "[MASK] " * 8).refuses(3, "may have 7 gaps", "this has 8")
+    seqloom("restore", folder / "bart", "cats " * 40).refuses(3, "Text 1 has 41 tokens", "knows only 29 places")
+    seqloom("restore", folder / "spans", GAPS, "--beam", "0").refuses(2)
+    with pytest.raises(UsageError, match="A search has the options beam"):
+        list(api.load(folder / "spans").restore(GAPS, width=3))
+    with pytest.raises(DataError, match="there is none"):
+        list(api.load(folder / "spans").restore("nothing"))
+
+
+def test_what_it_is_not_for_is_refused(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    run = folder / "spans"
+    for words in (["fill", run, "x"], ["generate", run], ["translate", run, "x"], ["classify", run, "x"]):
+        seqloom(*words).refuses(2, "a denoiser", "`seqloom restore` uses it")
+    shape = ["model.norm_first=false", "model.embed_norm=true", "model.positions.kind=learned", "train.steps=1"]
+    fits = trained(denoise_recipe(tmp_path, *shape, "noise.kind=bart"), tmp_path / "fits")
+    seqloom("export-hf", fits, tmp_path / "out").refuses(2, "has 3 tokens that its tokenizer has not")
+
+
+def test_what_the_vocabulary_lacks_is_noted(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("restore", folder / "spans", "The zebras [MASK] .")
+    assert shown.code == 0 and "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
+
+
+def test_what_else_is_done_with_a_run(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    found = seqloom("evaluate", folder / "spans", "--split", "test", "--json").json
+    assert {"loss", "hidden_accuracy", "target_accuracy", "exact_spans"} <= found.keys()
+    assert "texts told exactly" in seqloom("evaluate", folder / "bart").out
+    table = seqloom("compare", folder / "spans", folder / "bart", "--json").json
+    assert {"hidden_accuracy"} <= table["runs"][0].keys() | table["runs"][0].get("metrics", {}).keys()
+    assert [step for step, _ in curves(Run.open(folder / "spans"))["hidden_accuracy"]] == [2, 4]
+    assert api.load(folder / "bart").embed(["The cats purr .", ""]).shape == (2, 16)
+    assert seqloom("average", folder / "spans", "--last", 2, "--out", tmp_path / "mean").code == 0
+    assert seqloom("restore", tmp_path / "mean", GAPS).code == 0
+
+
+def test_training_says_what_to_do_next(seqloom: Any, tmp_path: Path) -> None:
+    small = ["train.steps=1", "model.width=8", "model.encoder_layers=1", "model.decoder_layers=1", "batch.dev_texts=0"]
+    shown = seqloom(
+        "train", "denoise-pydocs", *small, "tokenizer.size=300", "train.device=cpu", "--out", tmp_path / "run"
+    )
+    assert shown.code == 0 and f"Try: seqloom restore {tmp_path / 'run'}" in shown.out
+
+
+@pytest.mark.parametrize("name", ["spans", "bytes"])
+def test_gaps_are_written_as_they_are_read(folder: Path, name: str) -> None:
+    model = api.load(folder / name, "cpu")
+    specials = Specials.after(len(model.tokenizer))
+    for text in (GAPS, "[MASK] eat milk .", "They eat [MASK]", "a [MASK] [MASK] b".replace("b", "day")):
+        ids = read_gaps(model.tokenizer, specials, text).ids
+        again = with_gaps(model.tokenizer, ids)
+        assert read_gaps(model.tokenizer, specials, again).ids == ids
+        if name == "bytes":
+            assert again == text

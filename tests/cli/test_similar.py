@@ -1,0 +1,120 @@
+"""`seqloom similar`: the lines nearest to a query, for every model that makes vectors; and `embed --normalize`."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.core.errors import DataError, UsageError
+
+LINES = [
+    "the owl slept here .",
+    "",
+    "a cat",
+    "the dog saw in the hay .",
+    "the owl slept here .",
+    "the cat sat on a mat .",
+]
+QUERY = "the owl sat here ."
+
+
+def ranked(run: Path, query: str, lines: list[str], pooling: Any = "mean") -> list[tuple[float, int, str]]:
+    """By hand: every cosine, sorted."""
+    model = api.load(run, "cpu")
+    kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    v, u = model.embed(query, pooling)[0].astype(float), model.embed([line for _, line in kept], pooling).astype(float)
+    cosines = u @ v / np.linalg.norm(u, axis=1) / np.linalg.norm(v)
+    found = [(float(score), *at) for score, at in zip(cosines, kept, strict=True)]
+    return sorted(found, key=lambda one: (-round(one[0], 5), one[1]))
+
+
+@pytest.mark.parametrize("name", ["runs/chars", "runs/words", "translators/one", "translators/transformer"])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_the_largest_cosines(
+    seqloom: Any, runs: Path, translators: Path, type_in: Any, name: str, pooling: str
+) -> None:
+    room, _, which = name.partition("/")
+    run = (runs if room == "runs" else translators) / which
+    type_in("\n".join(LINES).encode())
+    shown = seqloom("similar", run, "--query", QUERY, "--top", 4, "--pooling", pooling)
+    assert shown.code == 0 and shown.err == "note: blank lines are like nothing, 1 of 6 here\n"
+    rows = [line.split("\t") for line in shown.out.splitlines()]
+    wanted = ranked(run, QUERY, LINES, pooling)[:4]
+    assert [(int(number), text) for _, number, text in rows] == [(number, text) for _, number, text in wanted]
+    assert [float(score) for score, _, _ in rows] == pytest.approx([score for score, _, _ in wanted], abs=1e-4)
+
+
+def test_windows_change_nothing(runs: Path) -> None:
+    model = api.load(runs / "chars", "cpu")
+    (whole,) = model.similar(QUERY, LINES, top=3)
+    for window in (1, 2, 4):
+        (found,) = model.similar(QUERY, iter(LINES), top=3, window=window)
+        assert [near.line for near in found.best] == [near.line for near in whole.best]
+        assert (found.texts, found.blank) == (5, 1)
+    assert whole.best[0].line < whole.best[1].line  # the same line twice: the first one first
+    assert whole.best[0].score == pytest.approx(whole.best[1].score, abs=1e-6)
+
+
+def test_a_line_is_most_like_itself(runs: Path) -> None:
+    for found, line in zip(api.load(runs / "words", "cpu").similar(LINES[2:4], LINES, top=1), LINES[2:4], strict=True):
+        assert found.query == line == found.best[0].text and found.best[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_several_queries(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_text("a cat\n\nthe dog\tran\n", encoding="utf-8")
+    words = ["similar", runs / "chars", "--query", QUERY, "--query-file", file, "--top", 2]
+    type_in("\n".join(LINES).encode())
+    shown = seqloom(*words)
+    blocks = shown.out.split("\n\n")
+    assert [block.partition("\n")[0] for block in blocks] == [f"{QUERY}:", "a cat:", "the dog ran:"]
+    assert all(len(block.strip().splitlines()) == 3 for block in blocks)
+    type_in("\n".join(LINES).encode())
+    objects = seqloom(*words, "--json").objects
+    assert [one["query"] for one in objects] == [QUERY, "a cat", "the dog\tran"]
+    best = objects[1]["similar"][0]
+    assert best["text"] == "a cat" and best["line"] == 3 and best["score"] == pytest.approx(1, abs=1e-5)
+
+
+def test_texts_on_the_command_line(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("similar", runs / "chars", "a cat", "the dog", "--query", "a cat", "--top", 1)
+    assert shown.out == "1.0000\t1\ta cat\n" and shown.err == ""
+
+
+def test_nothing_to_compare_with(seqloom: Any, runs: Path, type_in: Any) -> None:
+    type_in(b"")
+    shown = seqloom("similar", runs / "chars", "--query", "a cat")
+    assert (shown.code, shown.out) == (0, "") and "there are no lines to compare with" in shown.err
+
+
+def test_bad_questions(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
+    run, blank = runs / "chars", tmp_path / "blank.txt"
+    blank.write_text("\n \n")
+    seqloom("similar", run, "a").refuses(2, "--query", "--query-file")
+    seqloom("similar", run, "a", "--query", " ").refuses(3, "must not be blank")
+    seqloom("similar", run, "a", "--query-file", tmp_path / "none").refuses(2, "cannot be read", "No such file")
+    seqloom("similar", run, "a", "--query-file", tmp_path).refuses(2, "cannot be read")
+    seqloom("similar", run, "a", "--query-file", blank).refuses(3, "holds no query")
+    seqloom("similar", runs / "grams", "a", "--query", "a").refuses(2, "makes no vectors of texts")
+    type_in(b"fine\n\xff\n")
+    seqloom("similar", run, "--query", "a").refuses(3, "UTF-8", "line 2")
+    model = api.load(run, "cpu")
+    with pytest.raises(UsageError, match="top must be at least 1"):
+        model.similar("a", ["b"], top=0)
+    with pytest.raises(UsageError, match="no pooling 'middle'"):
+        model.similar("a", ["b"], pooling="middle")
+    with pytest.raises(DataError, match="number 2 of 2"):
+        model.similar(["a", ""], ["b"])
+
+
+def test_vectors_of_one_length(runs: Path, capfdbinary: Any) -> None:
+    model = api.load(runs / "chars", "cpu")
+    plain, unit = model.embed(LINES), model.embed(LINES, normalize=True)
+    assert np.linalg.norm(unit, axis=1) == pytest.approx([1, 0, 1, 1, 1, 1], abs=1e-6)
+    assert unit * np.linalg.norm(plain, axis=1, keepdims=True) == pytest.approx(plain, abs=1e-5)
+    assert main(["embed", str(runs / "chars"), "--normalize", "a cat"]) == 0
+    assert np.load(io.BytesIO(capfdbinary.readouterr().out)) == pytest.approx(unit[2:3], abs=1e-6)

@@ -1,0 +1,115 @@
+"""Batches of damaged texts: cut where sentences end, drawn from seed and epoch alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.data.noise import BARTNoiseConfig, SpansConfig
+from seqloom.data.noised_batches import NoisedBatches, pieces
+
+V = 500
+
+
+def documents(count: int = 40, seed: int = 0) -> list[list[list[int]]]:
+    """Each some sentences of 1 to 9 tokens."""
+    draw = np.random.default_rng(seed)
+    return [
+        [draw.integers(1, V, draw.integers(1, 10)).tolist() for _ in range(draw.integers(1, 6))] for _ in range(count)
+    ]
+
+
+def made(noise: Any = None, tokens: int = 200, **more: Any) -> NoisedBatches:
+    return NoisedBatches(pieces(documents(), 16), noise or SpansConfig(), vocabulary=V, tokens=tokens, **more)
+
+
+def test_pieces_hold_every_token_and_end_where_a_sentence_does() -> None:
+    found = pieces(documents(), 16)
+    flat = [token for document in documents() for sentence in document for token in sentence]
+    assert [token for piece in found for token in piece.tokens] == flat
+    ends = np.cumsum([len(sentence) for document in documents() for sentence in document])
+    assert set(np.cumsum([len(piece.tokens) for piece in found])) <= set(ends)
+    assert max(len(piece.tokens) for piece in found) <= 16
+    starts = np.concatenate([[0], np.cumsum([len(piece.tokens) for piece in found])])
+    own = [start + place for start, piece in zip(starts, found, strict=False) for place in piece.sentences]
+    assert own == [0, *ends[:-1]]
+
+
+def test_a_sentence_without_room_is_cut_and_nothing_is_nothing() -> None:
+    assert [piece.tokens for piece in pieces([[[1, 2, 3, 4, 5], [6]]], 2)] == [[1, 2], [3, 4], [5, 6]]
+    assert pieces([[], [[]]], 4) == []
+
+
+@pytest.mark.parametrize("noise", [SpansConfig(), BARTNoiseConfig(deleted=0.1)], ids=["spans", "bart"])
+def test_a_batch_is_a_function_of_seed_and_step(noise: Any) -> None:
+    one, two = made(noise), made(noise)
+    for step in (9, 0, 31):
+        left, right = one.batch(1, step), two.batch(1, step)
+        assert all(torch.equal(left[name], right[name]) for name in left if name != "tokens")
+        assert left["tokens"] == int(left["target_mask"].sum())
+    assert not torch.equal(one.batch(1, 0)["source"], one.batch(2, 0)["source"])
+
+
+def test_an_epoch_reads_every_text_once_and_the_next_damages_it_otherwise() -> None:
+    batches = made()
+    steps = batches.steps_per_epoch
+    for epoch in range(2):
+        seen = [number for step in range(steps) for number in batches.members(1, epoch * steps + step).tolist()]
+        assert sorted(seen) == list(range(len(batches.texts)))
+    assert batches.noised(3, 1, 0).source == batches.noised(3, 1, 0).source
+    changed = [
+        batches.noised(number, 1, 0).target != batches.noised(number, 1, 1).target
+        for number in range(len(batches.texts))
+    ]
+    assert np.mean(changed) > 0.8
+
+
+def test_texts_of_one_length_are_damaged_each_in_its_own_way() -> None:
+    same = pieces([[[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]] * 30, 16)
+    batches = NoisedBatches(same, SpansConfig(), vocabulary=V, tokens=200)
+    assert len({tuple(batches.noised(number, 1, 0).source) for number in range(30)}) > 5
+
+
+def test_processes_side_by_side_share_an_epoch_out() -> None:
+    batches = made()
+    alone = [batches.batch(1, step) for step in range(6)]
+    both = [batches.batch(1, step, rank, 2) for step in range(3) for rank in range(2)]
+    assert all(
+        torch.equal(a["source"], b["source"]) and torch.equal(a["targets"], b["targets"])
+        for a, b in zip(alone, both, strict=True)
+    )
+
+
+def test_what_is_read_and_said_stands_in_the_batch() -> None:
+    batches = made(BARTNoiseConfig())
+    batch, members = batches.batch(1, 2), batches.members(1, 2)
+    assert len(members) * batch["targets"].shape[1] <= 200
+    for row, number in enumerate(members.tolist()):
+        noised = batches.noised(number, 1, 0)
+        assert batch["source"][row][batch["source_mask"][row]].tolist() == [*noised.source, 0]
+        assert batch["targets"][row][batch["target_mask"][row]].tolist() == [*noised.target, 0]
+        assert batch["inputs"][row][batch["target_mask"][row]].tolist() == [0, *noised.target]
+        assert batch["hidden"][row].tolist()[: len(noised.hidden)] == noised.hidden
+        assert not batch["hidden"][row, len(noised.hidden) :].any()
+
+
+def test_some_of_the_texts_are_damaged_as_among_all() -> None:
+    batches = made()
+    some = batches.only([5, 17, 2], 100)
+    found = {
+        number: row
+        for members, batch in some.every(0)
+        for number, row in zip(members.tolist(), batch["targets"], strict=True)
+    }
+    assert sorted(found) == [2, 5, 17]
+    for number, row in found.items():
+        target = batches.noised(number, 0, 0).target
+        assert row[: len(target)].tolist() == target
+
+
+def test_the_largest_step_is_found() -> None:
+    batches = made()
+    cells = [batch["source"].numel() * batch["source"].shape[1] for _, batch in batches.every(1)]
+    largest = batches.largest_step(1)
+    assert cells[largest] >= 0.7 * max(cells)  # noise makes them shorter by a little

@@ -1,0 +1,34 @@
+"""Tiny denoisers of the little language of `tests.masked`, for the tests of several rooms."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.masked import write_documents
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, parse_overrides
+
+RECIPE: dict[str, Any] = {
+    "task": "denoise",
+    "tokenizer": {"kind": "words"},
+    "batch": {"tokens": 192, "max_length": 24, "dev_texts": 6},
+    "model": {
+        "kind": "transformer",
+        "width": 16,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "feed_forward": 32,
+        "norm_first": True,
+        "positions": {"kind": "rotary"},
+        "tied": "all",
+        "source_begin": 0,
+    },
+    "train": {"steps": 6, "lr": 0.01, "evaluate_every": 3, "log_every": 1, "device": "cpu"},
+}
+KINDS = ("spans", "bart")
+
+
+def denoise_recipe(folder: Path, *overrides: str) -> Any:
+    words = [*write_documents(folder), *overrides]
+    return api.build_recipe(apply_overrides(RECIPE, parse_overrides(words)), "the recipe")

@@ -1,0 +1,206 @@
+"""GPT-2 and Llama, of random weights, as `transformers` writes them: here they compute the same, and go back so."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+transformers = pytest.importorskip("transformers")
+from tests.exchange.small_decoders import SHAPES, begins, make, save, texts, write  # noqa: E402
+
+from seqloom.decoding.beam import BeamConfig, beam_search  # noqa: E402
+from seqloom.exchange.exporting import export_run  # noqa: E402
+from seqloom.exchange.importing import import_directory, read_directory  # noqa: E402
+from seqloom.exchange.weights import SAME, Halves  # noqa: E402
+from seqloom.text import END  # noqa: E402
+
+SHORTEST, LONGEST = 4, 14  # what is generated
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any, Path]:
+    """Their model, what was read of it, our model, and the directory."""
+    path = tmp_path_factory.mktemp("exchange") / request.param
+    theirs = write(path, request.param)
+    found = read_directory(path)
+    return theirs, found, built(found), path
+
+
+def built(found: Any) -> Any:
+    model = found.model.build(len(found.tokenizer)).eval()
+    model.load_state_dict(found.weights)
+    return model
+
+
+def both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
+    """The same texts, after what begins them, in their ids and in ours."""
+    plain = texts()
+    first = torch.full((len(plain), 1), begins(theirs))
+    ours = torch.tensor([tokenizer.ours(row) for row in plain.tolist()])
+    return torch.cat([first, plain], dim=1), torch.cat([torch.full_like(first, END), ours], dim=1)
+
+
+@torch.no_grad()
+def test_logits(pair: Any) -> None:
+    theirs, found, model, _ = pair
+    there, here = both(theirs, found.tokenizer)
+    wanted, made = theirs(there).logits, model(here)
+    assert not found.drawn
+    assert wanted.std() > 0.3
+    torch.testing.assert_close(made, wanted[..., found.tokenizer.order], atol=1e-5, rtol=0)
+    with pytest.raises(AssertionError):  # the control: the order matters
+        torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_logits_in_double_precision(pair: Any) -> None:
+    theirs, found, _, path = pair
+    there, here = both(theirs, found.tokenizer)
+    double = type(theirs).from_pretrained(path, dtype=torch.float64).eval()
+    made, wanted = built(found).double()(here), double(there).logits[..., found.tokenizer.order]
+    # They turn queries by angles of single precision, whatever the rest is.
+    torch.testing.assert_close(made, wanted, atol=1e-10 if found.family.name == "GPT-2" else 1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_step_by_step(pair: Any) -> None:
+    """What stands at place 0 begins a text there too."""
+    theirs, found, model, _ = pair
+    there, here = both(theirs, found.tokenizer)
+    wanted = theirs(there).logits[..., found.tokenizer.order].log_softmax(dim=-1)
+    state = model.start(rows=len(here))
+    for place in range(here.shape[1]):
+        output = model.step(here[:, place : place + 1], state)
+        state = output.state
+        torch.testing.assert_close(output.log_probs, wanted[:, place], atol=1e-5, rtol=0)
+
+
+def generated(theirs: Any, tokenizer: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
+    made = theirs.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        min_new_tokens=SHORTEST,
+        max_new_tokens=LONGEST,
+        do_sample=False,
+        pad_token_id=tokenizer.order[END],
+        **options,
+    )
+    rows = [tokenizer.ours(row) for row in made[:, prompt.shape[1] :].tolist()]
+    return [row[: row.index(END) + 1] if END in row else row for row in rows]
+
+
+def searched(model: Any, prompt: Tensor, **options: Any) -> list[list[list[int]]]:
+    shortest, longest = (length + prompt.shape[1] for length in (SHORTEST, LONGEST))
+    options |= {"min_length": shortest, "max_length": longest}
+    made = beam_search(model, options=BeamConfig(**options), end=END, prompt=prompt)
+    return [[[*one.tokens, *[END] * one.finished][prompt.shape[1] :] for one in row] for row in made]
+
+
+def test_greedy(pair: Any) -> None:
+    theirs, found, model, _ = pair
+    there, here = (tokens[:, :4] for tokens in both(theirs, found.tokenizer))
+    made = [row[0] for row in searched(model, here[:, 1:], beam=1)]
+    assert made == generated(theirs, found.tokenizer, there)
+    assert min(map(len, made)) > SHORTEST
+
+
+def test_beam(pair: Any) -> None:
+    """Sums of log p are compared, since they leave a prompt out of lengths and we do not; all k hypotheses are wanted.
+    Where all ended: at the longest length they let what is cut short compete with what ended, and we do not."""
+    theirs, found, model, _ = pair
+    there, here = (tokens[:, :4] for tokens in both(theirs, found.tokenizer))
+    made = searched(model, here[:, 1:], beam=4, n_best=4, length_penalty=0.0)
+    options = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": False}
+    flat = generated(theirs, found.tokenizer, there, **options)
+    others = [flat[start : start + 4] for start in range(0, len(flat), 4)]
+    compared = [(row, other) for row, other in zip(made, others, strict=True) if all(END in ids for ids in other)]
+    assert [row for row, _ in compared] == [other for _, other in compared]
+    assert compared
+
+
+@torch.no_grad()
+def test_there_and_back(pair: Any, tmp_path: Path) -> None:
+    """Into a run, out of it, and in again: bit for bit; and transformers reads what we wrote as what it wrote."""
+    theirs, _, _, path = pair
+    run, found = import_directory(path, tmp_path / "run")
+    written = export_run(run.path, tmp_path / "out")
+    again, _ = import_directory(written.path, tmp_path / "again")
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (again.path / name).read_bytes() == (run.path / name).read_bytes()
+    assert (again.path / "recipe.yaml").read_text().replace("directory: out", f"directory: {path.name}") == (
+        run.path / "recipe.yaml"
+    ).read_text()
+    reopened = transformers.AutoModelForCausalLM.from_pretrained(written.path).eval()
+    there, _ = both(theirs, found.tokenizer)
+    assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in reopened.state_dict().items())
+    torch.testing.assert_close(reopened(there).logits, theirs(there).logits, atol=1e-6, rtol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(written.path)
+    assert tokenizer.eos_token_id == theirs.config.eos_token_id
+    assert tokenizer("the old dog barks")["input_ids"] == found.tokenizer.theirs(
+        found.tokenizer.encode("the old dog barks")
+    )
+
+
+def test_a_wrong_transform_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controls: queries in another order, a layer the right way round that was the wrong one, swapped gates."""
+    theirs = write(tmp_path / "llama", "llama-4-heads")
+
+    def off(name: str) -> float:
+        found = read_directory(tmp_path / name)
+        there, here = both(theirs, found.tokenizer)
+        with torch.no_grad():
+            return float((built(found)(here) - theirs(there).logits[..., found.tokenizer.order]).abs().max())
+
+    assert off("llama") < 1e-5
+    with monkeypatch.context() as patch:
+        patch.setattr("seqloom.exchange.llama.SAME", Halves(4))
+        assert off("llama") > 1e-2
+    with monkeypatch.context() as patch:
+        parts = {"feed_forward.up": "mlp.up_proj", "feed_forward.gate": "mlp.gate_proj"}
+        patch.setattr("seqloom.exchange.llama.PARTS", {**_parts(), **parts})
+        assert off("llama") > 1e-2
+    theirs = write(tmp_path / "gpt2", "gpt2-1-head", n_inner=15)  # square, so that its shape does not tell
+    assert off("gpt2") < 1e-5
+    monkeypatch.setattr("seqloom.exchange.gpt2.TRANSPOSED", SAME)
+    assert off("gpt2") > 1e-2
+
+
+def _parts() -> dict[str, str]:
+    from seqloom.exchange.llama import PARTS
+
+    return PARTS
+
+
+@torch.no_grad()
+def test_a_bare_body_and_copies(tmp_path: Path) -> None:
+    """GPT2Model without its head, as the published GPT-2 is saved; and a tied head that is written out once more."""
+    theirs = make("gpt2-2-heads")
+    save(theirs.transformer, tmp_path / "bare")
+    there, here = both(theirs, read_directory(tmp_path / "bare").tokenizer)
+    found = read_directory(tmp_path / "bare")
+    torch.testing.assert_close(built(found)(here), theirs(there).logits[..., found.tokenizer.order], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_half_precision_is_read(tmp_path: Path) -> None:
+    theirs = make("llama-4-heads").to(torch.bfloat16)
+    save(theirs, tmp_path / "half")
+    found = read_directory(tmp_path / "half")
+    assert {tensor.dtype for tensor in found.weights.values()} == {torch.float32}
+    there, here = both(theirs, found.tokenizer)
+    whole = type(theirs).from_pretrained(tmp_path / "half", dtype=torch.float32).eval()
+    wanted = whole(there).logits[..., found.tokenizer.order]
+    torch.testing.assert_close(built(found)(here), wanted, atol=1e-5, rtol=0)
+
+
+def test_shards(tmp_path: Path) -> None:
+    theirs = make("llama-4-heads")
+    save(theirs, tmp_path / "whole")
+    save(theirs, tmp_path / "parts", max_shard_size="5KB")
+    assert len(list((tmp_path / "parts").glob("model-*.safetensors"))) > 2
+    whole, parts = (read_directory(tmp_path / name) for name in ("whole", "parts"))
+    assert whole.weights.keys() == parts.weights.keys()
+    assert all(torch.equal(whole.weights[name], parts.weights[name]) for name in whole.weights)
+    assert len(parts.directory.sha256()) > 2

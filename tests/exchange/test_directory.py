@@ -1,0 +1,407 @@
+"""Hugging Face directories that are damaged, partial, dangerous or of other models: a clear line each, no code run.
+
+`transformers` is not needed: the directories are written by hand.
+"""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.exchange.small_decoders import CONFIG, END, V, tokenizer_file, weights, write_by_hand
+
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.exchange.directory import Directory, write_directory
+from seqloom.exchange.families import FAMILIES
+from seqloom.exchange.importing import import_directory, read_directory
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_by_hand(tmp_path / "model")
+
+
+def configure(folder: Path, **changes: Any) -> None:
+    config = {**CONFIG, **changes}
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
+
+
+def refused(folder: Path, *said: str) -> str:
+    with pytest.raises(CheckpointError) as error:
+        read_directory(folder)
+    message = str(error.value)
+    for part in said:
+        assert part in message
+    assert error.value.exit_code == 4
+    return message
+
+
+def test_it_can_be_read(folder: Path) -> None:
+    found = read_directory(folder)
+    assert found.family.name == "GPT-2"
+    assert found.parameters == sum(tensor.numel() for tensor in weights().values())
+    assert found.tokenizer.encode("the dog") == found.tokenizer.ours([0, 3])
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    refused(tmp_path / "nothing", "nothing does not exist. Name the folder that has the model's config.json")
+    (tmp_path / "file").write_text("")
+    refused(tmp_path / "file", "is a file")
+    refused(tmp_path, "it has no config.json")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "", "\udcff", "[" * 100_000])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_json_that_is_none(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused(folder, f"{name} is damaged: it")
+
+
+def test_no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    refused(folder, "has no tokenizer.json", "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)")
+
+
+def test_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    refused(folder, "has no weights", "adapter_model.safetensors is not it")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "model.pkl"])
+def test_pickles_are_not_touched(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").rename(folder / name)
+    refused(folder, f"pickles only ({name})", "a pickle can run any code when it is read")
+    save_file(weights(), folder / "model.safetensors")  # beside a pickle, which nobody reads
+    (folder / name).write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    assert read_directory(folder).parameters
+
+
+def test_code_is_not_run(folder: Path) -> None:
+    configure(folder, auto_map={"AutoModel": "modeling_evil.Evil"})
+    refused(folder, "code of its own (auto_map in config.json)", "seqloom runs no code that comes with weights")
+    configure(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": "x.Y"}}))
+    (folder / "modeling_evil.py").write_text("raise SystemExit('ran')")
+    refused(folder, "(modeling_evil.py, auto_map in tokenizer_config.json)")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_weights_cut_short(folder: Path, kept: int) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:kept])
+    refused(folder, "model.safetensors is damaged: it is no whole safetensors file")
+
+
+def test_a_header_that_is_none(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + content[8:])
+    refused(folder, "no whole safetensors file")
+    (folder / "model.safetensors").write_bytes(content[:8] + b"{{" + content[10:])
+    refused(folder, "no whole safetensors file")
+
+
+def sharded(folder: Path) -> dict[str, str]:
+    tensors = sorted(weights().items())
+    parts = {"model-1.safetensors": dict(tensors[:9]), "model-2.safetensors": dict(tensors[9:])}
+    for name, own in parts.items():
+        save_file(own, folder / name)
+    (folder / "model.safetensors").unlink()
+    index = {tensor: name for name, own in parts.items() for tensor in own}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    return index
+
+
+def reindex(folder: Path, index: Any) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+
+
+def test_shards(folder: Path) -> None:
+    whole = read_directory(folder)
+    index = sharded(folder)
+    parts = read_directory(folder)
+    assert all(torch.equal(parts.weights[name], whole.weights[name]) for name in whole.weights)
+    assert set(parts.directory.sha256()) == set(index.values())
+
+
+def test_a_shard_that_is_missing(folder: Path) -> None:
+    sharded(folder)
+    (folder / "model-2.safetensors").unlink()
+    refused(folder, "of 2 files of weights model-2.safetensors is missing. Download the whole directory.")
+    (folder / "model-1.safetensors").unlink()
+    refused(folder, "model-1.safetensors, model-2.safetensors are missing")
+
+
+def test_a_shard_cut_short(folder: Path) -> None:
+    sharded(folder)
+    content = (folder / "model-2.safetensors").read_bytes()
+    (folder / "model-2.safetensors").write_bytes(content[:-5])
+    refused(folder, "model-2.safetensors is damaged")
+
+
+def test_an_index_that_is_wrong(folder: Path) -> None:
+    index = sharded(folder)
+    reindex(folder, {**index, "transformer.more": "model-1.safetensors"})
+    refused(folder, "no file of weights has transformer.more")
+    reindex(folder, {name: file for name, file in index.items() if name != "transformer.wpe.weight"})
+    refused(folder, "does not know transformer.wpe.weight, which its files have")
+    wrong: Any
+    for wrong in ({}, [], None, {"a": 1}):
+        reindex(folder, wrong)
+        refused(folder, "its weight_map must name a file for each tensor")
+
+
+@pytest.mark.parametrize(
+    "name", ["../model-1.safetensors", "/etc/passwd", "sub/a.safetensors", "a\\b.safetensors", "x.bin", ""]
+)
+def test_an_index_that_leads_elsewhere(folder: Path, name: str) -> None:
+    index = sharded(folder)
+    reindex(folder, {**index, "transformer.more": name})
+    refused(folder, "it must be a .safetensors file beside it")
+
+
+# --- the config -------------------------------------------------------------------------------------------------------
+
+
+def test_another_kind_of_model(folder: Path) -> None:
+    known = ", ".join(name for family in FAMILIES for name in family.model_types)
+    configure(folder, model_type="gpt_neox")
+    refused(folder, f"is of model_type 'gpt_neox', which seqloom does not know; it knows {known}.")
+    configure(folder, model_type=...)
+    refused(folder, "is of model_type null")
+    configure(folder, model_type=["gpt2"])
+    refused(folder, "which seqloom does not know")
+
+
+def test_values_that_are_not_there_are_named_all_at_once(folder: Path) -> None:
+    changes = {
+        "activation_function": "quick_gelu",
+        "scale_attn_by_inverse_layer_idx": True,
+        "add_cross_attention": True,
+        "n_layer": "two",
+        "layer_norm_epsilon": None,
+        "n_ctx": 20,
+        "pruned_heads": {"0": [1]},
+        "quantization_config": {"bits": 4},
+        "some_new_thing": [1, 2],
+    }
+    configure(folder, **changes)
+    message = refused(folder, "config.json asks for what seqloom has not (9 problems):")
+    assert message.split("\n")[1:] == [
+        "  add_cross_attention must be false; it is true",
+        "  scale_attn_by_inverse_layer_idx must be false; it is true",
+        "  n_ctx must be 10; it is 20",
+        "  n_layer must be a whole number of at least 1; it is 'two'",
+        "  activation_function must be gelu_new or gelu_pytorch_tanh or gelu or relu or silu or swish; "
+        "it is 'quick_gelu'",
+        "  layer_norm_epsilon must be a number; it is null",
+        "  pruned_heads must be {}; it is {0: [1]}",
+        "  quantization_config is not known here; it is {bits: 4}",
+        "  some_new_thing is not known here; it is [1, 2]",
+    ]
+
+
+def test_keys_that_change_nothing_are_passed_over(folder: Path) -> None:
+    aside = {"use_cache": False, "output_attentions": True, "torch_dtype": "float16", "summary_type": "mean"}
+    aside |= {"task_specific_params": {"a": 1}, "transformers_version": "9", "gradient_checkpointing": True}
+    plain = read_directory(folder)
+    configure(folder, **aside)
+    assert read_directory(folder).model == plain.model
+
+
+def test_no_number_fills_the_memory(folder: Path) -> None:
+    configure(folder, vocab_size=10**12)
+    message = refused(
+        folder, "(1 problem)", "vocab_size must be a whole number of at most 16777216; it is 1000000000000"
+    )
+    assert message.count("\n") == 1
+    configure(folder, n_layer=10**7, n_embd=10**9)
+    refused(folder, "n_layer must be a whole number of at most 1000", "n_embd must be a whole number of at most")
+
+
+def test_no_value_is_a_true_number(folder: Path) -> None:
+    configure(folder, n_layer=True, tie_word_embeddings=1)
+    refused(folder, "n_layer must be a whole number", "tie_word_embeddings must be true or false; it is 1")
+
+
+@pytest.mark.parametrize("end", [V, -1, "6", [3, 6], None])
+def test_an_end_that_is_none(folder: Path, end: Any) -> None:
+    configure(folder, eos_token_id=end)
+    refused(folder, f"eos_token_id must be one token below vocab_size, {V}")
+
+
+def test_a_beginning_that_is_none(folder: Path) -> None:
+    configure(folder, bos_token_id=V)
+    refused(folder, f"bos_token_id must be one token below vocab_size, {V}; it is {V}")
+
+
+def test_heads_that_do_not_share(folder: Path) -> None:
+    configure(folder, n_head=3)
+    refused(folder, "width must be divisible by heads")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling must be of the default type"),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+            "rope_parameters must be of the default type",
+        ),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "with rope_theta alone"),
+        ({"rope_theta": 0.5}, "rope_theta must be a number above 1"),
+        ({"head_dim": 3}, "head_dim must be 4; it is 3"),
+        ({"hidden_act": "gelu"}, "hidden_act must be silu or swish; it is 'gelu'"),
+        ({"attention_bias": True}, "mlp_bias must be true; it is false"),
+    ],
+)
+def test_what_llama_can_ask_for(folder: Path, changes: dict[str, Any], said: str) -> None:
+    llama = {"model_type": "llama", "vocab_size": V, "hidden_size": 8, "num_attention_heads": 2, "eos_token_id": END}
+    (folder / "config.json").write_text(json.dumps({**llama, **changes}))
+    refused(folder, said)
+
+
+# --- what must agree --------------------------------------------------------------------------------------------------
+
+
+def test_a_config_that_disagrees_with_the_weights(folder: Path) -> None:
+    configure(folder, n_layer=1, n_positions=12, n_inner=30)
+    message = refused(folder, "are not those that its config.json describes (16 mismatches):")
+    assert "transformer.wpe.weight is 10×8; by the config it is 12×8" in message
+    assert "transformer.h.0.mlp.c_fc.weight is 8×32; by the config it is 8×30" in message
+    assert "transformer.h.1.attn.c_attn.weight (8×24) has no place in the model" in message
+    assert message.endswith("  and 4 more")
+    configure(folder, n_layer=3)
+    refused(folder, "(12 mismatches)", "transformer.h.2.ln_1.weight (8) is missing")
+
+
+def test_tied_weights_that_differ(folder: Path) -> None:
+    tensors = weights()
+    save_file({**tensors, "lm_head.weight": tensors["transformer.wte.weight"].clone()}, folder / "model.safetensors")
+    assert read_directory(folder).model.tied
+    save_file({**tensors, "lm_head.weight": tensors["transformer.wte.weight"] + 1}, folder / "model.safetensors")
+    refused(folder, "lm_head.weight is not transformer.wte.weight, and by the config (tie_word_embeddings) it is")
+    configure(folder, tie_word_embeddings=False)
+    assert not read_directory(folder).model.tied
+    save_file(tensors, folder / "model.safetensors")
+    refused(folder, "lm_head.weight (17×8) is missing")
+
+
+def test_masks_are_no_weights(folder: Path) -> None:
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in weights().items()}
+    masks = {f"h.{layer}.attn.{name}": torch.ones(1) for layer in range(2) for name in ("bias", "masked_bias")}
+    save_file({**bare, **masks}, folder / "model.safetensors")  # as GPT-2 itself was published
+    assert read_directory(folder).parameters
+
+
+def test_a_head_that_is_left_over(folder: Path) -> None:
+    save_file({**weights(), "score.weight": torch.ones(2, 8)}, folder / "model.safetensors")
+    refused(folder, "score.weight (2×8) has no place in the model")
+
+
+def test_a_tokenizer_that_disagrees_with_the_embedding(folder: Path) -> None:
+    configure(folder, vocab_size=V - 3)
+    refused(
+        folder, "tokenizer.json does not fit the model: its ids go up to 14, and the model has vectors for 14 tokens"
+    )
+    configure(folder, vocab_size=V + 1)
+    refused(folder, "transformer.wte.weight is 17×8; by the config it is 18×8")
+    configure(folder, vocab_size=...)
+    refused(folder, "vocab_size must be a whole number of at least 1; it is missing")
+
+
+def test_a_tokenizer_the_library_cannot_read(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_file(), "pre_tokenizer": {"type": "Nothing"}}))
+    refused(folder, "tokenizer.json does not fit the model: the tokenizers library cannot read it")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"added_tokens": 3}, "a list of added_tokens"),
+        ({"added_tokens": ["<s>"]}, "each of its added_tokens must have an id and a content; got '<s>'"),
+        ({"added_tokens": [{"id": "2", "content": "<s>"}]}, "must have an id and a content; got {id: '2'"),
+        ({"added_tokens": [{"id": 2}]}, "must have an id and a content; got {id: 2}"),
+        ({"model": None}, "it must have a model"),
+    ],
+)
+@pytest.mark.parametrize("model_type", ["gpt2", "bert", "bart"])
+def test_a_tokenizer_that_lacks_its_parts(folder: Path, model_type: str, changes: Any, said: str) -> None:
+    configure(folder, model_type=model_type)
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_file(), **changes}))
+    refused(folder, "tokenizer.json does not fit the model: ", said)
+
+
+@pytest.mark.parametrize("vocabulary", [3, ["a"], [["a", 0.0]], [[]], {"[CLS]": "1"}])
+def test_a_vocabulary_without_special_tokens(folder: Path, vocabulary: Any) -> None:
+    configure(folder, model_type="bert")
+    file = {"added_tokens": [], "model": {"type": "Unigram", "vocab": vocabulary}}
+    (folder / "tokenizer.json").write_text(json.dumps(file))
+    refused(folder, "must have the tokens [PAD], [CLS], [SEP], [MASK]; [CLS], [SEP], [MASK] is not there")
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        {"type": "RobertaProcessing"},
+        {"type": "RobertaProcessing", "cls": ["<s>"], "sep": None},
+        {"type": "TemplateProcessing", "single": [3]},
+        {"type": "TemplateProcessing", "single": [], "special_tokens": {}},
+        {"type": "Sequence", "processors": 3},
+    ],
+)
+def test_a_processor_that_is_damaged(folder: Path, processor: Any) -> None:
+    configure(folder, model_type="bart")
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_file(), "post_processor": processor}))
+    refused(folder, "tokenizer.json does not fit the model: its post_processor is damaged.")
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_of_what_failed(folder: Path, tmp_path: Path) -> None:
+    configure(folder, n_layer=3)
+    with pytest.raises(CheckpointError):
+        import_directory(folder, tmp_path / "run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_a_run_that_exists_is_kept(folder: Path, tmp_path: Path) -> None:
+    import_directory(folder, tmp_path / "run")
+    with pytest.raises(UsageError, match=r"run exists\. Name a run directory that is not there yet"):
+        import_directory(folder, tmp_path / "run")
+
+
+def test_a_run_says_where_it_came_from(folder: Path, tmp_path: Path) -> None:
+    run, found = import_directory(folder, tmp_path / "run")
+    digest = found.directory.sha256()["model.safetensors"]
+    assert run.data["imported"] == {
+        "directory": "model",
+        "family": "GPT-2",
+        "sha256": {"model.safetensors": digest},
+        "drawn": [],
+        "left": [],
+    }
+    card = (run.path / "card.md").read_text()
+    assert digest in card
+    assert "`model` of Hugging Face's form (GPT-2)" in card
+    assert str(tmp_path) not in card + (run.path / "recipe.yaml").read_text() + json.dumps(run.data)
+
+
+def test_writing_a_directory(tmp_path: Path) -> None:
+    write_directory(tmp_path / "new", {"model_type": "x"}, {"w": torch.ones(2)}, {"a.json": {"b": 1}, "c.spm": b"raw"})
+    found = Directory.open(tmp_path / "new")
+    assert found.config == {"model_type": "x"}
+    assert found.json("a.json") == {"b": 1}
+    assert found.json("b.json") is None
+    assert (tmp_path / "new" / "c.spm").read_bytes() == b"raw"
+    assert torch.equal(found.tensors()["w"], torch.ones(2))
+    with pytest.raises(UsageError, match=r"exists\. Choose another place"):
+        write_directory(tmp_path / "new", {}, {}, {})
+    (tmp_path / "empty").mkdir()
+    write_directory(tmp_path / "empty", {}, {"w": torch.ones(2)}, {})

@@ -1,0 +1,172 @@
+"""BART and Marian, of random weights, as `transformers` writes them: here they compute the same, and go back so.
+
+Searches agree where their rules do. All k hypotheses are wanted, `early_stopping=False` is our `stopping: usual`, and
+nothing is forced to end. Where <s> is forced before a target, they count it as a token of a length and we do not, so
+sums are compared there (length_penalty 0).
+"""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("sentencepiece")
+pytest.importorskip("transformers")
+import transformers
+from tests.exchange.small_encoder_decoders import SHAPES, before_targets, ours, sources, targets, write
+from tests.text.small_pairs import ENGLISH, FRENCH
+
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.exchange.encoder_decoder import Parted
+from seqloom.exchange.exporting import export_run
+from seqloom.exchange.importing import create_run, read_directory
+from seqloom.exchange.marian import Marian
+from seqloom.exchange.weights import SAME, Leading, Rows
+from seqloom.models.transformer import TransformerConfig
+from seqloom.text import END
+
+SHORTEST, LONGEST = 4, 30  # what is generated
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def pair(request, tmp_path_factory) -> tuple[Any, Any, Any]:
+    """Their model, what was read of it, and our model."""
+    path = tmp_path_factory.mktemp("exchange") / request.param
+    theirs = write(path, request.param)
+    found = read_directory(path)
+    model = found.model.build(len(found.tokenizer)).eval()
+    model.load_state_dict(found.weights)
+    return theirs, found, model
+
+
+@torch.no_grad()
+def logits(theirs: Any) -> Any:
+    source, mask = sources(theirs)
+    found = theirs(input_ids=source, attention_mask=mask, decoder_input_ids=targets(theirs)).logits
+    return found[:, len(before_targets(theirs)) - 1 :]
+
+
+@torch.no_grad()
+def test_logits(pair):
+    theirs, found, model = pair
+    source, inputs = ours(found.tokenizer, theirs)
+    made = model(source["tokens"], source["mask"], inputs)
+    wanted = logits(theirs)
+    assert not found.drawn
+    torch.testing.assert_close(made, wanted[..., found.tokenizer.order], atol=1e-5, rtol=0)
+    with pytest.raises(AssertionError):  # the control: the order matters
+        torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("bart-2-heads", (Leading, "read", lambda self, theirs: (theirs[0][: -self.count],))),
+        ("bart-2-heads", (Rows, "read", lambda self, theirs: theirs)),
+        ("bart-3-heads", (TransformerConfig, "source_begin", None)),
+        ("marian-2-heads", (TransformerConfig, "begin", None)),
+        ("marian-2-heads", (Marian, "ordered", lambda self, model, axis, how=SAME: Parted(axis, how))),
+    ],
+)
+@torch.no_grad()
+def test_a_wrong_turn_shows(name, wrong, tmp_path, monkeypatch):
+    """The control."""
+    theirs = write(tmp_path / name, name)
+    found: Any
+    where, what, instead = wrong
+    if where is TransformerConfig:
+        found = read_directory(tmp_path / name)
+        model = replace(found.model, **{what: instead}).build(len(found.tokenizer)).eval()
+    else:
+        monkeypatch.setattr(where, what, instead)
+        found = read_directory(tmp_path / name)
+        model = found.model.build(len(found.tokenizer)).eval()
+    model.load_state_dict(found.weights)
+    source, inputs = ours(found.tokenizer, theirs)
+    made = model(source["tokens"], source["mask"], inputs)
+    assert (made - logits(theirs)[..., found.tokenizer.order]).abs().max() > 0.01
+
+
+def generated(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> list[list[list[int]]]:
+    source, mask = sources(theirs)
+    found = theirs.generate(
+        input_ids=source,
+        attention_mask=mask,
+        num_beams=beams,
+        num_return_sequences=beams,
+        length_penalty=penalty,
+        early_stopping=False,
+        min_new_tokens=SHORTEST,
+        max_new_tokens=LONGEST,
+        do_sample=False,
+    )
+    before = len(before_targets(theirs))
+    rows = [tokenizer.ours(row[before:]) for row in found.tolist()]
+    ids = [row[: row.index(END) + 1] if END in row else row for row in rows]
+    return [ids[start : start + beams] for start in range(0, len(ids), beams)]
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.8)])
+def test_what_is_generated(pair, beams, penalty):
+    """Where all ended: at the longest length, they let what is cut short compete with what ended, and we do not."""
+    theirs, found, model = pair
+    forced = len(before_targets(theirs)) - 1
+    source, _ = ours(found.tokenizer, theirs)
+    options = BeamConfig(
+        beam=beams,
+        n_best=beams,
+        length_penalty=0.0 if forced else penalty,
+        min_length=SHORTEST - forced,
+        max_length=LONGEST - forced,
+    )
+    banned = [found.model.begin] if found.family.name == "Marian" else []
+    made = beam_search(model, options=options, end=END, source=source, banned=banned)
+    compared = 0
+    for row, other in zip(made, generated(theirs, found.tokenizer, beams, options.length_penalty), strict=True):
+        if beams == 1 or all(END in ids for ids in other):
+            assert [[*one.tokens, *[END] * one.finished] for one in row] == other
+            compared += any(len(ids) > 5 for ids in other)
+    assert compared
+
+
+def test_there_and_back(pair, tmp_path):
+    """What is written is read by `transformers` with equal logits, and here to the bit."""
+    theirs, found, _ = pair
+    run = create_run(found, tmp_path / "run")
+    written = export_run(run.path, tmp_path / "out")
+    again = read_directory(tmp_path / "out")
+    assert written.family.name == found.family.name and again.model == found.model
+    assert again.tokenizer.to_json() == found.tokenizer.to_json() and again.weights.keys() == found.weights.keys()
+    assert all(torch.equal(again.weights[name], tensor) for name, tensor in found.weights.items())
+    other, report = type(theirs).from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    torch.testing.assert_close(logits(other.eval()), logits(theirs), atol=1e-6, rtol=0)
+    kept: tuple[str, ...] = (
+        "eos_token_id",
+        "pad_token_id",
+        "decoder_start_token_id",
+        "forced_bos_token_id",
+        "bad_words_ids",
+    )
+    kept += ("num_beams", "length_penalty")
+    for key in kept:
+        assert getattr(other.generation_config, key) == getattr(theirs.generation_config, key), key
+    assert other.config.pad_token_id == theirs.config.pad_token_id
+
+
+@pytest.mark.parametrize("name", ["bart-2-heads", "marian-2-heads"])
+def test_tokenizers_agree(name, tmp_path):
+    theirs = write(tmp_path / "in", name)
+    found: Any = read_directory(tmp_path / "in")
+    export_run(create_run(found, tmp_path / "run").path, tmp_path / "out")
+    before = [theirs.config.bos_token_id] if found.family.name == "BART" else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        readers = [
+            transformers.AutoTokenizer.from_pretrained(path) for path in (found.directory.path, tmp_path / "out")
+        ]
+    for text in (*ENGLISH, *FRENCH, "  two  spaces"):
+        own = [*before, *found.tokenizer.theirs([*found.tokenizer.encode(text), END])]
+        assert [reader(text)["input_ids"] for reader in readers] == [own, own]

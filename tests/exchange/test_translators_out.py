@@ -1,0 +1,103 @@
+"""Translators trained here, as `transformers` reads them: Marian where positions are sinusoids, BART where learned."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("transformers")
+import transformers
+from tests.text.small_pairs import ENGLISH, FRENCH
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import UsageError
+from seqloom.core.files import tensors_to_bytes
+from seqloom.exchange.encoder_decoder import Parted
+from seqloom.exchange.exporting import export_run
+from seqloom.exchange.importing import read_directory
+from seqloom.runs.run import Run
+from seqloom.tasks.translate import Recipe
+from seqloom.text import BytePairConfig, train_tokenizer
+
+SMALL = {"kind": "transformer", "width": 12, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "feed_forward": 16}
+LEARNED = {"positions": {"kind": "learned", "max_length": 30}, "embed_norm": True}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "side by side": ("Marian", {"tied": "all"}),
+    "side by side, two matrices": ("Marian", {"tied": "decoder", "activation": "gelu"}),
+    "side by side, three": ("Marian", {"tied": "none", "embed_scale": False}),
+    "halves": ("Marian", {"tied": "all", "positions": {"kind": "sinusoidal", "layout": "halves"}}),
+    "learned": ("BART", {**LEARNED, "tied": "all"}),
+    "learned, three": ("BART", {**LEARNED, "tied": "none", "activation": "gelu-tanh"}),
+}
+
+
+def make_run(path: Path, model: dict[str, Any]) -> Any:
+    """A run as training leaves it; its model."""
+    data = {"corpus": "pairs", "train": ["a.en", "a.fr"]}
+    tokenizer = train_tokenizer(BytePairConfig(size=300), [*ENGLISH, *FRENCH])
+    mapping = {"data": data, "tokenizer": {"kind": "byte-pair"}, "model": {**SMALL, **model}, "train": {"steps": 1}}
+    recipe = build(Recipe, mapping)
+    torch.manual_seed(3)
+    made = recipe.model.build(len(tokenizer)).eval()
+    for name, parameter in made.named_parameters():
+        nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
+    about = {"corpus": "pairs", "version": "1", "sha256": {}, "counts": {}, "source": "en", "target": "fr"}
+    documents = {"tokenizer.json": tokenizer.to_json(), "data.json": about}
+    Run.create(path, to_mapping(recipe), documents, {"model.safetensors": tensors_to_bytes(made.state_dict())})
+    return made, tokenizer
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_the_same_logits_there_and_the_same_ids(name, tmp_path):
+    family, options = MODELS[name]
+    model, tokenizer = make_run(tmp_path / "run", options)
+    written = export_run(tmp_path / "run", tmp_path / "out")
+    assert written.family.name == family
+    other = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = [ENGLISH[0], "naïve 猫 </s>"]
+    read = reader(texts, padding=True, return_tensors="pt")
+    for row, mask, text in zip(read["input_ids"].tolist(), read["attention_mask"], texts, strict=True):
+        assert row[: int(mask.sum())] == [*tokenizer.encode(text), 0] or "</s>" in text  # which is special there
+    source, mask = read["input_ids"], read["attention_mask"]
+    inputs = torch.tensor([[0, 5, 9, 7, 30], [0, 200, 4, 8, 1]])
+    wanted = other(input_ids=source, attention_mask=mask, decoder_input_ids=inputs).logits
+    torch.testing.assert_close(model(source, mask.bool(), inputs), wanted, atol=1e-5, rtol=0)
+    assert other.generation_config.decoder_start_token_id == 0
+
+
+@pytest.mark.parametrize("name", ["side by side", "learned"])
+@torch.no_grad()
+def test_what_was_written_comes_back_as_the_same_model(name, tmp_path):
+    model, tokenizer = make_run(tmp_path / "run", MODELS[name][1])
+    export_run(tmp_path / "run", tmp_path / "out")
+    found = read_directory(tmp_path / "out")
+    again = found.model.build(len(found.tokenizer)).eval()
+    again.load_state_dict(found.weights)
+    text = torch.tensor([[*found.tokenizer.encode(ENGLISH[1]), 0]])
+    assert text.tolist() == [[*tokenizer.encode(ENGLISH[1]), 0]]
+    inputs = torch.tensor([[0, 5, 9, 7, 30]])
+    torch.testing.assert_close(again(text, None, inputs), model(text, None, inputs), atol=1e-5, rtol=0)
+
+
+def test_a_width_in_the_wrong_order_shows(tmp_path, monkeypatch):
+    """The control: sines and cosines side by side, written as they are."""
+    monkeypatch.setattr(Parted, "write", lambda self, ours: self.how.write(ours))
+    with pytest.raises(AssertionError, match="not close"):
+        test_the_same_logits_there_and_the_same_ids("side by side", tmp_path)
+
+
+def test_what_stands_in_the_way_is_named(tmp_path):
+    changes = {"norm_first": True, "activation": "swiglu", "positions": {"kind": "rotary"}, "kv_heads": 1}
+    make_run(tmp_path / "run", changes)
+    with pytest.raises(UsageError) as refused:
+        export_run(tmp_path / "run", tmp_path / "out")
+    lines = str(refused.value).splitlines()
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["BART", "Marian"]
+    for line in lines[1:]:
+        for key in ("norm_first", "activation", "positions.kind", "kv_heads"):
+            assert f"model.{key} must be" in line or f"model.{key} must have" in line
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,141 @@
+"""The table of weights: what happens to tensors on the way in is undone on the way out."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom.core.errors import CheckpointError
+from seqloom.exchange.weights import (
+    SAME,
+    TRANSPOSED,
+    Halves,
+    Joined,
+    Leading,
+    Rows,
+    Weight,
+    layers,
+    named,
+    read_tensors,
+    uncovered,
+    weight,
+    write_tensors,
+)
+from seqloom.nn.positions import Rotary
+
+HOWS: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
+    "same": (SAME, [(3, 4)]),
+    "transposed": (TRANSPOSED, [(3, 4)]),
+    "joined": (Joined(3), [(5,), (5,), (5,)]),
+    "joined across": (Joined(3, dim=1, transposed=True), [(5, 4), (5, 4), (5, 4)]),
+    "rows": (Rows([2, 0, 1, 3], 4), [(4, 5)]),
+    "rows of a bias": (Rows([2, 0], 4), [(2,)]),
+    "leading": (Leading(2), [(3, 4)]),
+    "halves": (Halves(3), [(12, 5)]),
+    "halves of a bias": (Halves(3), [(12,)]),
+}
+
+
+def some(shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+
+@pytest.mark.parametrize("name", HOWS)
+def test_there_and_back(name: str) -> None:
+    how, shapes = HOWS[name]
+    ours = some(shapes)
+    theirs = how.write(ours)
+    assert all(torch.equal(a, b) for a, b in zip(how.read(theirs), ours, strict=True))
+    empty = how.write(tuple(torch.empty(shape, device="meta") for shape in shapes))
+    assert [tensor.shape for tensor in empty] == [tensor.shape for tensor in theirs]
+
+
+def test_rows_are_where_the_order_says() -> None:
+    ours = torch.arange(3.0)
+    (theirs,) = Rows([3, 0, 2], 4, fill=-7.0).write((ours,))
+    assert theirs.tolist() == [1.0, -7.0, 2.0, 0.0]
+
+
+def test_halves_turn_alike() -> None:
+    """Queries whose pairs stand side by side, turned, are those in halves, turned, in another order."""
+    N, d = 3, 6
+    (weights,) = some([(N * d, 5)])
+    x = some([(1, 4, 5)])[0]
+    (halves,) = Halves(N).write((weights,))
+    side, apart = ((x @ w.t()).view(1, 4, N, d) for w in (weights, halves))
+    places = torch.arange(4)
+    turned = Rotary("interleaved")(side, places), Rotary("halves")(apart, places)
+    products = [torch.einsum("btnd,bsnd->bnts", one, one) for one in turned]
+    torch.testing.assert_close(*products)
+    with pytest.raises(AssertionError):  # the control
+        torch.testing.assert_close(products[0], torch.einsum("btnd,bsnd->bnts", *turned))
+
+
+TABLE = [
+    weight("a.weight", "x.weight", TRANSPOSED),
+    Weight(("q", "k"), ("qk",), Joined(2)),
+    weight("b", "y", optional=True),
+    weight("e", "emb", shared=("out",), copies=("head",)),
+]
+OURS = {"a.weight": (2, 3), "q": (2,), "k": (2,), "b": (4,), "e": (5,), "out": (5,)}
+SHAPES = {name: torch.empty(shape, device="meta") for name, shape in OURS.items()}
+
+
+def theirs(**changes: Any) -> dict[str, torch.Tensor]:
+    found = {"x.weight": torch.ones(3, 2), "qk": torch.arange(4.0), "y": torch.ones(4), "emb": torch.ones(5)}
+    return {name: tensor for name, tensor in {**found, **changes}.items() if tensor is not None}
+
+
+def test_a_table_in_both_directions() -> None:
+    found, missing = read_tensors(TABLE, theirs(), SHAPES, "here")
+    assert {name: tuple(tensor.shape) for name, tensor in found.items()} == OURS
+    assert missing == []
+    assert found["out"] is found["e"]
+    assert all(torch.equal(tensor, theirs()[name]) for name, tensor in write_tensors(TABLE, found).items())
+    assert uncovered(TABLE, [*OURS, "more"]) == ["more"]
+
+
+def test_what_may_be_missing() -> None:
+    found, missing = read_tensors(TABLE, theirs(y=None), SHAPES, "here")
+    assert missing == ["b"]
+    assert "b" not in found
+
+
+def test_mismatches_are_listed_all_at_once() -> None:
+    wrong = theirs(qk=torch.ones(3), emb=None, extra=torch.ones(2, 2), y=torch.ones(()))
+    with pytest.raises(CheckpointError) as error:
+        read_tensors(TABLE, wrong, SHAPES, "here")
+    assert str(error.value).split("\n") == [
+        "The weights of here are not those that its config.json describes (4 mismatches):",
+        "  qk is 3; by the config it is 4",
+        "  y is one number; by the config it is 4",
+        "  emb (5) is missing",
+        "  extra (2×2) has no place in the model",
+    ]
+
+
+def test_quantised_weights_are_no_weights() -> None:
+    with pytest.raises(CheckpointError, match="qk holds int8; weights must be floating-point numbers"):
+        read_tensors(TABLE, theirs(qk=torch.ones(4, dtype=torch.int8)), SHAPES, "here")
+
+
+def test_copies_must_be_copies() -> None:
+    read_tensors(TABLE, theirs(head=torch.ones(5)), SHAPES, "here")
+    with pytest.raises(CheckpointError, match="head is not emb"):
+        read_tensors(TABLE, theirs(head=torch.zeros(5)), SHAPES, "here")
+
+
+def test_names_of_a_bare_body() -> None:
+    one = torch.ones(1)
+    assert named({"a": one, "b.mask": one}, "model.", (r"model\.b\.mask",)) == {"model.a": one}
+    assert named({"model.a": one, "head": one}, "model.", ()) == {"model.a": one, "head": one}
+    assert named({"a": one}, "", ("b",)) == {"a": one}
+
+
+def test_layers_of_a_stack() -> None:
+    found = layers("mine", "theirs", 2, {"up": "fc"}, ("weight",))
+    assert [(one.ours, one.theirs) for one in found] == [
+        (("mine.0.up.weight",), ("theirs.0.fc.weight",)),
+        (("mine.1.up.weight",), ("theirs.1.fc.weight",)),
+    ]

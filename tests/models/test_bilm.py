@@ -1,0 +1,150 @@
+"""Bidirectional language model: two of torch's LSTMs in one; neither direction sees what it has to tell."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.models.bilm import BiLM, BiLMConfig
+
+V, H = 11, 6
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "tied": {"tied": True},
+    "one layer": {"layers": 1},
+    "gru, residual": {"cell": "gru", "connections": "residual", "layers": 3},
+    "highway": {"connections": "highway"},
+    "dense, small": {"connections": "dense", "init": 0.3},
+}
+
+
+def model(**options: Any) -> BiLM:
+    torch.manual_seed(5)
+    made = BiLMConfig(**{"hidden": H, **options}).build(V).double().eval()
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return made
+
+
+@pytest.fixture(params=KINDS)
+def bilm(request: pytest.FixtureRequest) -> BiLM:
+    return model(**KINDS[request.param])
+
+
+def batch(lengths: tuple[int, ...] = (7, 4, 2, 7), width: int = 7) -> dict[str, Tensor]:
+    tokens = torch.randint(1, V, (len(lengths), width), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
+    return {"tokens": tokens.masked_fill(~mask, 0), "mask": mask}
+
+
+def lstm(stack: Any) -> nn.LSTM:
+    """torch's own with the weights of a stack."""
+    made = nn.LSTM(H, H, num_layers=len(stack.cells), batch_first=True).double()
+    for depth, cell in enumerate(stack.cells):
+        for theirs, ours in (
+            ("weight_ih", "weight_x"),
+            ("weight_hh", "weight_h"),
+            ("bias_ih", "bias_x"),
+            ("bias_hh", "bias_h"),
+        ):
+            getattr(made, f"{theirs}_l{depth}").data = getattr(cell, ours).data
+    return made
+
+
+def test_it_is_two_lstms_over_the_same_vectors() -> None:
+    ours = model()
+    tokens = batch()["tokens"][:1]
+    x = ours.body.embed(tokens)
+    right, left = ours(tokens, torch.ones_like(tokens, dtype=torch.bool))
+    forwards, backwards = lstm(ours.body.forwards)(x)[0], lstm(ours.body.backwards)(x.flip(1))[0].flip(1)
+    for found, h in ((right, forwards), (left, backwards)):
+        torch.testing.assert_close(found, h @ ours.output.weight.T + ours.output.bias, rtol=0, atol=1e-10)
+    h = ours.read(tokens, torch.ones_like(tokens, dtype=torch.bool))
+    torch.testing.assert_close(h, torch.cat([forwards, backwards], dim=2), rtol=0, atol=1e-10)
+
+
+def test_neither_direction_sees_what_it_tells(bilm: BiLM) -> None:
+    given = batch()
+    right, left = bilm(given["tokens"], given["mask"])
+    other = given["tokens"].clone()
+    other[0, 3] = other[0, 3] % (V - 1) + 1
+    changed_right, changed_left = bilm(other, given["mask"])
+    assert torch.equal(right[0, :3], changed_right[0, :3]) and torch.equal(left[0, 4:], changed_left[0, 4:])
+    assert not torch.equal(right[0, 3:], changed_right[0, 3:]) and not torch.equal(left[0, :4], changed_left[0, :4])
+    assert torch.equal(right[1:], changed_right[1:]) and torch.equal(left[1:], changed_left[1:])
+
+
+def test_no_gradient_comes_from_the_other_side_or_from_padding(bilm: BiLM) -> None:
+    given, seen = batch(), []
+    handle = bilm.body.embed.register_forward_hook(lambda *arguments: seen.append(arguments[2].requires_grad_()))
+    right, left = bilm(given["tokens"], given["mask"])
+    handle.remove()
+    (to_right,) = torch.autograd.grad(right[0, 2].sum(), seen[0], retain_graph=True)
+    (to_left,) = torch.autograd.grad(left[0, 4].sum(), seen[0], retain_graph=True)
+    assert to_right[0, :3].abs().sum() > 0 and not to_right[0, 3:].any() and not to_right[1:].any()
+    assert to_left[0, 4:].abs().sum() > 0 and not to_left[0, :4].any()
+    (padding,) = torch.autograd.grad(bilm.loss(given), bilm.body.embed.weight)
+    assert not padding[0].any() or bilm.config.tied  # the vector of padding; an output layer lowers it
+
+
+def test_a_row_alone_is_a_row_in_a_batch(bilm: BiLM) -> None:
+    given = batch()
+    right, left = bilm.log_probs(given)
+    assert right.shape == left.shape == (4, 6)
+    for row, length in enumerate((7, 4, 2, 7)):
+        alone = {name: value[row : row + 1, :length] for name, value in given.items()}
+        for together, own in zip((right, left), bilm.log_probs(alone), strict=True):
+            torch.testing.assert_close(together[row, : length - 1], own[0], rtol=0, atol=1e-12)
+            assert not together[row, length - 1 :].any()
+
+
+def test_the_loss_is_the_mean_of_both_directions(bilm: BiLM) -> None:
+    given = batch()
+    tokens, mask = given["tokens"], given["mask"]
+    after, before = (logits.log_softmax(dim=2) for logits in bilm(tokens, mask))
+    right = after[:, :-1].gather(2, tokens[:, 1:, None]).squeeze(2)[mask[:, 1:]]
+    left = before[:, 1:].gather(2, tokens[:, :-1, None]).squeeze(2)[mask[:, 1:]]
+    torch.testing.assert_close(bilm.loss(given), -(right.mean() + left.mean()) / 2)
+    with torch.no_grad():  # without gradients by another way
+        torch.testing.assert_close(bilm.loss(given), -(right.mean() + left.mean()) / 2)
+    scored = bilm.log_probs(given)
+    torch.testing.assert_close(scored[0].sum() + scored[1].sum(), right.sum() + left.sum())
+
+
+def test_it_learns_texts_by_heart() -> None:
+    """All but their first tokens, which nothing tells beforehand."""
+    bilm = BiLMConfig(hidden=24, layers=1).build(V)
+    tokens = torch.tensor([[0, one, one + 1, (3 * one) % 7 + 1, one, 0] for one in range(1, 9)])
+    given = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
+    optimizer = torch.optim.Adam(bilm.parameters(), lr=0.03)
+    for _ in range(150):
+        optimizer.zero_grad()
+        bilm.loss(given).backward()
+        optimizer.step()
+    right, left = bilm.log_probs(given)
+    assert right[:, 1:].mean() > -0.1 and left[:, :-1].mean() > -0.1
+    assert right[:, 0].mean().item() == pytest.approx(-torch.tensor(8.0).log().item(), abs=0.2)
+
+
+def test_dropout_falls_in_training_alone() -> None:
+    bilm, given = model(dropout=0.4, embedding_dropout=0.2, weight_dropout=0.2, variational=True), batch()
+    assert torch.equal(bilm.loss(given), bilm.loss(given))
+    bilm.train()
+    assert not torch.equal(bilm.loss(given), bilm.loss(given))
+
+
+def test_what_is_tied_is_one_matrix() -> None:
+    tied = model(tied=True)
+    assert tied.output.weight is tied.body.embed.weight
+    assert model().output.weight is not model().body.embed.weight
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    wrong = {"layers": 0, "hidden": 0, "dropout": 1.0, "weight_dropout": -1, "init": 0.0, "cell": "lst"}
+    with pytest.raises(UsageError) as error:
+        build(BiLMConfig, wrong, source="the recipe")
+    for words in ("layers must be", "hidden must be", "dropout must be", "weight_dropout must", "init must", "lstm"):
+        assert words in str(error.value)

@@ -1,0 +1,179 @@
+"""ELECTRA: what the generator draws, what the model is shown and told, who learns from what."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.data.masked_batches import MaskedBatches
+from seqloom.data.masking import MasksConfig
+from seqloom.data.packing import pack
+from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig, draw, put
+from seqloom.nn.positions import PositionsConfig
+
+V, S = 30, 24
+SHAPE: dict[str, Any] = {"width": 16, "heads": 4, "layers": 2, "dropout": 0.0}
+TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9, [14, 15, 16, 17, 18, 19, 20, 21, 22, 23], [3, 2, 1] * 7]
+
+
+def electra(**changes: Any) -> Electra:
+    torch.manual_seed(3)
+    positions = PositionsConfig(kind="rotary")
+    model = ElectraConfig(**{**SHAPE, "positions": positions, **changes}).build(V).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor]:
+    masks = MasksConfig(share=0.4, hidden=1.0, swapped=0.0)
+    source = pack(texts, model.specials, S)
+    made = MaskedBatches(source, masks=masks, masking="static", specials=model.specials, vocabulary=V, rows=8)
+    batch = made.batch(1, 0)
+    batch.pop("read")
+    return batch
+
+
+def originals(batch: dict[str, Tensor]) -> Tensor:
+    """The text before anything was hidden, place by place."""
+    tokens = batch["tokens"].clone()
+    for row, (places, targets) in enumerate(zip(batch["places"], batch["targets"], strict=True)):
+        for place, target in zip(places.tolist(), targets.tolist(), strict=True):
+            if target >= 0:
+                assert tokens[row, place] == V + 2  # all that is chosen is hidden
+                tokens[row, place] = target
+    return tokens
+
+
+def test_shares_of_what_is_drawn_are_those_of_the_softmax() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([9.0, 0.0, 1.0, -1.0, 2.0])
+    drawn = draw(logits.expand(200_000, 5), torch.rand(200_000))
+    expected = F.softmax(logits.index_fill(0, torch.tensor([0]), -torch.inf), dim=0)
+    found = drawn.bincount(minlength=5) / len(drawn)
+    assert found[0] == 0 and torch.allclose(found, expected, atol=0.005)  # END is never drawn
+    ends = draw(logits.expand(2, 5), torch.tensor([0.0, 1.0 - 2**-24]))
+    assert ends.tolist() == [1, 4]
+
+
+def test_what_is_drawn_stands_at_the_gaps_and_nothing_else_changes() -> None:
+    model = electra()
+    batch = batch_of(model)
+    real = originals(batch)
+    told = model(batch, torch.rand(batch["targets"].shape, generator=torch.Generator().manual_seed(1)))
+    gaps = batch["tokens"] == model.specials.mask
+    assert gaps.sum() == (batch["targets"] >= 0).sum() > 8
+    assert torch.equal(told.tokens[~gaps], batch["tokens"][~gaps])
+    assert (told.tokens[gaps] < V).all() and (told.tokens[gaps] > 0).all()
+    assert torch.equal(told.replaced, told.tokens != real) and told.replaced.any()
+    assert torch.equal(told.counted, batch["mask"] & (real < V))
+
+
+def test_the_model_reads_what_was_drawn_and_the_generator_the_gaps() -> None:
+    model = electra()
+    batch = batch_of(model)
+    told = model(batch, torch.full(batch["targets"].shape, 0.5))
+    h = model.read(told.tokens, batch["mask"], None, batch["documents"])
+    torch.testing.assert_close(told.logits, model.detection_logits(h), rtol=0, atol=1e-12)
+    logits = model.masked_logits(model.generate(batch["tokens"], batch["mask"], None, batch["documents"]))
+    rows = torch.arange(len(logits)).unsqueeze(1)
+    torch.testing.assert_close(told.masked, logits[rows, batch["places"]], rtol=0, atol=1e-12)
+
+
+def test_a_generator_that_is_right_replaces_nothing() -> None:
+    model = electra()
+    batch = batch_of(model, [[5, 6, 7, 8]] * 3)
+    targets = batch["targets"]
+    sure = F.one_hot(targets.clamp(min=0), V).double() * 1000
+    drawn = draw(sure, torch.rand(targets.shape))
+    assert torch.equal(put(batch["tokens"], batch["places"], targets >= 0, drawn), originals(batch))
+
+
+def test_the_loss_is_both() -> None:
+    for weight in (50.0, 2.0):
+        model = electra(detection=weight)
+        batch = batch_of(model)
+        torch.manual_seed(4)
+        found = model.loss(batch)
+        torch.manual_seed(4)
+        told, known = model(batch), batch["targets"] >= 0
+        filling = F.cross_entropy(told.masked[known], batch["targets"][known])
+        counted = told.counted
+        telling = F.binary_cross_entropy_with_logits(told.logits[counted], told.replaced[counted].double())
+        torch.testing.assert_close(found, filling + weight * telling)
+
+
+def test_the_generator_does_not_learn_to_deceive() -> None:
+    """Nothing goes back through what was drawn: of detection it has no gradient, the shared embeddings do."""
+    model = electra()
+    batch = batch_of(model)
+    told = model(batch)
+    filling, telling = model.losses(told, batch["targets"])
+    parameters = dict(model.named_parameters())
+    of_telling = dict(
+        zip(
+            parameters,
+            torch.autograd.grad(telling, list(parameters.values()), retain_graph=True, allow_unused=True),
+            strict=True,
+        )
+    )
+    of_filling = dict(
+        zip(parameters, torch.autograd.grad(filling, list(parameters.values()), allow_unused=True), strict=True)
+    )
+    for name in parameters:
+        assert (of_telling[name] is None) == name.startswith("generator."), name
+        shared = name.startswith(("generator.", "body.embedded."))
+        assert (of_filling[name] is not None and bool(of_filling[name].any())) == shared or "segments" in name, name
+
+
+def test_the_generator_is_a_narrower_model() -> None:
+    config = ElectraConfig(width=24, heads=6, layers=4, feed_forward=60, generator=GeneratorConfig(share=0.25))
+    assert (config.narrow().width, config.narrow().heads, config.narrow().inner, config.narrow().layers) == (
+        8,
+        2,
+        20,
+        4,
+    )
+    assert ElectraConfig(width=24, heads=6, generator=GeneratorConfig(share=0.01, layers=1)).narrow().width == 4
+    assert ElectraConfig(width=24, heads=6, kv_heads=2, generator=GeneratorConfig(share=1)).narrow().kv_heads is None
+
+
+def test_generator_and_model_share_one_embedding() -> None:
+    model = electra()
+    rows = [
+        name for name, parameter in model.named_parameters() if parameter.dim() == 2 and len(parameter) in (V, V + 3)
+    ]
+    assert rows == ["body.embedded.embed.weight"]
+
+
+def test_it_learns_to_tell() -> None:
+    """Rows of one number throughout: what was replaced shows, once the generator errs."""
+    torch.manual_seed(1)
+    model = ElectraConfig(
+        **{**SHAPE, "width": 32, "positions": PositionsConfig(kind="rotary"), "norm_first": True, "init": 0.1}
+    ).build(V)
+    texts = [[number] * 20 for number in range(1, 9)]
+    batch = batch_of(model, texts)
+    optimizer = torch.optim.Adam([p for n, p in model.named_parameters() if not n.startswith("generator.")], lr=5e-3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model.loss(batch).backward()
+        optimizer.step()
+    told = model(batch)
+    right = (told.logits > 0) == told.replaced
+    assert right[told.counted].float().mean() > 0.95 and told.replaced.any()
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    wrong = {"kind": "electra", "detection": 0, "generator": {"share": 1.5, "layers": 0}, "layers": 0}
+    with pytest.raises(UsageError) as error:
+        build(ElectraConfig, wrong, source="the recipe")
+    for words in ("generator: share must be above 0 and at most 1", "generator: layers must be at least 1"):
+        assert words in str(error.value)
+    with pytest.raises(UsageError, match="detection must be above 0") as error:
+        build(ElectraConfig, {"detection": 0, "layers": 0}, source="the recipe")
+    assert "layers must be at least 1" in str(error.value)

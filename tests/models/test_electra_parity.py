@@ -1,0 +1,124 @@
+"""Our ELECTRA against `transformers`, with the same random weights: what is replaced, what the generator fills in."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.models.test_bert_parity import LAYER, asked, rows
+from torch import nn
+
+from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig
+from seqloom.nn.positions import PositionsConfig
+
+transformers = pytest.importorskip("transformers")
+
+V, LONGEST = 37, 20
+SHAPES: list[dict[str, Any]] = [
+    {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "activation": "gelu"},
+    {"width": 24, "heads": 3, "layers": 1, "feed_forward": 40, "activation": "gelu"},
+    {"width": 30, "heads": 5, "layers": 3, "feed_forward": 20, "activation": "gelu", "tied": False},
+]
+SHARES = {0: 0.25, 1: 0.5, 2: 0.6}
+EMBEDDED = {
+    "body.embedded.embed": "electra.embeddings.word_embeddings",
+    "body.embedded.positions": "electra.embeddings.position_embeddings",
+    "body.embedded.segments": "electra.embeddings.token_type_embeddings",
+    "body.embedded.norm": "electra.embeddings.LayerNorm",
+}
+MODEL = {
+    **EMBEDDED,
+    "dense": "discriminator_predictions.dense",
+    "detect": "discriminator_predictions.dense_prediction",
+}
+GENERATOR = {
+    **EMBEDDED,
+    "generator.project": "electra.embeddings_project",
+    "generator.dense": "generator_predictions.dense",
+    "generator.dense_norm": "generator_predictions.LayerNorm",
+}
+
+
+def there(name: str, names: dict[str, str], blocks: str) -> str | None:
+    """What a parameter of ours is called there, if it is there."""
+    if names is GENERATOR and name in ("generator.bias", "generator.output"):
+        return f"generator_lm_head.{'bias' if name.endswith('bias') else 'weight'}"
+    module, _, kind = name.rpartition(".")
+    if module.startswith(blocks):
+        number, own = module.removeprefix(blocks).split(".", 1)
+        return f"electra.encoder.layer.{number}.{LAYER[own]}.{kind}"
+    return f"{names[module]}.{kind}" if module in names else None
+
+
+def ours(number: int) -> Electra:
+    torch.manual_seed(7)
+    positions = PositionsConfig(kind="learned", max_length=LONGEST)
+    generator = GeneratorConfig(share=SHARES[number], layers=1 + number)
+    model = ElectraConfig(**SHAPES[number], dropout=0.0, positions=positions, generator=generator).build(V)
+    for name, parameter in model.named_parameters():
+        nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
+    return model.double().eval()
+
+
+def theirs(model: Electra, kind: str) -> Any:
+    config: Any
+    config, names, blocks = model.config, MODEL, "body.blocks."
+    if kind == "ElectraForMaskedLM":
+        config, names, blocks = model.config.narrow(), GENERATOR, "generator.blocks."
+    other = transformers.ElectraConfig(
+        vocab_size=V + 3,
+        embedding_size=model.config.width,
+        hidden_size=config.width,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.inner,
+        max_position_embeddings=LONGEST,
+        layer_norm_eps=1e-5,
+        tie_word_embeddings=model.config.tied,
+        attn_implementation="eager",
+    )
+    made = getattr(transformers, kind)(other).double().eval()
+    goals = dict(made.named_parameters())
+    copied = set()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if (found := there(name, names, blocks)) is not None and found in goals:
+                goals[found][: len(parameter)].copy_(parameter)
+                copied.add(found)
+    # The one layer norm that has another epsilon in `transformers` is told ours.
+    for module in made.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = 1e-5
+    assert goals.keys() - copied <= {"generator_lm_head.weight"}, goals.keys() - copied
+    return made
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_what_is_said_of_every_token(number: int) -> None:
+    model, batch = ours(number), rows()
+    other = theirs(model, "ElectraForPreTraining")
+    h = model.read(**batch)
+    found = other(**asked(batch), output_hidden_states=True, labels=batch["tokens"] % 2)
+    real = batch["mask"]
+    torch.testing.assert_close(h[real], found.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
+    logits = model.detection_logits(h)
+    torch.testing.assert_close(logits[real], found.logits[real], rtol=1e-10, atol=1e-10)
+    loss = nn.functional.binary_cross_entropy_with_logits(logits[real], (batch["tokens"] % 2)[real].double())
+    torch.testing.assert_close(loss.float(), found.loss)  # which is in single precision there
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_what_the_generator_fills_in(number: int) -> None:
+    model, batch = ours(number), rows()
+    other = theirs(model, "ElectraForMaskedLM")
+    logits = model.masked_logits(model.generate(**batch))
+    found = other(**asked(batch)).logits
+    torch.testing.assert_close(logits[batch["mask"]], found[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
+
+
+def test_control_another_weight_shows() -> None:
+    model, batch = ours(0), rows()
+    other = theirs(model, "ElectraForPreTraining")
+    with torch.no_grad():
+        model.dense.weight[0, 0] += 1
+    found = model.detection_logits(model.read(**batch))
+    assert (found - other(**asked(batch)).logits).abs().max() > 1e-3

@@ -1,0 +1,142 @@
+"""The encoder of an encoder–decoder as a body: what is taken over is what it was, and mismatches are named."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.core.specials import EXTRA
+from seqloom.models.bodies import EncoderBody, build_body, can_predict, form_of, most_read
+from seqloom.models.transformer import TransformerConfig
+
+V = 20
+SHAPE: dict[str, Any] = {
+    "kind": "transformer",
+    "width": 12,
+    "heads": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "feed_forward": 16,
+    "dropout": 0.0,
+    "source_begin": 0,
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "tied": {"tied": "all"},
+    "untied": {"tied": "none"},
+    "learned": {"positions": {"kind": "learned", "max_length": 32}, "tied": "decoder"},
+    "rotary, norms first": {"positions": {"kind": "rotary"}, "norm_first": True, "tied": "all"},
+    "another first token": {"source_begin": 7},
+    "recurrent layers": {"encoder_layer": "recurrent", "positions": {"kind": "none"}},
+}
+
+
+def config_of(**changes: Any) -> TransformerConfig:
+    return build(TransformerConfig, {**SHAPE, **changes})
+
+
+def trained(config: TransformerConfig, extra: int) -> Any:
+    torch.manual_seed(1)
+    model = config.build(V, extra).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def taken(config: TransformerConfig, model: Any) -> EncoderBody:
+    body = build_body(config, V).double().eval()
+    assert isinstance(body, EncoderBody)
+    body.take(model.state_dict(), "runs/there")
+    return body
+
+
+def texts() -> tuple[Tensor, Tensor]:
+    """x END (3, 6): rows 6, 4 and 2 long."""
+    tokens = torch.randint(1, V, (3, 6), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(6) < torch.tensor([[6], [4], [2]])
+    tokens[range(3), [5, 3, 1]] = 0
+    return tokens, mask
+
+
+def framed(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """END x END, as models on a body read it."""
+    return torch.nn.functional.pad(tokens, (1, 0)), torch.nn.functional.pad(mask, (1, 0), value=True)
+
+
+@pytest.mark.parametrize("extra", [0, EXTRA, EXTRA + 100], ids=["translator", "bart", "t5"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_body_reads_as_the_encoder_did(way: str, extra: int) -> None:
+    config = config_of(**WAYS[way])
+    model = trained(config, extra)
+    body, (tokens, mask) = taken(config, model), texts()
+    here = body.read(*framed(tokens, mask))[:, 1:]
+    there = model.annotations(tokens, mask)
+    torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
+    fresh = build_body(config, V).double().eval().read(*framed(tokens, mask))[:, 1:]
+    assert not torch.allclose(fresh[mask], there[mask])  # the control
+
+
+def test_it_sums_a_text_up_by_the_mean_whatever_the_padding() -> None:
+    config = config_of()
+    body, (tokens, mask) = taken(config, trained(config, 0)), framed(*texts())
+    h = body.read(tokens, mask)
+    c = body.extract(h, mask)
+    for row, length in enumerate((7, 5, 3)):
+        torch.testing.assert_close(c[row], h[row, :length].mean(dim=0), rtol=0, atol=1e-12)
+        alone = body.read(tokens[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(alone[0], h[row, :length], rtol=0, atol=1e-12)
+    assert torch.isfinite(body.extract(h, torch.zeros_like(mask))).all()  # a row without a text
+
+
+def test_where_its_heads_look() -> None:
+    config = config_of()
+    model = trained(config, 0)
+    body, (tokens, mask) = taken(config, model), texts()
+    looked = body.attentions(*framed(tokens, mask))
+    inputs = {"inputs": tokens, "target_mask": mask}
+    there = model.attentions({"source": tokens, "source_mask": mask, **inputs})["encoder"]
+    assert len(looked) == 2
+    for own, other in zip(looked, there, strict=True):
+        torch.testing.assert_close(own[:, :, 1:, 1:], other, rtol=0, atol=1e-12)
+        assert not own[1, :, 5:].any()
+
+
+def test_levels_hold_every_parameter_once() -> None:
+    body = build_body(config_of(encoder_layers=3, norm_first=True), V)
+    levels = [[id(parameter) for parameter in level] for level in body.levels()]
+    assert len(levels) == 4 and all(levels) and id(body.vectors().weight) in levels[0]
+    assert sorted(one for level in levels for one in level) == sorted(map(id, body.parameters()))
+
+
+def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
+    model = trained(config_of(), EXTRA)
+    for changes, said in (
+        ({"encoder_layers": 3}, "is not there"),
+        ({"encoder_layers": 1}, "has no place here"),
+        ({"width": 16}, r"source_embed\.embed\.weight is 23×12 there and 20×16 here; .* and \d+ more"),
+    ):
+        body = build_body(config_of(**changes), V)
+        before = {name: tensor.clone() for name, tensor in body.state_dict().items()}
+        with pytest.raises(UsageError, match=rf"runs/there do not fit the body: .*{said}"):
+            body.take(model.state_dict(), "runs/there")
+        assert all(torch.equal(tensor, before[name]) for name, tensor in body.state_dict().items())
+    with pytest.raises(UsageError, match=r"is 21×12 there and 20×12 here"):
+        build_body(config_of(), V).take(config_of().build(V + 1).state_dict(), "runs/there")
+
+
+def test_what_was_fine_tuned_once_can_be_again() -> None:
+    config = config_of()
+    first = taken(config, trained(config, EXTRA + 5))
+    second = build_body(config, V).double()
+    second.take(type(first).as_pretrained(first.state_dict()), "runs/first")
+    assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
+
+
+def test_what_it_is_known_for() -> None:
+    config = config_of()
+    assert form_of(config) == "ends" and most_read(config) is None and not can_predict(config)
+    assert most_read(config_of(positions={"kind": "learned", "max_length": 32})) == 32
+    with pytest.raises(ValueError, match="no next token"):
+        build_body(config, V, predicts=True)

@@ -1,0 +1,98 @@
+"""Tokens that stand around every source and target: those a model adds itself are as good as those it is given."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.models.small_seq2seq import V, exactly, log_probs, some_batch, source_of
+from tests.models.small_transformer import transformer
+
+from seqloom.core.errors import UsageError
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+
+LEARNED = {"kind": "learned", "max_length": 12}
+ALL: dict[str, Any] = {"source_begin": 3, "begin": 5, "target_begin": 4}
+
+
+def given(batch, begin=None, source_begin=None, target_begin=None):
+    """The same batch with these tokens in it, for a model that adds none."""
+    made = dict(batch)
+    if source_begin is not None:
+        made["source"] = F.pad(batch["source"], (1, 0), value=source_begin)
+        made["source_mask"] = F.pad(batch["source_mask"], (1, 0), value=True)
+    if begin is not None:
+        made["inputs"] = torch.cat([torch.full_like(batch["inputs"][:, :1], begin), batch["inputs"][:, 1:]], dim=1)
+    if target_begin is not None:
+        first, rest = made["inputs"][:, :1], made["inputs"][:, 1:]
+        made["inputs"] = torch.cat([first, torch.full_like(first, target_begin), rest], dim=1)
+        made["target_mask"] = F.pad(batch["target_mask"], (1, 0), value=True)
+        made["targets"] = F.pad(batch["targets"], (1, 0), value=target_begin)
+    return made
+
+
+@pytest.mark.parametrize("names", [["begin"], ["source_begin"], ["target_begin"], list(ALL)], ids=" ".join)
+@torch.no_grad()
+def test_added_is_as_good_as_given(names):
+    added = {name: ALL[name] for name in names}
+    model, plain = transformer(positions=LEARNED, **added), transformer(positions=LEARNED)
+    batch = some_batch()
+    whole, before = given(batch, **added), int("target_begin" in added)
+    real = batch["target_mask"]
+    exactly(log_probs(model, batch)[real], log_probs(plain, whole)[:, before:][real])
+    exactly(model.target_log_probs(batch), plain.target_log_probs(whole)[:, before:])
+    read, width = plain.annotations(*source_of(whole).values()), batch["source"].shape[1]
+    exactly(model.annotations(*source_of(batch).values())[batch["source_mask"]], read[:, -width:][batch["source_mask"]])
+    masked = model(batch["source"], batch["source_mask"], batch["inputs"], batch["target_mask"])
+    at_once = model(batch["source"], batch["source_mask"], batch["inputs"])
+    exactly(masked[real], at_once[real])
+
+
+@torch.no_grad()
+def test_what_is_shown_of_attention_leaves_them_out():
+    model, plain, batch = transformer(positions=LEARNED, **ALL), transformer(positions=LEARNED), some_batch()
+    found, whole = model.attentions(batch), plain.attentions(given(batch, **ALL))
+    for own, other in zip(found["cross"], whole["cross"], strict=True):
+        exactly(own, other[:, :, 1:, 1:])
+    for own, other in zip(found["encoder"], whole["encoder"], strict=True):
+        exactly(own, other[:, :, 1:, 1:])
+    for own, other in zip(found["decoder"], whole["decoder"], strict=True):
+        exactly(own[..., 1:], other[:, :, 1:, 2:])
+        exactly(own.sum(dim=-1), batch["target_mask"].unsqueeze(1).to(own).expand(own.shape[:3]))
+    looked, wanted = model.attention(batch), plain.attention(given(batch, **ALL))
+    assert looked is not None and wanted is not None
+    exactly(looked, wanted[:, 1:, 1:])
+
+
+def test_a_search_finds_what_it_finds_with_the_token_forced():
+    """log p of what is forced counts there, so sums differ by it, and the order of sums does not."""
+    model, plain, batch = transformer(**ALL), transformer(), some_batch()
+    sums = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=9)
+    found = beam_search(model, options=sums, end=0, source=source_of(batch))
+    forced = torch.full((len(batch["source"]), 1), ALL["target_begin"])
+    with_end = transformer(begin=ALL["begin"])
+    longer = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=10)
+    source = source_of(given(batch, source_begin=ALL["source_begin"]))
+    others = beam_search(with_end, options=longer, end=0, source=source, prompt=forced)
+    assert [[one.tokens for one in row] for row in found] == [[one.tokens[1:] for one in row] for row in others]
+    plainly = beam_search(plain, options=sums, end=0, source=source_of(batch))  # the control
+    assert [[one.tokens for one in row] for row in found] != [[one.tokens for one in row] for row in plainly]
+
+
+def test_they_take_places():
+    config = TransformerConfig(positions=PositionsConfig(kind="learned", max_length=12), **ALL)
+    assert (config.longest_source, config.longest_target) == (11, 11)
+    model = transformer(positions=LEARNED, **ALL)
+    log_probs(model, some_batch((11,), (11,)))
+    for sizes in (((12,), (3,)), ((3,), (12,))):
+        with pytest.raises(UsageError, match="knows 12 positions"):
+            log_probs(model, some_batch(*sizes))
+
+
+def test_they_are_tokens():
+    with pytest.raises(ValueError, match=r"begin must be a token .* got -1"):
+        TransformerConfig(begin=-1)
+    with pytest.raises(UsageError, match=rf"model.source_begin must be one of the {V} tokens .* got {V}"):
+        TransformerConfig(source_begin=V).build(V)

@@ -1,0 +1,33 @@
+"""A mix of layers: shares that sum to one, and how large it is."""
+
+import torch
+from torch.autograd import gradcheck
+
+from seqloom.nn.mix import LayerMix
+
+
+def layers(count: int = 3) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(2, 4, 5, dtype=torch.float64) for _ in range(count)]
+
+
+def test_it_begins_with_equal_shares() -> None:
+    found = LayerMix(3).double()(layers())
+    torch.testing.assert_close(found, sum(layers()) / 3)
+
+
+def test_shares_are_a_softmax_and_all_is_scaled() -> None:
+    mix, (a, b, c) = LayerMix(3).double(), layers()
+    mix.weights.data = torch.tensor([0.0, 100.0, 0.0], dtype=torch.float64)
+    mix.scale.data = torch.tensor([2.5], dtype=torch.float64)
+    torch.testing.assert_close(mix([a, b, c]), 2.5 * b)
+    assert torch.isclose(mix.shares.sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_gradients_reach_weights_scale_and_layers() -> None:
+    mix, read = LayerMix(3).double(), [one.requires_grad_() for one in layers()]
+
+    def mixed(weights: torch.Tensor, scale: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(mix, {"weights": weights, "scale": scale}, (given,))
+
+    assert gradcheck(mixed, (mix.weights, mix.scale, *read))

@@ -1,0 +1,117 @@
+"""The task of bidirectional language models: every token is told once in either direction; exact resume."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.bidirectional import bidirectional_recipe
+from tests.understanding import assert_same_checkpoints, trained
+
+from seqloom import api
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.corpus import Counts
+from seqloom.tasks.bidirectional_lm import Task, rows_of
+from seqloom.train.events import Progress
+from seqloom.train.stop import Stop
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(2, 12))
+def test_in_rows_every_token_is_told_once_each_way(ids: list[int], length: int) -> None:
+    rows = list(rows_of(ids, length))
+    assert all(2 <= len(row) <= length for row in rows)
+    assert [token for row in rows for token in row[1:]] == [*ids, 0]  # from the left: all but the first of a row
+    assert [token for row in rows for token in row[:-1]] == [0, *ids]  # from the right: all but the last
+    assert all(one[-1] == other[0] for one, other in pairwise(rows))
+
+
+def test_batches_hold_every_document_and_are_functions_of_seed_and_step(tmp_path: Path) -> None:
+    one, two = (Task.prepare(bidirectional_recipe(tmp_path)) for _ in range(2))
+    seen = []
+    for step in range(one.steps_per_epoch()):
+        left, right = one.batch(1, step), two.batch(1, step)
+        assert torch.equal(left["tokens"], right["tokens"]) and left["read"] == int(left["mask"].sum())
+        seen += [row[real].tolist() for row, real in zip(left["tokens"], left["mask"], strict=True)]
+    texts = one.tokenizer.encode_batch(one.corpus.split("train"))
+    assert sorted(seen) == sorted(row for ids in texts for row in rows_of(ids, 24))
+    assert one.tokens_per_step() == pytest.approx(sum(map(len, seen)) / one.steps_per_epoch())
+
+
+def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path) -> None:
+    task = Task.prepare(bidirectional_recipe(tmp_path, "batch.max_length=100"))
+    torch.manual_seed(0)
+    model = task.model().eval()
+    sums, count = torch.zeros(2, dtype=torch.float64), 0
+    for ids in task.tokenizer.encode_batch(task.corpus.split("dev")):
+        tokens = torch.tensor([[0, *ids, 0]])
+        after, before = (logits[0].log_softmax(1) for logits in model(tokens, torch.ones_like(tokens).bool()))
+        sums[0] -= sum(after[place, token].item() for place, token in enumerate([*ids, 0]))
+        sums[1] -= sum(before[place + 1, token].item() for place, token in enumerate([0, *ids]))
+        count += len(ids) + 1
+    found, (right, left) = task.evaluate(model, "dev"), (sums / count).tolist()
+    assert found["loss"] == pytest.approx((right + left) / 2, rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["forward_perplexity"] == pytest.approx(math.exp(right), rel=1e-5)
+    assert found["backward_perplexity"] == pytest.approx(math.exp(left), rel=1e-5)
+    characters = Counts.of(task.corpus.split("dev")).characters
+    assert found["bits_per_character"] == pytest.approx(found["loss"] * count / characters / math.log(2), rel=1e-5)
+
+
+def test_blank_documents_change_nothing(tmp_path: Path) -> None:
+    task = Task.prepare(bidirectional_recipe(tmp_path))
+    torch.manual_seed(0)
+    model = task.model().eval()
+    more = replace(task.corpus, splits={**task.corpus.splits, "dev": ["", *task.corpus.split("dev"), "", "  "]})
+    found, again = (Task(task.recipe, corpus, task.tokenizer).evaluate(model, "dev") for corpus in (task.corpus, more))
+    for name in ("loss", "bits_per_character", "word_perplexity"):
+        assert again[name] == pytest.approx(found[name])
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """In the little language a word tells much of the next, and of the one before."""
+    words = ["train.steps=120", "train.evaluate_every=120", "train.lr=2e-2", "train.log_every=120"]
+    run = trained(bidirectional_recipe(tmp_path, *words), tmp_path / "run")
+    found = api.load(run).evaluate("test")
+    assert max(found["forward_perplexity"], found["backward_perplexity"]) < 4  # of 20 words
+
+
+def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path) -> None:
+    recipe = bidirectional_recipe(tmp_path, "model.dropout=0.2")
+    whole, stop = trained(recipe, tmp_path / "whole"), Stop()
+    for event in api.begin(recipe, tmp_path / "parts").events(stop):
+        if isinstance(event, Progress) and event.step == 4:
+            stop.request()
+    for _ in api.resume(tmp_path / "parts").events():
+        pass
+    assert_same_checkpoints(whole, tmp_path / "parts")
+    other = trained(bidirectional_recipe(tmp_path, "model.dropout=0.2", "seed=2"), tmp_path / "other")
+    with pytest.raises(AssertionError):
+        assert_same_checkpoints(whole, other)
+
+
+def test_what_it_is_used_for(tmp_path: Path) -> None:
+    run = trained(bidirectional_recipe(tmp_path, "train.steps=2"), tmp_path / "run")
+    model = api.load(run)
+    assert model.evaluate_documents(["The cats purr all day ."])["forward_perplexity"] > 1
+    vectors = model.embed(["The cats purr .", "", "They eat milk ."])
+    assert vectors.shape == (3, 32) and not vectors[1].any()
+    tokens = torch.tensor([[0, *model.tokenizer.encode("The cats purr ."), 0]])
+    with torch.no_grad():
+        h = model.model.read(tokens, torch.ones_like(tokens).bool())[0].mean(dim=0)
+    assert torch.allclose(torch.from_numpy(vectors[0]), h, atol=1e-6)
+    with pytest.raises(UsageError, match="a bidirectional language model: `seqloom embed` makes vectors"):
+        api.load(run, use=api.LanguageModel)
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        bidirectional_recipe(tmp_path, "batch.tokens=0", "batch.max_length=1", "model.layers=0", "model.kind=gpt")
+    assert all(words in str(error.value) for words in ("tokens must be", "max_length must be at least 2", "kind"))
+    recipe = bidirectional_recipe(tmp_path)
+    (tmp_path / "dev.txt").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(DataError):
+        Task.prepare(recipe)

@@ -1,0 +1,184 @@
+"""The task of denoisers: what it reads, what it measures, that it learns, exact resume."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.denoising import KINDS, denoise_recipe
+from tests.understanding import assert_same_checkpoints, trained
+
+from seqloom import api
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.specials import EXTRA
+from seqloom.data.noise import sentinels_of, spans_told
+from seqloom.decoding.beam import beam_search
+from seqloom.runs.run import Run
+from seqloom.tasks.denoise import EVALUATION, GREEDY, Task
+from seqloom.train import fit as fit_module
+from seqloom.train.events import Evaluated, Progress
+from seqloom.train.stop import Stop
+
+
+def prepared(folder: Path, *overrides: str) -> Task:
+    return Task.prepare(denoise_recipe(folder, *overrides))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_text_is_read_whole(tmp_path: Path, kind: str) -> None:
+    task = prepared(tmp_path, f"noise.kind={kind}")
+    tokens = [token for piece in task.texts("train") for token in piece.tokens]
+    assert tokens == [token for text in task.corpus.split("train") for token in task.tokenizer.encode(text)]
+    assert task.tokens_per_step() * task.steps_per_epoch() == len(tokens) + len(task.texts("train"))
+
+
+def test_a_model_has_the_tokens_that_its_noise_needs(tmp_path: Path) -> None:
+    for kind, extra in (("spans", EXTRA + 100), ("bart", EXTRA)):
+        run = trained(denoise_recipe(tmp_path, f"noise.kind={kind}", "train.steps=1"), tmp_path / kind)
+        model = api.load(run)
+        assert model.model.output.weight.shape[0] == len(model.tokenizer) + extra
+        assert Run.open(run).sizes == {"vocabulary": len(model.tokenizer), "extra": extra}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) -> None:
+    task = prepared(tmp_path, f"noise.kind={kind}", "batch.dev_texts=null")
+    torch.manual_seed(0)
+    model = task.model().eval()
+    found = task.evaluate(model, "dev")
+    read = task.read("dev")
+    losses, right, told, hidden, exact = [], 0, 0, 0, []
+    for number in range(len(read.texts)):
+        source, target, unseen = read.noised(number, EVALUATION, 0)
+        ended = torch.tensor([[*source, 0]])
+        inputs = torch.tensor([[0, *target]])
+        log_probs = model(ended, None, inputs)[0].log_softmax(dim=1)
+        for place, token in enumerate([*target, 0]):
+            losses.append(-log_probs[place, token].item())
+            agreed = int(log_probs[place].argmax()) == token
+            right += agreed
+            if place < len(target) and unseen[place]:
+                hidden, told = hidden + 1, told + agreed
+        ((best,),) = beam_search(
+            model, source={"tokens": ended, "mask": ended >= 0}, options=GREEDY, end=0, banned=task.unsaid
+        )
+        if kind == "bart":
+            exact.append(best.tokens == target)
+        else:
+            sentinels = sentinels_of(task.recipe.noise, len(task.tokenizer))
+            said, meant = (spans_told(ids, sentinels) for ids in (best.tokens, target))
+            exact += [said.get(gap) == span for gap, span in meant.items() if span]
+    assert found["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["target_accuracy"] == right / len(losses) and found["hidden_accuracy"] == told / hidden
+    assert found["exact_spans" if kind == "spans" else "exact_texts"] == sum(exact) / len(exact)
+    assert task.evaluate(model, "dev") == found  # two evaluations ask the same
+
+
+def test_no_text_need_be_restored_to_be_measured(tmp_path: Path) -> None:
+    task = prepared(tmp_path, "batch.dev_texts=0")
+    found = task.evaluate(task.model().eval(), "dev")
+    assert found.keys() == {"loss", "perplexity", "target_accuracy", "hidden_accuracy", "unknown_rate"}
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """In the little language most hidden words can be told from those around them."""
+    changes = [
+        "train.steps=240",
+        "train.evaluate_every=240",
+        "train.log_every=240",
+        "model.dropout=0",
+        "model.width=32",
+    ]
+    changes += ["batch.tokens=384", "batch.dev_texts=0", "noise.kind=bart", "noise.mean_length=1.5"]
+    found = api.load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
+    assert found["hidden_accuracy"] > 0.3  # the most frequent word is a sixth of all
+    assert found["target_accuracy"] > 0.6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_texts_are_learned_by_heart(tmp_path: Path, kind: str) -> None:
+    task = prepared(tmp_path, f"noise.kind={kind}", "model.dropout=0", "model.width=32", "batch.tokens=64")
+    torch.manual_seed(0)
+    model, batch = task.model(), task.batch(1, 0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss = task.loss(model, batch, None).value
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.05
+    source = {"tokens": batch["source"], "mask": batch["source_mask"]}
+    for row, (best,) in enumerate(beam_search(model.eval(), source=source, options=GREEDY, end=0)):
+        assert [*best.tokens, 0] == batch["targets"][row][batch["target_mask"][row]].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path, kind: str) -> None:
+    recipe = denoise_recipe(tmp_path, f"noise.kind={kind}", "model.dropout=0.2")
+    whole = trained(recipe, tmp_path / "whole")
+    parted_run(recipe, tmp_path / "parts")
+    assert_same_checkpoints(whole, tmp_path / "parts")
+
+
+def test_control_without_seeding_each_step_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_module, "seed_step", lambda *_: None)
+    recipe = denoise_recipe(tmp_path, "model.dropout=0.2")
+    whole = trained(recipe, tmp_path / "whole")
+    parted_run(recipe, tmp_path / "parts")
+    with pytest.raises(AssertionError):
+        assert_same_checkpoints(whole, tmp_path / "parts")
+
+
+def parted_run(recipe: Any, out: Path) -> None:
+    stop = Stop()
+    for event in api.begin(recipe, out).events(stop):
+        if isinstance(event, Progress) and event.step == 4:
+            stop.request()
+    assert [entry["event"] for entry in Run.open(out).log()][-1] == "stopped"
+    assert [event.step for event in api.resume(out).events() if isinstance(event, Evaluated)] == [6]
+
+
+def test_another_text_is_damaged_and_measured_too(tmp_path: Path) -> None:
+    run = trained(denoise_recipe(tmp_path), tmp_path / "run")
+    found = api.load(run).evaluate_documents(["The cats purr all day . They eat milk ."])
+    assert found["loss"] > 0 and 0 <= found["exact_spans"] <= 1
+
+
+def test_a_text_so_short_that_nothing_is_hidden(tmp_path: Path) -> None:
+    run = trained(denoise_recipe(tmp_path, "noise.kind=bart", "noise.infilled=0.01"), tmp_path / "run")
+    found = api.load(run).evaluate_documents(["cats"])
+    assert "hidden_accuracy" not in found and 0 <= found["target_accuracy"] <= 1
+
+
+def test_nothing_to_damage_is_said(tmp_path: Path) -> None:
+    recipe = denoise_recipe(tmp_path)
+    run = trained(recipe, tmp_path / "run")
+    with pytest.raises(DataError, match="no tokens: there is nothing to damage"):
+        api.load(run).evaluate_documents(["  "])
+
+
+def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        denoise_recipe(tmp_path, "batch.max_length=4", "batch.tokens=0", "noise.share=1.5", "batch.dev_texts=-1")
+    for words in ("max_length must be at least 8", "tokens must be at least 1", "share must be above 0", "dev_texts"):
+        assert words in str(error.value)
+    with pytest.raises(UsageError, match=r"noise\.sentinels must be at least 5, .* may have 4 spans; got 3"):
+        denoise_recipe(tmp_path, "noise.sentinels=3", "noise.mean_length=1")
+    with pytest.raises(UsageError) as error:
+        learned = ["model.positions.kind=learned", "model.positions.max_length=16"]
+        denoise_recipe(tmp_path, "noise.kind=bart", *learned)
+    for words in ("a source may have 25 tokens", "a target may have 24 tokens", "knows 15 places", "knows 16 places"):
+        assert words in str(error.value)
+    with pytest.raises(UsageError, match="kind"):
+        denoise_recipe(tmp_path, "noise.kind=gauss")
+
+
+def test_learned_positions_that_are_just_enough(tmp_path: Path) -> None:
+    """No text comes to be longer than the recipe was told."""
+    learned = ["model.positions.kind=learned", "model.positions.max_length=26", "noise.mean_length=0.5"]
+    task = prepared(tmp_path, "noise.kind=bart", "noise.infilled=0.6", *learned)
+    model = task.model()
+    for step in range(2 * task.steps_per_epoch()):
+        model.loss(task.batch(1, step))

@@ -1,0 +1,173 @@
+"""What begins with a denoiser or a translator: classifiers and taggers on its encoder, translators on all of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.denoising import denoise_recipe
+from tests.fine_tuning import classify_recipe, tag_recipe
+from tests.matching import recipe as matching_recipe
+from tests.understanding import assert_same_checkpoints, trained
+
+from seqloom import api
+from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.files import tensors_from_file
+from seqloom.runs.run import Run
+from seqloom.tasks import task_module
+from seqloom.train.events import Progress, Stopped
+from seqloom.train.stop import Stop
+
+PAIRS = [("The cats purr all day .", "day all purr cats"), ("They eat mice .", "mice eat"), ("owls hoot", "hoot owls")]
+SMALL = {"kind": "recurrent-seq2seq", "hidden": 8, "embedding": 6, "encoder_layers": 1, "decoder_layers": 1}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A denoiser of either kind, and a recurrent translator."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    for kind in ("spans", "bart"):
+        trained(denoise_recipe(folder, f"noise.kind={kind}", "train.steps=3", "batch.dev_texts=0"), folder / kind)
+    plain = {**mapping(folder, folder), "tokenizer": {"kind": "words"}, "model": SMALL}
+    del plain["init"]
+    trained(api.build_recipe(plain, "the recipe"), folder / "recurrent")
+    return folder
+
+
+def mapping(folder: Path, run: Path) -> dict[str, Any]:
+    file = folder / "pairs.tsv"
+    if not file.exists():
+        file.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS * 8), encoding="utf-8")
+    return {
+        "task": "translate",
+        "init": {"from": str(run)},
+        "data": {"corpus": "pairs", "train": str(file), "dev": str(_dev(folder)), "test_fraction": 0},
+        "batch": {"tokens": 64, "dev_pairs": 2},
+        "train": {"steps": 4, "lr": 0.01, "evaluate_every": 2, "log_every": 1, "device": "cpu"},
+    }
+
+
+def _dev(folder: Path) -> Path:
+    file = folder / "pairs-dev.tsv"
+    file.write_text("The dogs bark .\tbark dogs\nThey eat bones .\tbones eat\n", encoding="utf-8")
+    return file
+
+
+def translate_recipe(folder: Path, run: Path, *overrides: str) -> Any:
+    return api.build_recipe(apply_overrides(mapping(folder, run), parse_overrides(overrides)), "the recipe")
+
+
+def prepared(recipe: Any) -> Any:
+    return task_module(recipe.task).Task.prepare(recipe)
+
+
+@pytest.mark.parametrize("kind", ["spans", "bart", "recurrent"])
+def test_a_translator_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path, kind: str) -> None:
+    task = prepared(translate_recipe(tmp_path, runs / kind))
+    torch.manual_seed(5)
+    model = task.model()
+    there = tensors_from_file(runs / kind / "model.safetensors")
+    own = model.state_dict()
+    assert own.keys() == there.keys()
+    assert all(torch.equal(tensor, there[name][: len(tensor)]) for name, tensor in own.items() if tensor.dim())
+    assert len(model.output.weight) == len(task.tokenizer) <= len(there["output.weight"])
+    assert task.tokenizer.to_json() == Run.open(runs / kind).tokenizer.to_json()
+
+
+def test_its_twin_has_the_shape_alone(runs: Path, tmp_path: Path) -> None:
+    task = prepared(translate_recipe(tmp_path, runs / "bart", "init.weights=false"))
+    torch.manual_seed(5)
+    own = task.model().state_dict()
+    there = tensors_from_file(runs / "bart" / "model.safetensors")
+    assert own.keys() == there.keys()
+    assert not torch.equal(own["output.weight"], there["output.weight"][: len(task.tokenizer)])
+
+
+def test_it_trains_and_translates_and_says_where_it_began(runs: Path, tmp_path: Path) -> None:
+    run = trained(
+        translate_recipe(tmp_path, runs / "spans", "model.kind=transformer", "model.dropout=0.3"), tmp_path / "run"
+    )
+    opened = Run.open(run)
+    assert opened.recipe["model"]["width"] == 16 and opened.recipe["model"]["dropout"] == 0.3
+    assert opened.data["init"]["from"] == str(runs / "spans") and len(opened.data["init"]["sha256"]) == 64
+    (line,) = api.load(run).translate("The cats purr .")
+    assert isinstance(line.text, str) and opened.sizes == {"vocabulary": len(opened.tokenizer)}
+    again = prepared(translate_recipe(tmp_path, run))  # and others may begin with it
+    assert torch.equal(again.model().output.weight, tensors_from_file(run / "model.safetensors")["output.weight"])
+
+
+def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
+    recipe = translate_recipe(tmp_path, runs / "bart", "train.steps=6")
+    whole, parted = trained(recipe, tmp_path / "whole"), tmp_path / "parted"
+    stop, events = Stop(), []
+    for event in api.begin(recipe, parted).events(stop):
+        events.append(event)
+        if isinstance(event, Progress) and event.step == 3:
+            stop.request()
+    assert isinstance(events[-1], Stopped)
+    for _ in api.resume(parted).events():
+        pass
+    assert_same_checkpoints(whole, parted)
+
+
+def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"model\.width is 24 here and 16 there; model\.heads is 3 here and 2 there"):
+        translate_recipe(tmp_path, runs / "bart", "model.kind=transformer", "model.width=24", "model.heads=3")
+    with pytest.raises(UsageError, match=r"tokenizer is that of the run in init\.from: leave the section out"):
+        translate_recipe(tmp_path, runs / "bart", "tokenizer.kind=words")
+    without = {key: value for key, value in mapping(tmp_path, runs).items() if key != "init"}
+    with pytest.raises(UsageError, match=r"tokenizer: missing; it must be a section, or init\.from"):
+        api.build_recipe(without, "the recipe")
+    with pytest.raises(CheckpointError, match="there is no run"):
+        translate_recipe(tmp_path, tmp_path / "nowhere")
+
+
+def test_another_kind_of_run_is_refused_by_name(runs: Path, tmp_path: Path) -> None:
+    run = trained(classify_recipe(tmp_path, runs / "bart", "train.steps=1"), tmp_path / "classifier")
+    with pytest.raises(
+        UsageError, match=r"cannot be gone on with: .* kind fine-tuned-classifier\. Name .* transformer"
+    ):
+        translate_recipe(tmp_path, run)
+    with pytest.raises(UsageError, match=r"cannot be fine-tuned: its model is of kind recurrent-seq2seq"):
+        classify_recipe(tmp_path, runs / "recurrent")
+
+
+def test_weights_that_do_not_fit_are_listed(runs: Path, tmp_path: Path) -> None:
+    """A run whose recipe was changed by hand."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in (runs / "bart").iterdir():
+        if file.is_file():
+            (other / file.name).write_bytes(file.read_bytes())
+    text = (other / "recipe.yaml").read_text(encoding="utf-8")
+    (other / "recipe.yaml").write_text(text.replace("decoder_layers: 1", "decoder_layers: 2"), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"do not fit the model: decoder\.1\..* is not there; .* and \d+ more"):
+        prepared(translate_recipe(tmp_path, other)).model()
+
+
+@pytest.mark.parametrize("recipe_of", [classify_recipe, tag_recipe], ids=["classify", "tag"])
+@pytest.mark.parametrize("kind", ["spans", "bart"])
+def test_its_encoder_classifies_and_tags(runs: Path, tmp_path: Path, kind: str, recipe_of: Any) -> None:
+    recipe = recipe_of(tmp_path, runs / kind, "train.steps=2", "train.evaluate_every=2")
+    task = prepared(recipe)
+    batch = task.batch(1, 0)
+    assert (batch["tokens"][:, 0] == 0).all()
+    there = tensors_from_file(runs / kind / "model.safetensors")
+    body = task.model().body
+    assert torch.equal(body.encoder_norm.weight, there["encoder_norm.weight"])
+    vocabulary = len(task.tokenizer)
+    assert torch.equal(body.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
+    run = trained(recipe, tmp_path / "run")
+    assert api.load(run).evaluate("dev")["loss"] > 0
+    twin = prepared(recipe_of(tmp_path, runs / kind, "init.weights=false")).model()
+    assert not torch.equal(twin.body.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
+
+
+@pytest.mark.parametrize("task", ["pair", "score", "choice", "answer"])
+def test_its_encoder_reads_pairs_choices_and_questions(runs: Path, tmp_path: Path, task: str) -> None:
+    short = [f"init.from={runs / 'bart'}", "tokenizer=null", "train.steps=2", "train.evaluate_every=2"]
+    made = matching_recipe(tmp_path, task, *short, "model.body=null")
+    run = trained(made, tmp_path / "run")
+    assert Run.open(run).recipe["model"]["body"]["kind"] == "transformer"
+    assert api.load(run).evaluate("dev")["loss"] > 0

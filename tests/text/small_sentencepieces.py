@@ -1,0 +1,58 @@
+"""Small SentencePiece models, made on the spot, for the tests of Marian's tokenizer."""
+
+import io
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from tests.text.small_pairs import ENGLISH, FRENCH
+
+from seqloom.text.sentencepieces import encoded_model
+
+
+@cache
+def spm(language: str, kind: str = "unigram", byte_fallback: bool = False) -> bytes:
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter((ENGLISH if language == "en" else FRENCH) * 10),
+        model_writer=out,
+        vocab_size=330 if byte_fallback else 80,
+        model_type=kind,
+        byte_fallback=byte_fallback,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return out.getvalue()
+
+
+def vocabulary(*models: bytes, codes: tuple[str, ...] = ()) -> dict[str, int]:
+    """As Marian's, the pieces of both with <pad> last; but </s> is not the first. Two are left out: no vocabulary has
+    them all."""
+    pieces: dict[str, None] = {}
+    for model in models:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        names = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
+        pieces |= dict.fromkeys(name for name in names if name not in ("<unk>", "<s>", "</s>", "z", "▁bus"))
+    names = ["<unk>", *codes, "</s>", *pieces, "<pad>"]
+    return {name: id for id, name in enumerate(names)}
+
+
+def files(directory: Path, *, codes: tuple[str, ...] = (), **options: Any) -> dict[str, int]:
+    """source.spm, target.spm and vocab.json; the vocabulary."""
+    models = {"source.spm": spm("en", **options), "target.spm": spm("fr", **options)}
+    names = vocabulary(*models.values(), codes=codes)
+    directory.mkdir(exist_ok=True)
+    for name, model in models.items():
+        (directory / name).write_bytes(model)
+    (directory / "vocab.json").write_text(json.dumps(names), encoding="utf-8")
+    return names
+
+
+def content(directory: Path, *, spare: int = 0) -> dict[str, Any]:
+    """Of a tokenizer from these files."""
+    names = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
+    models = {side: encoded_model((directory / f"{side}.spm").read_bytes()) for side in ("source", "target")}
+    specials = {"end": names["</s>"], "padding": names["<pad>"], "unknown": names["<unk>"]}
+    return {"vocabulary": names, **models, **specials, "rows": len(names) + spare}

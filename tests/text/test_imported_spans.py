@@ -1,0 +1,141 @@
+"""Where tokens stand in a text that their tokenizer reads in lower case, without accents and marks."""
+
+import json
+import unicodedata
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.small_bert import wordpiece
+from tokenizers import Tokenizer as Library
+from tokenizers import normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from seqloom.data.reading import SentenceReader
+from seqloom.data.row_reading import covering
+from seqloom.text import Imported
+from seqloom.text.gaps import told_after
+from seqloom.text.spans import token_spans, with_marks
+from seqloom.text.word_spans import first_tokens, split_words, word_spans
+
+TEXTS = [
+    "Café crème, Cafe\u0301 cre\u0300me!",
+    "हिन्दी में लिखा, सभी",
+    "👩\u200d🚀 and 👍🏽 in New York 🇫🇷.",
+    "İstanbul, straße ŒUVRE Å\u0327ngstrom ﬁne",
+    "北京市 Tokyo東京 한국어",
+    "שָׁלוֹם عَرَبِيّ สวัสดี",
+    "a\u200bb\u200d c\u0000d \u0301 don't",
+]
+
+
+def byte_level() -> Imported:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    library = Library(BPE({letter: number for number, letter in enumerate(["<|end|>", *letters])}, []))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.add_special_tokens(["<|end|>"])
+    return Imported(json.loads(library.to_str()), 0, [], 257)
+
+
+TOKENIZERS = {"uncased": wordpiece(True), "cased": wordpiece(False), "bytes": byte_level()}
+
+
+def check(tokenizer: Imported, text: str) -> None:
+    spans = token_spans(tokenizer, text)
+    assert len(spans) == len(tokenizer.encode(text))
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(spans))
+    for word, first in zip(word_spans(text), first_tokens(spans, word_spans(text)), strict=True):
+        own = [place for place, (start, end) in enumerate(spans) if start < word[1] and end > word[0]]
+        assert not own or first == own[0]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_words_have_their_tokens(name: str, text: str) -> None:
+    check(TOKENIZERS[name], text)
+
+
+@given(st.text())
+def test_of_any_text(text: str) -> None:
+    for tokenizer in TOKENIZERS.values():
+        check(tokenizer, text)
+
+
+@given(st.text(st.characters(categories=["L", "M", "N", "Zs", "P"])))
+def test_what_stands_there_is_what_the_token_says(text: str) -> None:
+    """Token by token, whatever was left out: read alone, the characters of a token give the token."""
+    tokenizer = TOKENIZERS["uncased"]
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    for token, (start, end) in zip(tokenizer.encode(text), token_spans(tokenizer, text), strict=True):
+        said = tokenizer.token(token).removeprefix("##")
+        if token != tokenizer.unknown and not text[start:end].isspace():
+            whole = normalizer.normalize_str(text[start:end]).strip()
+            assert said in whole, (said, text[start:end])  # more than it where one letter became several
+
+
+def test_marks_stay_with_their_letter() -> None:
+    tokenizer = TOKENIZERS["uncased"]
+    text = "Cafe\u0301 हिन्दी"
+    shown = [text[start:end] for start, end in token_spans(tokenizer, text)]
+    assert shown == ["Cafe\u0301", "ह", "ि", "न\u094d", "द", "ी"]
+    assert [text[start:end] for start, end in tokenizer.spans(text)] == ["Cafe", "ह", "ि", "न", "द", "ी"]
+    assert with_marks("e\u0301\u0323x\u0301", [(0, 1), (3, 4)]) == [(0, 3), (3, 5)]
+    assert with_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]  # a mark after a space is nobody's
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_answer_is_found_and_read_back(name: str, text: str) -> None:
+    """Every word of a text, as an answer: the tokens that cover it give it back, marks included."""
+    spans = token_spans(TOKENIZERS[name], text)
+    for start, end in word_spans(text):
+        if (found := covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):
+            back = text[spans[found[0]][0] : spans[found[1]][1]]
+            assert text[start:end].strip("\u200d") in back and len(back) <= end - start + 8
+            if name != "bytes" and not any(is_han(letter) for letter in text) and "'" not in text:
+                assert unicodedata.normalize("NFC", back) == unicodedata.normalize(
+                    "NFC", text[start:end].strip("\u200d")
+                )
+
+
+def is_han(letter: str) -> bool:
+    return "\u4e00" <= letter <= "\u9fff"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_tagger_reads_every_word(text: str) -> None:
+    words = split_words(text)
+    reader = SentenceReader(TOKENIZERS["uncased"], None, None)
+    (piece,) = reader.pieces([words])
+    joined = " ".join(words)
+    spans = token_spans(TOKENIZERS["uncased"], joined)
+    start = 0
+    for word, first in zip(words, piece.first, strict=True):
+        if any(character.isalnum() for character in word):
+            assert start <= spans[first][0] < start + len(word), word
+        start += len(word) + 1
+
+
+def test_a_word_of_which_nothing_is_read_has_a_token_all_the_same() -> None:
+    reader = SentenceReader(TOKENIZERS["uncased"], None, None)
+    (piece,) = reader.pieces([["the", "\u0301", "cafe", "\ufffd"]])
+    assert piece.first == [0, 1, 1, 1] and len(piece.tokens) == 2
+    (nothing,) = reader.pieces([["\u0301"]])
+    assert nothing.first == [0] and nothing.tokens == []
+
+
+def test_what_is_unknown_is_shown_as_it_stands() -> None:
+    tokenizer: Any = TOKENIZERS["uncased"]
+    assert tokenizer.unknown_pieces("👩\u200d🚀 and 👍🏽") == ["👩\u200d🚀", "👍🏽"]
+
+
+def test_a_piece_that_goes_on_is_joined_to_its_word() -> None:
+    tokenizer: Any = TOKENIZERS["uncased"]
+    (goes_on,) = (id for id in range(len(tokenizer)) if tokenizer.token(id) == "##eme")
+    (word,) = tokenizer.encode("york")
+    assert told_after(tokenizer, "La Cr ", goes_on) == "La Creme"
+    assert told_after(tokenizer, "New ", word) == "New york"
+    assert told_after(TOKENIZERS["bytes"], "a", TOKENIZERS["bytes"].encode("#")[0]) == "a#"

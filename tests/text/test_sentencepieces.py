@@ -1,0 +1,172 @@
+"""Marian's tokenizer: the ids and texts of `transformers`, in our order of ids, with its own sides."""
+
+import json
+import sys
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqloom.core.errors import CheckpointError, DataError, ResourceError, UsageError
+from seqloom.text import END, SentencePieceConfig, SentencePieces, tokenizer_from_json, train_tokenizer
+from seqloom.text.spans import decoded_spans, token_spans
+
+pytest.importorskip("sentencepiece")
+from tests.text.small_pairs import ENGLISH, FRENCH
+from tests.text.small_sentencepieces import content, files
+
+CODES = (">>fra<<", ">>deu<<")
+TEXTS = [
+    *ENGLISH,
+    *FRENCH,
+    "  the   ﬁne cat 猫 zz ",
+    ">>fra<< The cat",
+    ">>xyz<< The cat",
+    ">>fra<<>>deu<<cat",
+    "Cafe\u0301 👩\u200d👧 ▁ x▁y",
+    "",
+]
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe", "bytes"])
+def directory(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("marian")
+    options = {"byte_fallback": True} if request.param == "bytes" else {"kind": request.param}
+    files(path, codes=CODES, **options)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory):
+    return SentencePieces(content(directory, spare=2))
+
+
+@pytest.fixture(scope="module")
+def theirs(directory):
+    transformers = pytest.importorskip("transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on a normaliser of punctuation that neither uses
+        return transformers.MarianTokenizer.from_pretrained(directory)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_ids_and_texts_are_theirs(tokenizer, theirs, side):
+    reader = tokenizer if side == "source" else tokenizer.of_targets
+    different = 0
+    for text in TEXTS:
+        ids = theirs(**({"text": text} if side == "source" else {"text_target": text}))["input_ids"]
+        assert [*tokenizer.theirs(reader.encode(text)), *tokenizer.theirs([END])] == ids
+        assert tokenizer.ours(ids) == [*reader.encode(text), END]
+        known = [token for token in reader.encode(text) if token != tokenizer.unknown]
+        assert reader.decode([*known, END]) == theirs.decode(ids, skip_special_tokens=True)
+        different += tokenizer.encode(text) != tokenizer.of_targets.encode(text)
+    assert different > 5  # the two sides cut texts differently
+
+
+def test_no_text_encodes_to_end_or_padding(tokenizer):
+    for text in ("</s>", "<pad>", "a </s> b", "<pad></s><unk>"):
+        assert not {END, tokenizer.padding} & {*tokenizer.encode(text), *tokenizer.of_targets.encode(text)}
+    assert tokenizer.decode([END, tokenizer.padding, END]) == ""
+    assert tokenizer.banned == (tokenizer.unknown, tokenizer.padding)
+
+
+@given(st.text())
+def test_pieces_join_to_the_whole(text):
+    tokenizer = _made()
+    ids = tokenizer.encode(text)
+    for listed in (ids, [*ids, END, *ids]):
+        decoder = tokenizer.stream()
+        pieces = [decoder.push(token) for token in listed]
+        assert "".join(pieces) + decoder.flush() == tokenizer.decode(listed)
+    assert len(token_spans(tokenizer, text)) == len(ids) == len(decoded_spans(tokenizer, ids))
+
+
+_KEPT: list[SentencePieces] = []
+
+
+def _made():
+    """One for all examples."""
+    if not _KEPT:
+        import tempfile
+        from pathlib import Path
+
+        with tempfile.TemporaryDirectory() as path:
+            files(Path(path), byte_fallback=True)
+            _KEPT.append(SentencePieces(content(Path(path))))
+    return _KEPT[0]
+
+
+def test_spans_are_of_the_text_as_it_came(tokenizer):
+    text = ">>fra<< the ﬁne  cat"
+    spans = token_spans(tokenizer, text)
+    assert spans[0] == (0, 7) and spans[-1][1] == len(text)
+    assert "".join(text[start:end] for start, end in spans) == text.replace("<< ", "<<")  # the first is in no piece
+
+
+def test_what_cannot_be_spelled_is_named(tmp_path):
+    files(tmp_path)
+    tokenizer = SentencePieces(content(tmp_path))
+    assert tokenizer.unknown_pieces("the 猫 cat 猫, Ω") == ["猫", "Ω"]
+    assert tokenizer.unknown_pieces("the cat") == []
+    assert (
+        tokenizer.unknown is not None
+        and tokenizer.token(tokenizer.unknown) == "<unk>"
+        and tokenizer.token(END) == "</s>"
+    )
+    assert tokenizer.token(tokenizer.encode("the cat")[0]).startswith(" ")
+
+
+def test_it_comes_back_from_its_json(tokenizer):
+    again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert again.fingerprint() == tokenizer.fingerprint() and len(again) == len(tokenizer)
+    for text in TEXTS:
+        assert again.encode(text) == tokenizer.encode(text)
+        assert again.of_targets.encode(text) == tokenizer.of_targets.encode(text)
+    assert again.of_targets.of_targets is again.of_targets
+    assert again.token(len(again) - 1) == f"<unused {len(again) - 1}>" and again.decode([len(again) - 1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"source": "cnViYmlzaA=="}, "source.spm is no SentencePiece model"),
+        ({"source": "???"}, "source.spm is no SentencePiece model"),
+        ({"source": None}, "source.spm is missing"),
+        ({"rows": 10}, r"ids go from 0 to \d+, and the model has vectors for 10"),
+        ({"end": 0}, "must be different tokens"),
+        ({"padding": 10_000}, "token for padding must be one of"),
+        ({"vocabulary": {"a": 0, "b": 0}}, "have the same number"),
+        ({"vocabulary": {"a": "0"}}, "must be names with their numbers"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said(tmp_path, changes, said):
+    files(tmp_path)
+    with pytest.raises(ValueError, match=said):
+        SentencePieces({**content(tmp_path), **changes})
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    files(tmp_path)
+    value = SentencePieces(content(tmp_path)).to_json()
+    value["content"]["rows"] += 1
+    with pytest.raises(CheckpointError, match="does not match its checksum"):
+        tokenizer_from_json(value)
+
+
+def test_it_cannot_be_trained():
+    with pytest.raises(UsageError, match="cannot be trained"):
+        train_tokenizer(SentencePieceConfig(), ["a"])
+
+
+def test_half_a_character_is_refused(tokenizer):
+    with pytest.raises(DataError, match=r"lone surrogate U\+D800"):
+        tokenizer.encode("a\ud800")
+
+
+def test_without_the_library(tmp_path, monkeypatch):
+    files(tmp_path)
+    made = content(tmp_path)
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ResourceError, match=r"pip install 'seqloom\[marian\]'"):
+        SentencePieces(made)
