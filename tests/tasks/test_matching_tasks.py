@@ -158,7 +158,7 @@ def test_what_a_run_keeps(tmp_path: Path) -> None:
     scored = Run.open(trained(recipe(tmp_path, "score", *short), tmp_path / "two"))
     assert not (scored.path / "labels.json").exists() and scored.sizes["scores"] == 1
     assert float(scored.model("cpu").scale) > 1
-    both = ["loss.language_model=0.5", *short]
+    both = ["loss.language_model=0.5", "model.body.tied=false", *short]
     spoken = Run.open(trained(recipe(tmp_path, "choice", *both, body="gpt"), tmp_path / "three"))
     assert spoken.sizes["outputs"] == len(spoken.tokenizer)
     assert spoken.model("cpu").body.output is not None

@@ -65,7 +65,7 @@ def test_it_learns_with_the_language_model_as_it_is(made: Path, tmp_path: Path, 
     before = task.loss(task.model(), batch, None).value
     model = Run.open(trained(recipe, tmp_path / "new")).model("cpu")
     after = task.loss(model, batch, None).value
-    assert after < before - (0.05 if kind == "gpt" else 0)  # an LSTM that was never trained hardly hears its input
+    assert after < before - (0.02 if kind == "gpt" else 0)  # an LSTM that was never trained hardly hears its input
     weights = tensors_from_file(made / kind / "model.safetensors")
     assert all(torch.equal(model.frozen.state_dict()[name], tensor) for name, tensor in weights.items())
 
