@@ -73,6 +73,7 @@ SMALLER = {  # corpora that are made on the spot
     "people": {"train": 200, "dev": 20, "test": 20},
     "names": {"train": 240, "dev": 48, "test": 48},
     "languages": {"train": 136, "dev": 68, "test": 68},
+    "track": {"train": 3, "dev": 2, "test": 2, "steps": 40},
 }
 SIDES = [("apples", "Äpfel", "pears", "Birnen"), ("pears", "Birnen", "apples", "Äpfel")]
 
@@ -103,6 +104,13 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         name, recipe = read(*arguments)
         if smaller := SMALLER.get(getattr(getattr(recipe, "data", None), "corpus", "")):
             recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, **smaller))
+        if recipe.model.kind in ("hmm", "gaussian-hmm"):
+            fewer = dataclasses.replace(recipe.train, restarts=1, iterations=STEPS)
+            recipe = dataclasses.replace(recipe, train=fewer)
+        if recipe.model.kind == "word-vectors":
+            recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, epochs=1))
+        if recipe.model.kind == "kalman":
+            recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, rounds=STEPS))
         if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.width > 256:  # one for a GPU
             small = dataclasses.replace(recipe.model, width=8 * recipe.model.heads, layers=2)
             recipe = dataclasses.replace(recipe, model=small)
@@ -161,6 +169,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     parts = [f"1\tHund{n}\t_\tNOUN\t_\t_\t0\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t1\tx\t_\t_\n" for n in range(20)]
     Path("de_gsd-ud-train.conllu").write_text("\n".join(parts), "utf-8")
     write_examples_of_two_texts()
+    write_series()
     Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
     Path("nbest.txt").write_text("0 ||| 3 Äpfel ||| -0.5\n0 ||| 4 Birnen ||| -0.7\n2 ||| 5 Birnen ||| -0.1\n", "utf-8")
     Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")
@@ -198,6 +207,19 @@ def write_examples_of_two_texts() -> None:
         for told, asked, place in facts
     ]
     Path("mine.json").write_text(json.dumps({"data": [{"title": "Ann", "paragraphs": asked}]}), "utf-8")
+
+
+def write_series() -> None:
+    """Files of one's own with series, and with series that have a label."""
+    months = [f"{2000 + n // 12}-{n % 12 + 1:02d}" for n in range(96)]
+    for name, column in (("sales", "sales"), ("later", "co2")):
+        rows = [f"{month},{370 + n / 8 + 3 * (n % 12 < 6) + n * n % 7 / 5}\n" for n, month in enumerate(months)]
+        Path(f"{name}.csv").write_text(f"month,{column}\n" + "".join(rows), "utf-8")
+    waves = [f"{n % 2}," + ",".join(str((t + n) % (3 + n % 2) + n / 100) for t in range(12)) + "\n" for n in range(60)]
+    Path("rows.csv").write_text("".join(waves), "utf-8")
+    Path("digits.csv").write_text(
+        "".join(",".join(str((t + n) % 17) for t in range(64)) + "\n" for n in (0, 5)), "utf-8"
+    )
 
 
 @pytest.fixture(scope="session")

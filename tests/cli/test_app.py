@@ -113,6 +113,13 @@ def test_a_command_may_choose_its_exit_code(command: Any) -> None:
         (["list", "--nope"], "seqloom: No such option: --nope\nTry 'seqloom list --help'.\n"),
         (["list", "cells", "more"], "\nTry 'seqloom list --help'.\n"),
         (["--nope"], "\nTry 'seqloom --help'.\n"),
+        (
+            ["similar", "x", "--pooling", "cls"],
+            "seqloom: --pooling must be one of mean, first, last, max; got 'cls'.\n",
+        ),
+        (["similar", "x", "--top", "0"], "seqloom: --top must be at least 1; got 0.\n"),
+        (["similar", "x", "--top", "a"], "seqloom: --top must be a whole number; got 'a'.\n"),
+        (["generate", "x", "--max-tokens", "0"], "seqloom: --max-tokens / --tokens must be at least 1; got 0.\n"),
     ],
 )
 def test_a_wrong_command_line_takes_two_lines_and_exit_2(

@@ -433,3 +433,20 @@ def test_updates_that_are_not_finite_end_the_training_with_step_and_cause(seqloo
     assert "the update was skipped, " in shown.out
     assert shown.err.startswith("seqloom: Training diverged at step ")
     assert "train.lr" in shown.err and shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["score", "RUN", "a cat"], ["evaluate", "RUN"], ["generate", "RUN"], ["embed", "RUN"]]
+)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_numbers(
+    seqloom: Any, copy: Any, tmp_path: Path, type_in: Any, words: list[str], value: float
+) -> None:
+    run = copy("chars")
+    weights = tensors_from_file(run / "model.safetensors")
+    weights["embed.weight"][3, 2] = value
+    (run / "model.safetensors").write_bytes(tensors_to_bytes(weights))
+    type_in(b"a cat\n")
+    out = ["--out", tmp_path / "v.npy"] if words[0] == "embed" else []
+    shown = seqloom(*(run if word == "RUN" else word for word in words), *out)
+    shown.refuses(4, "weights that are not finite numbers (embed.weight)", lines=1)

@@ -235,7 +235,9 @@ def test_a_tokenizer_that_puts_something_else_around_texts(seqloom: Any, copied:
     file = json.loads((path / "tokenizer.json").read_text())
     file["post_processor"]["cls"] = ["<unk>", 3]
     (path / "tokenizer.json").write_text(json.dumps(file))
-    seqloom("import-hf", path, path.parent / "run").refuses(4, "tokenizer.json must put", "[0, 2]", "[3, 2]")
+    seqloom("import-hf", path, path.parent / "run").refuses(
+        4, "tokenizer.json does not fit", "puts 3 before and 2 after a text", "reads 0 before and 2 after it"
+    )
 
 
 def test_a_bare_body_and_one_with_another_head(seqloom: Any, copied: Any) -> None:
@@ -262,3 +264,36 @@ def test_a_marian_may_bring_its_sinusoids_and_no_other_positions(seqloom: Any, c
     save_file({**whole, "model.encoder.embed_positions.weight": table.flip(0)}, path / "model.safetensors")
     said = "model.encoder.embed_positions.weight must be the sinusoids of Marian"
     seqloom("import-hf", path, path.parent / "run").refuses(4, said)
+
+
+def test_pairs_beyond_the_places_of_a_model_that_is_gone_on_with(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    """Training leaves them out, once told so; of dev and of other pairs the beginning is read."""
+    run, long = folder / "bart-run", "Le chat dort. " * 40
+    for name, lines in {"dev.en": ["The cat sat", long], "dev.fr": ["Le chat", long]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    for language in ("en", "fr"):
+        (tmp_path / f"t.{language}").write_text((folder / f"t.{language}").read_text() + f"{long}\n")
+    recipe = tmp_path / "further.yaml"
+    recipe.write_text(
+        f"task: translate\ninit: {{from: {run}}}\n"
+        f"data: {{corpus: pairs, train: [t.en, t.fr], dev: [dev.en, dev.fr]}}\n"
+        "batch: {tokens: 400, max_length: null}\ntrain: {steps: 2, lr: 0.01, device: cpu}\n"
+    )
+    refused = seqloom("train", recipe, "--out", tmp_path / "run")
+    most = api.load(run, "cpu").longest_source
+    refused.refuses(3, "A source of train has", f"batch.max_length={most}.")
+    assert "positions" not in refused.err
+    shown = seqloom("train", recipe, f"batch.max_length={most}", "--out", tmp_path / "run")
+    assert shown.code == 0 and "Of 1 of 2 pairs of dev only the beginning is read" in shown.err, shown.err
+    told = seqloom("evaluate", tmp_path / "run")
+    assert told.code == 0 and told.err.count("only the beginning is read") == 1
+    pairs = ("--source", tmp_path / "dev.en", "--reference", tmp_path / "dev.fr")
+    assert seqloom("evaluate", run, *pairs, "--json").json["loss"] > 0
+
+
+def test_what_is_not_known_of_the_pairs_is_left_out(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    for name in ("s", "r"):
+        (tmp_path / name).write_text("The cat sat\n\nThe dog\n")
+    shown = seqloom("evaluate", folder / "bart-run", "--source", tmp_path / "s", "--reference", tmp_path / "r").out
+    assert "3 pairs, 1 of them blank; " in shown and "?" not in shown.splitlines()[0]
+    assert "lines exactly right       0.00 %" in shown

@@ -106,7 +106,7 @@ def test_it_goes_on_learning(seqloom: Any, run: Path, mine: Path, tmp_path: Path
 
 def test_going_on_is_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
     begin = ["train", "gpt-finetune", f"data.train={mine}", "--out", str(tmp_path / "new")]
-    seqloom(*begin, f"init.from={run}").refuses(2, "batch.chunk must be at most the 10 tokens")
+    seqloom(*begin, f"init.from={run}").refuses(2, "batch.chunk must be at most the 10 tokens", "Set batch.chunk=10")
     seqloom(*begin, f"init.from={run}", "batch.chunk=8", "model.width=16").refuses(
         2, "model.width is 16 here and 8 there"
     )

@@ -209,3 +209,11 @@ def test_the_mean_of_its_checkpoints_is_a_run(seqloom: Any, folder: Path) -> Non
 
 def test_a_line_break_is_not_shown_as_a_space() -> None:
     assert [visible(token) for token in (" the", " ", "\n", " a b", "\t")] == ["the", "␣", "↵", "a␣b", "␣"]
+
+
+def test_what_is_measured_of_an_electra_has_names_of_its_own(seqloom: Any, tmp_path: Path) -> None:
+    trained(masked_recipe(tmp_path, "objective=electra", "train.steps=1", "model.detection=20"), tmp_path / "run")
+    shown = seqloom("evaluate", tmp_path / "run").out
+    rows = [line[2:24].strip() for line in shown.splitlines()[1:-1]]
+    assert len(set(rows)) == len(rows) and {"share told right", "replaced or not, right"} <= set(rows)
+    assert shown.endswith("  loss = of hidden tokens + 20 · of replaced or not\n")

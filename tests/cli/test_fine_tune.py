@@ -102,6 +102,9 @@ def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     begun(f"{place}/grams").refuses(2, "cannot be fine-tuned", "of kind ngram", "recurrent-lm, gpt, bert")
     begun(f"{place}/nothing").refuses(4, "there is no run", "init.from=RUN")
     begun(f"{place}/reviews.csv").refuses(4, "is not a run")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "config.json").write_text("{}")
+    begun(f"{tmp_path}/there").refuses(4, f"Import it first: seqloom import-hf {tmp_path}/there RUN")
     found = begun(f"{place}/bert", "model.body.layers=5", "model.body.heads=3")
     found.refuses(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
     begun(f"{place}/bert", *table_of(place), *SHORT, "train.freeze=4").refuses(2, "train.freeze", "at most 3")
@@ -117,6 +120,13 @@ def test_bad_beginnings(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
     )
     plain.refuses(2, "train.layer_decay needs a model with levels")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_mistyped_key_is_named_before_a_run_that_is_not_there(seqloom: Seqloom, here: Path) -> None:
+    shown = seqloom("train", "classify-sst2-finetune", "init.frm=runs/bert")
+    shown.refuses(2, "init.frm: no such key; did you mean init.from?")
+    assert "there is no run" not in shown.err
+    seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.chunk=4096").refuses(4, "there is no run")
 
 
 def test_a_shipped_recipe_says_what_to_train_first(seqloom: Seqloom, here: Path) -> None:

@@ -119,7 +119,7 @@ def test_unknown_words_are_read_as_such_and_said(seqloom: Any, translators: Path
         (["blind", "a cat"], 2, "blind has no attention to look at. Train a translator that has"),
         (["nowhere", "a cat"], 4, "is not a run"),
         (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam is about how a translation is found"),
-        (["pairs", "a", "--beam", "0"], 2, "greater than or equal to 1"),
+        (["pairs", "a", "--beam", "0"], 2, "--beam must be at least 1; got 0"),
         (["pairs", "a \udcff"], 3, "must be UTF-8"),
         (["nowhere", "a", "--out", "x.png", "--font", "Komic Sans"], 2, "No font 'Komic Sans' is installed"),
         (["pairs", "a", "--font", "DejaVu Sans"], 2, "--font is about the picture"),

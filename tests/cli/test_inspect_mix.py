@@ -52,5 +52,9 @@ def test_every_command_for_what_comes_out(seqloom: Any, folder: Path) -> None:
     assert "Ann" in seqloom("tag", folder / "tagger", "Ann lives in Rome .").out
     shown = seqloom("evaluate", folder / "elmo").out
     assert all(words in shown for words in ("perplexity per token", "from the left", "from the right"))
+    names = [line[:24].strip() for line in shown.splitlines()[1:]]
+    assert names[1:4] == ["perplexity per token", "from the left", "from the right"]
+    looked = seqloom("inspect", "attention", folder / "elmo", "a text")
+    looked.refuses(2, "elmo is a bidirectional language model", "translators and denoisers, GPTs and BERTs")
     for words in (["generate", folder / "elmo"], ["score", folder / "elmo", "a text"]):
         seqloom(*words).refuses(2, "a bidirectional language model: `seqloom embed` makes vectors with it")

@@ -93,6 +93,10 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
         (e.Progress(2, 10, {"loss": 30.0}), "step 2/10  loss 30.0000  perplexity huge  0 tokens/s  0:00 left"),
         (e.Progress(2, 10, {"loss": math.nan}), "step 2/10  loss nan  perplexity nan  0 tokens/s  0:00 left"),
         (e.Progress(3, 6, {"order": 3, "ngrams": 83}), "step 3/6  order 3: 83 n-grams"),
+        (
+            e.Progress(3, 6, {"restart": 1.0, "iteration": 3.0, "loss": 2.5}, 1000.0, 61.0),
+            "step 3/6  beginning 1, iteration 3: loss 2.50000  1,000 tokens/s  at most 1:01 left",
+        ),
         (e.Evaluated(8, "dev", METRICS, True), "step 8  dev: loss 1.5000  perplexity 4.4817  (best)"),
         (e.Evaluated(8, "dev", METRICS, False), "step 8  dev: loss 1.5000  perplexity 4.4817"),
         (e.Saved(8, "step-8"), None),

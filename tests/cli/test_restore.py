@@ -185,3 +185,43 @@ def test_gaps_are_written_as_they_are_read(folder: Path, name: str) -> None:
         assert read_gaps(model.tokenizer, specials, again).ids == ids
         if name == "bytes":
             assert again == text
+
+
+@pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
+@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
+def test_where_its_heads_look(seqloom: Any, folder: Path, name: str, part: str) -> None:
+    found = seqloom("inspect", "attention", folder / name, GAPS, "--part", part, "--json").json
+    weights = torch.tensor(found["maps"][0]["weights"])
+    assert weights.shape == (len(found["row_tokens"]), len(found["column_tokens"]))
+    sums = weights.sum(1)
+    assert torch.all(sums > 0.5) and torch.all(sums < 1.001)  # the rest lies on what stands before the source
+    by_words = torch.tensor(found["maps"][0]["word_weights"])
+    assert by_words.shape == (len(found["row_words"]), len(found["column_words"]))
+    assert torch.isclose(by_words[0].sum(), sums[0], atol=1e-5) and torch.isclose(by_words[-1].sum(), sums[-1])
+    read = found["row_words" if part == "encoder" else "column_words"]
+    if part != "decoder":
+        assert [word for word in read if "MASK" in word] and read[-1] == "</s>"
+    (answer,) = api.load(folder / name, "cpu").restore([GAPS])
+    assert found["source"] == GAPS and found["log_prob"] == pytest.approx(answer.log_prob, abs=1e-4)
+    if name == "bart":
+        assert found["restored"].strip() == answer.restored
+
+
+def test_what_a_gap_hides_is_said_after_its_sentinel(folder: Path) -> None:
+    model = api.load(folder / "spans", "cpu")
+    first, second, *_ = model.sentinels
+    purr, day = model.tokenizer.encode("purr day")
+    object.__setattr__(model, "model", Told(model.model, [first, purr, second, day]))
+    view = model.heads(GAPS)
+    assert view.text == "<1> purr <2> day"
+    assert view.cross.words.rows == ["<1>", "purr", "<2>", "day", "</s>"]
+    assert view.cross.tokens.columns == ["The", "cats", "<1>", "all", "<2>", ".", "</s>"]
+    assert view.decoder.words.columns == ["</s>", "<1>", "purr", "<2>", "day"]
+    for part in view.parts.values():  # a token is a word here
+        assert part.words.weights == pytest.approx(part.tokens.weights)
+
+
+def test_heads_for_people(seqloom: Any, folder: Path) -> None:
+    assert "cross-attention, heads" in seqloom("inspect", "attention", folder / "bart", GAPS).out
+    shown = seqloom("inspect", "attention", folder / "bart", GAPS, "--target", "x")
+    shown.refuses(2, "--beam and --target are for translators")

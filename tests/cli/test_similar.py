@@ -41,7 +41,8 @@ def test_the_largest_cosines(
     run = (runs if room == "runs" else translators) / which
     type_in("\n".join(LINES).encode())
     shown = seqloom("similar", run, "--query", QUERY, "--top", 4, "--pooling", pooling)
-    assert shown.code == 0 and shown.err == "note: blank lines are like nothing, 1 of 6 here\n"
+    assert shown.code == 0 and shown.err.endswith("note: blank lines are like nothing, 1 of 6 here\n")
+    assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # they know other words
     rows = [line.split("\t") for line in shown.out.splitlines()]
     wanted = ranked(run, QUERY, LINES, pooling)[:4]
     assert [(int(number), text) for _, number, text in rows] == [(number, text) for _, number, text in wanted]
@@ -118,3 +119,15 @@ def test_vectors_of_one_length(runs: Path, capfdbinary: Any) -> None:
     assert unit * np.linalg.norm(plain, axis=1, keepdims=True) == pytest.approx(plain, abs=1e-5)
     assert main(["embed", str(runs / "chars"), "--normalize", "a cat"]) == 0
     assert np.load(io.BytesIO(capfdbinary.readouterr().out)) == pytest.approx(unit[2:3], abs=1e-6)
+
+
+def test_what_the_vocabulary_lacks_is_said(seqloom: Any, runs: Path, type_in: Any, tmp_path: Path) -> None:
+    lines = "the owl slept here .\nthe \u732b\na \u732b \u72ac\n".encode()
+    said = "note: the vocabulary lacks parts of 2 lines; the first is line 2: '\u732b'\n"
+    type_in(lines)
+    shown = seqloom("similar", runs / "chars", "--query", "the owl")
+    assert shown.err == said and len(shown.out.splitlines()) == 3
+    type_in(lines)
+    assert seqloom("embed", runs / "chars", "--out", tmp_path / "v.npy").err == said
+    asked = seqloom("similar", runs / "chars", "a cat", "--query", "\u732b").err
+    assert asked == "note: the vocabulary lacks parts of the query '\u732b': '\u732b'\n"

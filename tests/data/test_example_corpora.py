@@ -21,10 +21,13 @@ from seqloom.data.corpora import (
     FORMS,
     INSTRUCTIONS,
     LABELLED,
+    LABELLED_SERIES,
     MATCHED,
     PARALLEL,
     PLAIN,
+    SERIES,
     TAGGED,
+    TRACKS,
     LabelledConfig,
     TaggedConfig,
 )
@@ -56,7 +59,8 @@ def tagged(request: pytest.FixtureRequest, folder: Path) -> TaggedCorpus:
 def test_each_corpus_has_one_form() -> None:
     assert {module.FORM for module in CORPORA.values()} == set(FORMS)
     forms = (PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
-    assert sum(map(len, forms)) == len(CORPORA)
+    numbers = (SERIES, LABELLED_SERIES, TRACKS)
+    assert sum(map(len, (*forms, *numbers))) == len(CORPORA)
     assert set(LABELLED) == {"table", "known-facts", "names", "names-18", "languages", "sst2", "cola"}
     assert set(TAGGED) == {"conll", "people", "ewt", "wnut17"}
 

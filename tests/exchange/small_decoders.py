@@ -5,10 +5,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
+
+from seqloom.core.errors import CheckpointError
+from seqloom.exchange.importing import read_directory
 
 WORDS = ["the", "a", "<s>", "dog", "cat", "sees", "</s>", "barks", "<unk>", "and", "old", "big", "then", "it", "runs"]
 SPARE = 2  # rows of the embedding beyond the tokenizer's
@@ -161,3 +165,18 @@ def write_of_bytes(path: Path) -> Path:
     made.save(str(path / "tokenizer.json"))
     save_file(weights(len(names), 256), path / "model.safetensors", {"format": "pt"})
     return path
+
+
+def configure(folder: Path, **changes: Any) -> None:
+    config = {**CONFIG, **changes}
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
+
+
+def refused(folder: Path, *said: str) -> str:
+    with pytest.raises(CheckpointError) as error:
+        read_directory(folder)
+    message = str(error.value)
+    for part in said:
+        assert part in message
+    assert error.value.exit_code == 4
+    return message

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.masked import masked_recipe
 from tests.small_bert import save_bert, tokenizer_file, vocabulary
 from tests.understanding import trained
@@ -127,7 +128,10 @@ def test_the_command_says_what_was_not_there(tmp_path: Path, capfd: Any) -> None
     capfd.readouterr()
     assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
     shown = capfd.readouterr()
-    assert "no weights for bias, dense, dense_norm, next: they are drawn anew" in shown.err
+    assert (
+        "the directory has no weights for the head that tells hidden tokens and for the head that tells next "
+        "sentences: they are drawn anew, and know nothing yet." in shown.err
+    )
     assert "left behind: classifier.bias, classifier.weight" in shown.err
     assert "seqloom similar" in shown.out and "seqloom fill" not in shown.out
     assert "drawn anew: dense.weight" in (tmp_path / "run" / "card.md").read_text()
@@ -137,6 +141,41 @@ def test_the_command_says_what_was_not_there(tmp_path: Path, capfd: Any) -> None
     ):
         assert main(words) == 2
         assert "cannot tell masked tokens: it was imported without the layers" in capfd.readouterr().err
+    assert main(["generate", str(tmp_path / "run"), "--prompt", "the"]) == 2
+    said = capfd.readouterr().err
+    assert "seqloom embed, similar" in said and "init.from=" in said and "seqloom fill" not in said
+
+
+def test_the_command_says_which_part_was_not_there(tmp_path: Path, capfd: Any) -> None:
+    save_bert(tmp_path / "there")
+    tensors = load_file(tmp_path / "there" / "model.safetensors")
+    for name in ("bert.pooler.dense.weight", "bert.pooler.dense.bias"):
+        del tensors[name]
+    save_file(tensors, tmp_path / "there" / "model.safetensors")
+    capfd.readouterr()
+    assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
+    said = "no weights for the layer that sums a text up at [CLS]: it is drawn anew, and knows nothing yet."
+    assert said in capfd.readouterr().err
+    found = bert.BERTFamily().missing(["bias", "odd.weight"], ["bias", "dense.weight", "odd.weight", "next.bias"])
+    assert found == ["a part of the head that tells hidden tokens (bias)", "odd.weight"]
+
+
+def test_norms_under_their_old_names(tmp_path: Path) -> None:
+    """As bert-base-uncased was published."""
+    _, ours = imported(tmp_path)
+    path = tmp_path / "there" / "model.safetensors"
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = load_file(path)
+    for new, name in old.items():
+        tensors = {key.replace(new, name): tensor for key, tensor in tensors.items()}
+    assert sum(key.endswith(".LayerNorm.gamma") for key in tensors) == 6
+    save_file(tensors, path, {"format": "pt"})
+    run, found = import_directory(tmp_path / "there", tmp_path / "old")
+    assert not found.drawn
+    again = api.load(run.path, "cpu")
+    assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in ours.model.state_dict().items())
+    there = transformers.BertForPreTraining.from_pretrained(tmp_path / "there").eval()  # which does the same
+    assert max(differences(there, again.model, again.tokenizer).values()) < 1e-10
 
 
 def test_tokens_are_those_of_the_library(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.exchange.small_decoders import CONFIG, END, V, tokenizer_file, weights, write_by_hand
+from tests.exchange.small_decoders import END, V, configure, refused, tokenizer_file, weights, write_by_hand
 
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.exchange.directory import Directory, write_directory
@@ -22,21 +22,6 @@ from seqloom.exchange.importing import import_directory, read_directory
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_by_hand(tmp_path / "model")
-
-
-def configure(folder: Path, **changes: Any) -> None:
-    config = {**CONFIG, **changes}
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
-
-
-def refused(folder: Path, *said: str) -> str:
-    with pytest.raises(CheckpointError) as error:
-        read_directory(folder)
-    message = str(error.value)
-    for part in said:
-        assert part in message
-    assert error.value.exit_code == 4
-    return message
 
 
 def test_it_can_be_read(folder: Path) -> None:
@@ -70,7 +55,9 @@ def test_no_tokenizer(folder: Path) -> None:
 
 def test_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    refused(folder, "has no weights", "adapter_model.safetensors is not it")
+    refused(folder, "has no weights", "(adapter_model.safetensors is not read)")
+    (folder / "model.onnx").touch()
+    refused(folder, "(adapter_model.safetensors, model.onnx are not read)")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "model.pkl"])
@@ -173,7 +160,7 @@ def test_another_kind_of_model(folder: Path) -> None:
     configure(folder, model_type="gpt_neox")
     refused(folder, f"is of model_type 'gpt_neox', which seqloom does not know; it knows {known}.")
     configure(folder, model_type=...)
-    refused(folder, "is of model_type null")
+    refused(folder, f"config.json has no model_type, which says what kind of model it is; seqloom knows {known}.")
     configure(folder, model_type=["gpt2"])
     refused(folder, "which seqloom does not know")
 
@@ -229,7 +216,16 @@ def test_no_value_is_a_true_number(folder: Path) -> None:
     refused(folder, "n_layer must be a whole number", "tie_word_embeddings must be true or false; it is 1")
 
 
-@pytest.mark.parametrize("end", [V, -1, "6", [3, 6], None])
+@pytest.mark.parametrize("model_type", ["gpt2", "bart"])
+def test_several_ends(folder: Path, model_type: str) -> None:
+    configure(folder, model_type=model_type, eos_token_id=[3, 6])
+    said = "eos_token_id must be one token: set it in config.json to the one that your texts end with; it is [3, 6]"
+    refused(folder, said)
+    configure(folder, eos_token_id=[END])
+    assert read_directory(folder).tokenizer.order[0] == END
+
+
+@pytest.mark.parametrize("end", [V, -1, "6", None])
 def test_an_end_that_is_none(folder: Path, end: Any) -> None:
     configure(folder, eos_token_id=end)
     refused(folder, f"eos_token_id must be one token below vocab_size, {V}")

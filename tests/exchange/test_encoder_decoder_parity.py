@@ -5,6 +5,7 @@ nothing is forced to end. Where <s> is forced before a target, they count it as 
 sums are compared there (length_penalty 0).
 """
 
+import json
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ import transformers
 from tests.exchange.small_encoder_decoders import SHAPES, before_targets, ours, sources, targets, write
 from tests.text.small_pairs import ENGLISH, FRENCH
 
+from seqloom.core.errors import CheckpointError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.exchange.encoder_decoder import Parted
 from seqloom.exchange.exporting import export_run
@@ -28,6 +30,7 @@ from seqloom.models.transformer import TransformerConfig
 from seqloom.text import END
 
 SHORTEST, LONGEST = 4, 30  # what is generated
+DECODE = ("num_beams", "length_penalty")
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -154,6 +157,57 @@ def test_there_and_back(pair, tmp_path):
     for key in kept:
         assert getattr(other.generation_config, key) == getattr(theirs.generation_config, key), key
     assert other.config.pad_token_id == theirs.config.pad_token_id
+
+
+SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any] | None, tuple[int, float]]] = {
+    "nothing": ({}, {}, (1, 1.0)),
+    "no file": ({}, None, (1, 1.0)),
+    "null": ({}, {"num_beams": None, "length_penalty": None}, (1, 1.0)),
+    "a beam": ({}, {"num_beams": 3}, (3, 1.0)),
+    "a penalty": ({}, {"length_penalty": 0.6}, (1, 0.6)),
+    "config.json": ({"num_beams": 6, "length_penalty": 2.0}, None, (6, 2.0)),
+    "config.json, which has no say": ({"num_beams": 6}, {}, (1, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", ["bart-3-heads", "marian-2-heads"])
+@pytest.mark.parametrize("said", SEARCHES)
+def test_searches_are_those_of_the_directory(name, said, tmp_path):
+    """With what transformers takes where nothing is said; and generate() does the same after the way back."""
+    write(tmp_path / "in", name)
+    config, generation, wanted = SEARCHES[said]
+    known = json.loads((tmp_path / "in" / "config.json").read_text())
+    (tmp_path / "in" / "config.json").write_text(json.dumps({**known, **config}))
+    path = tmp_path / "in" / "generation_config.json"
+    kept = {key: value for key, value in json.loads(path.read_text()).items() if key not in DECODE}
+    path.unlink() if generation is None else path.write_text(json.dumps({**kept, **generation}))
+    run = create_run(read_directory(tmp_path / "in"), tmp_path / "run")
+    assert tuple(run.recipe["decode"][key] for key in ("beam", "length_penalty")) == wanted
+    export_run(run.path, tmp_path / "out")
+    for folder in ("in", "out"):
+        found = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / folder).generation_config
+        assert (found.num_beams or 1, found.length_penalty or 1.0) == wanted
+    if generation == {}:
+        written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+        assert written.keys().isdisjoint(DECODE)
+
+
+def test_a_tokenizer_that_adds_nothing(tmp_path):
+    write(tmp_path, "bart-2-heads")
+    file = json.loads((tmp_path / "tokenizer.json").read_text())
+    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    nothing = {"type": "TemplateProcessing", "single": [text], "pair": [text, other], "special_tokens": {}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**file, "post_processor": nothing}))
+    with pytest.raises(CheckpointError) as refused:
+        read_directory(tmp_path)
+    said = str(refused.value)
+    assert said.startswith(
+        f"{tmp_path / 'tokenizer.json'} does not fit the model: its post_processor puts nothing around"
+    )
+    assert "the model reads 0 before and 2 after it" in said and "null" not in said and "None" not in said
+    assert "BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)." in said
+    transformers.BartTokenizerFast.from_pretrained(tmp_path).save_pretrained(tmp_path)  # as it advises
+    assert read_directory(tmp_path).parameters
 
 
 @pytest.mark.parametrize("name", ["bart-2-heads", "marian-2-heads"])

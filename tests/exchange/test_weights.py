@@ -126,6 +126,46 @@ def test_copies_must_be_copies() -> None:
         read_tensors(TABLE, theirs(head=torch.zeros(5)), SHAPES, "here")
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_refused_by_name(wrong: float) -> None:
+    spoilt = torch.ones(3, 2)
+    spoilt[1, 0] = wrong
+    ones = torch.full((5,), wrong)
+    with pytest.raises(CheckpointError) as error:
+        read_tensors(TABLE, theirs(**{"x.weight": spoilt}, emb=ones, head=ones.clone()), SHAPES, "here")
+    assert str(error.value).split("\n") == [
+        "The weights of here must be finite numbers; 2 tensors hold NaN or infinity. The file is damaged, or the "
+        "training was: take another.",
+        "  x.weight: 1 of 6",
+        "  emb: 5 of 5",
+    ]
+
+
+def test_what_half_precision_holds_may_be_large() -> None:
+    read_tensors(TABLE, theirs(y=torch.full((4,), 65504.0, dtype=torch.float16)), SHAPES, "here")
+    with pytest.raises(CheckpointError, match="y: 4 of 4"):
+        read_tensors(TABLE, theirs(y=torch.full((4,), 1e300, dtype=torch.float64)), SHAPES, "here")
+
+
+def test_a_row_nobody_reads_may_hold_anything() -> None:
+    table = [weight("b", "y", Rows([2, 0], 4))]
+    read_tensors(table, {"y": torch.tensor([1.0, -torch.inf, 2.0, torch.nan])}, {"b": torch.empty(2)}, "here")
+
+
+def test_old_names_of_norms() -> None:
+    one, two = torch.ones(1), torch.zeros(1)
+    old = {"m.LayerNorm.gamma": one, "m.LayerNorm.beta": two, "LayerNorm.gamma": one, "gamma": one, "m.gamma": one}
+    assert list(named(old, "", ())) == [
+        "m.LayerNorm.weight",
+        "m.LayerNorm.bias",
+        "LayerNorm.weight",
+        "gamma",
+        "m.gamma",
+    ]
+    both = {"m.LayerNorm.gamma": one, "m.LayerNorm.weight": two}  # one of them has no place then
+    assert named(both, "", ()) == both
+
+
 def test_names_of_a_bare_body() -> None:
     one = torch.ones(1)
     assert named({"a": one, "b.mask": one}, "model.", (r"model\.b\.mask",)) == {"model.a": one}

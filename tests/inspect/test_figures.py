@@ -12,7 +12,7 @@ import pytest
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.inspect.draw_gates import draw_gates, draw_unit
 from seqloom.inspect.draw_gradients import draw_gradients
-from seqloom.inspect.figures import check_picture, literal, new_figure, to_bytes, visible, width_for
+from seqloom.inspect.figures import check_picture, literal, lone_dots, new_figure, to_bytes, visible, width_for
 from seqloom.inspect.gates import GateTrace, LayerTrace, gate_trace
 from seqloom.inspect.gradients import Clipping, Report, flows, gradient_trace, recurrent_matrices
 from seqloom.nn.cells import CELLS
@@ -202,3 +202,9 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[plot\]'"):
         check_picture(tmp_path / "x.png")
+
+
+def test_a_value_between_two_gaps_is_a_dot() -> None:
+    gap = float("nan")
+    assert lone_dots([1.0, gap, 2.0, gap, 3.0, 4.0])["markevery"] == [0, 2]
+    assert lone_dots([1.0, 2.0, gap, 3.0, 4.0]) == {}

@@ -13,18 +13,23 @@ from seqloom.api.classifying import Classification, Classifier, Judging, Underst
 from seqloom.api.ensembles import Ensemble, ensemble
 from seqloom.api.exchanging import export_hf, import_hf, import_minilm
 from seqloom.api.filling import Filled, Guess, MaskedLM
+from seqloom.api.forecasting import Forecaster
 from seqloom.api.loading import load
 from seqloom.api.matching import Chooser, Chosen, Match, Matcher
 from seqloom.api.mixing import Interpolated, interpolate
 from seqloom.api.prompting import Completion, Picked, Prompted
 from seqloom.api.recipes import RECIPES, build_recipe, read_recipe, recipe_mapping, recipe_names, recipe_of
 from seqloom.api.restoring import Restored, Restorer
+from seqloom.api.series_classifying import SeriesClassifier
 from seqloom.api.similarity import Found, Near
 from seqloom.api.tagging import TaggedLine, Tagger
 from seqloom.api.trained import Trained
 from seqloom.api.training import RESUMABLE, Training, begin, refuse_other_recipe, resume, train_recipe
 from seqloom.api.translating import Candidate, Translating, Translation, Translator
+from seqloom.api.words import WordReport, WordVectors, export_vectors, import_vectors, word_space
 from seqloom.api.writing import Continuation, LanguageModel, Scored, Writer
+from seqloom.evaluate.word_space import NearWord, WordSpace
+from seqloom.inspect.forecasts import Forecasted
 
 __all__ = [
     "RECIPES",
@@ -41,6 +46,8 @@ __all__ = [
     "Continuation",
     "Ensemble",
     "Filled",
+    "Forecasted",
+    "Forecaster",
     "Found",
     "FoundAnswer",
     "Guess",
@@ -51,11 +58,13 @@ __all__ = [
     "Match",
     "Matcher",
     "Near",
+    "NearWord",
     "Picked",
     "Prompted",
     "Restored",
     "Restorer",
     "Scored",
+    "SeriesClassifier",
     "TaggedLine",
     "Tagger",
     "Trained",
@@ -64,14 +73,19 @@ __all__ = [
     "Translation",
     "Translator",
     "Understanding",
+    "WordReport",
+    "WordSpace",
+    "WordVectors",
     "Writer",
     "average",
     "begin",
     "build_recipe",
     "ensemble",
     "export_hf",
+    "export_vectors",
     "import_hf",
     "import_minilm",
+    "import_vectors",
     "interpolate",
     "load",
     "make_average",
@@ -82,4 +96,5 @@ __all__ = [
     "refuse_other_recipe",
     "resume",
     "train_recipe",
+    "word_space",
 ]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from seqloom.api.lines import alike, check_sizes, lines_of, windows
+from seqloom.classical.word_vectors import WordVectors
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import to_device
@@ -31,8 +32,10 @@ from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
+from seqloom.models.window_lm import WindowLM
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.language_model import device_of
+from seqloom.tasks.word_vectors import plain_words
 from seqloom.text.base import END
 from seqloom.text.specials import Form, frame_length, framed
 
@@ -115,7 +118,7 @@ def reader_of(trained: Any) -> Reader:
         return _by_rows(trained, _frames(specials, "bert", model.config.longest), model.read, model.config.width)
     if isinstance(model, GPT):
         return _by_rows(trained, _after_end(model.config.window), model.body.read, model.config.width)
-    if isinstance(model, RecurrentLM):
+    if isinstance(model, RecurrentLM | WindowLM):
         read, width = (lambda tokens, mask: model.read(tokens, None, mask)[0]), model.config.output_width
         return _by_rows(trained, _after_end(None), read, width)
     if isinstance(model, BiLM):
@@ -127,6 +130,8 @@ def reader_of(trained: Any) -> Reader:
         return _by_rows(trained, _before_end(trained), model.annotations, _width_of(model))
     if isinstance(model, Classifier | Tagger):
         return _by_lexicon(trained)
+    if isinstance(model, WordVectors):
+        return _by_words(trained)
     kind = trained.run.recipe["model"]["kind"]
     raise UsageError(f"{trained.name} has a model of kind {kind}, which makes no vectors of texts.")
 
@@ -186,6 +191,19 @@ def _padded(rows: Sequence[list[int]], device: Any) -> tuple[Tensor, Tensor]:
 def _width_of(model: Seq2Seq) -> int:
     device = device_of(model)
     return model.annotations(torch.tensor([[END]], device=device)).shape[2]
+
+
+def _by_words(trained: Any) -> Reader:
+    """The vectors of the words that have one; of a text without any, a vector that is zero."""
+    model, plain = trained.model, plain_words(trained.tokenizer)
+
+    def states(texts: Sequence[str], batch_size: int) -> States:
+        for number, ids in enumerate(trained.tokenizer.encode_batch(texts)):
+            words = plain[torch.tensor(ids, dtype=torch.int64)]
+            h = model.words[words[words >= 0].to(model.device)]
+            yield number, 0, h if len(h) else h.new_zeros(1, model.config.width)
+
+    return Reader(model.config.width, states)
 
 
 # --- classifiers and taggers that read words --------------------------------------------------------------------------

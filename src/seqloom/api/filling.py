@@ -53,6 +53,9 @@ class MaskedLM(Trained):
     what = "a masked language model"
     used_by = "`seqloom fill` uses it"
 
+    def uses(self) -> str:
+        return self.used_by if self._learned else f"it {self._other_uses}"
+
     @cached_property
     def specials(self) -> Specials:
         return Specials.after(len(self.tokenizer))
@@ -100,11 +103,19 @@ class MaskedLM(Trained):
 
     def _refuse_unlearned(self) -> None:
         """An imported model may have come without the layers that tell masked tokens: then it knows nothing of them."""
-        if "dense.weight" in self.run.data.get("imported", {}).get("drawn", ()):
+        if not self._learned:
             raise UsageError(
-                f"{self.name} cannot tell masked tokens: it was imported without the layers for that. It makes vectors "
-                f"(seqloom embed, similar) and can be fine-tuned (init.from={self.name})."
+                f"{self.name} cannot tell masked tokens: it was imported without the layers for that. It "
+                f"{self._other_uses}."
             )
+
+    @property
+    def _learned(self) -> bool:
+        return "dense.weight" not in self.run.data.get("imported", {}).get("drawn", ())
+
+    @property
+    def _other_uses(self) -> str:
+        return f"makes vectors (seqloom embed, similar) and can be fine-tuned (init.from={self.name})"
 
     def _gaps(self, text: str) -> Gaps:
         """The tokens of a text with [MASK] in it; one without any is refused, unless it is blank."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.core.config import apply_overrides, build, load_yaml, nearest, parse_overrides
-from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
+from seqloom.core.problems import NO_SUCH_KEY
 from seqloom.data.readers import located
 from seqloom.runs.init import filled_in
 from seqloom.runs.run import Run
@@ -79,7 +80,20 @@ def build_recipe(mapping: dict[str, Any], source: str) -> Any:
     """A recipe, checked; where it begins with a run, its model's body is filled in from there, and what a task makes of
     its other keys by itself."""
     completed = getattr(task_module(mapping.get("task")), "completed", dict)
-    return whole_recipe(completed(filled_in(mapping)), source)
+    try:
+        filled = filled_in(mapping)
+    except SeqloomError:
+        _refuse_unknown_keys(completed(mapping), source)  # a mistyped key may be why there is no such run
+        raise
+    return whole_recipe(completed(filled), source)
+
+
+def _refuse_unknown_keys(mapping: dict[str, Any], source: str) -> None:
+    try:
+        whole_recipe(mapping, source)
+    except UsageError as error:
+        if NO_SUCH_KEY in str(error):  # all else may be due to what could not be filled in
+            raise
 
 
 def whole_recipe(mapping: dict[str, Any], source: str) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,9 @@ from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.text.base import END
 from seqloom.text.gaps import read_gaps, with_gaps
 from seqloom.text.spans import Span
+
+if TYPE_CHECKING:
+    from seqloom.inspect.heads import HeadsView
 
 TOKENS = 4096  # of the texts decoded together, padding included; one that has more goes alone
 
@@ -130,6 +133,17 @@ class Restorer(Trained):
         yield from (self._restored(one, best) for one, best in zip(read, found, strict=True))
         if wrong is not None:
             raise wrong
+
+    def heads(self, text: str, **options: Any) -> "HeadsView":
+        """Where every layer and head looks while it restores a text, in which a gap is written [MASK]."""
+        from seqloom.inspect.restorer_heads import restorer_heads_view
+
+        return restorer_heads_view(self, text, **options)
+
+    def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]:
+        """What it reads of a text, END included, and what it says of it."""
+        ids = self._read(text, 0, None).ids
+        return [*ids, END], self._decode([ids], self.decode_options(**options))[0]
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class Trained:
 
     what: ClassVar[str] = "a trained model"  # in words, for whoever tries to use it as something else
     used_by: ClassVar[str] = "`seqloom evaluate` measures it"
+    reads_text: ClassVar[bool] = True
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
@@ -30,6 +31,10 @@ class Trained:
     @property
     def name(self) -> str:
         return str(self.run.path)
+
+    def uses(self) -> str:
+        """What can be done with it instead of what was asked, in words."""
+        return self.used_by
 
     @cached_property
     def model(self) -> Any:

@@ -19,7 +19,9 @@ from seqloom.train.fit import FitConfig, device_for, fit
 from seqloom.train.stop import Stop
 
 # What may change when a run goes on: nothing that decides what the steps made so far would have been.
-LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them, as cosine does
+LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them
+LAID_OUT = ("cosine", "linear")  # as these do
+OR_ELSE = ", inverse-sqrt or plateau"  # what else `fit` has
 RESUMABLE = LENGTH | {"train.patience", "train.keep", "train.log_every", "train.device"}
 
 
@@ -82,7 +84,8 @@ def refuse_other_recipe(run: Run, recipe: Any) -> bool:
     """Whether a run would go on with another recipe than it has; refused if that would change the steps made so far."""
     then = to_mapping(recipe_of(run))
     changed = differences(then, to_mapping(recipe))
-    fixed = LENGTH if then["train"].get("schedule") == "cosine" else set()
+    schedule = then["train"].get("schedule")
+    fixed = LENGTH if schedule in LAID_OUT else set()
     refused = [
         f"{key} is {_value(old)} in the run and {_value(new)} now"
         for key, old, new in changed
@@ -90,9 +93,9 @@ def refuse_other_recipe(run: Run, recipe: Any) -> bool:
     ]
     if refused and all(key in RESUMABLE for key, _, _ in changed):
         raise UsageError(
-            f"{run.path} cannot be made longer or shorter: its cosine schedule was laid out for its length, so another "
-            f"would have changed every step so far ({'; '.join(refused)}). Train a new run with --out; one that is to "
-            "grow later needs train.schedule=constant, inverse-sqrt or plateau."
+            f"{run.path} cannot be made longer or shorter: its {schedule} schedule was laid out for its length, so "
+            f"another would have changed every step so far ({'; '.join(refused)}). Train a new run with --out; one "
+            f"that is to grow later needs train.schedule=constant{OR_ELSE if schedule == 'cosine' else ''}."
         )
     if refused:
         raise UsageError(

@@ -16,6 +16,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
 from seqloom.evaluate.perplexity import score_texts
+from seqloom.tasks.hmm import letters
 from seqloom.tasks.language_model import device_of
 
 if TYPE_CHECKING:
@@ -121,8 +122,13 @@ class Writer(Prompting):
     def _unwanted(self) -> tuple[int, ...]:
         return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
 
+    def as_taught(self, text: str, whole: bool = True) -> str:
+        """A text, or a prompt that goes on, as texts were read when the model learned."""
+        return text
+
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
         """END and the tokens of a prompt."""
+        prompt = self.as_taught(prompt, whole=False)
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             raise DataError(
@@ -139,16 +145,17 @@ class Writer(Prompting):
     def score(self, texts: str | Sequence[str]) -> list[Scored]:
         """The log-probability of every token of each text, its end included."""
         texts = [texts] if isinstance(texts, str) else texts  # one text is a list of one, not of its letters
-        encoded = [self.tokenizer.encode(text) for text in texts]
+        read = [self.as_taught(text) for text in texts]
+        encoded = [self.tokenizer.encode(text) for text in read]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
         return [
             Scored(
                 text,
                 [self.tokenizer.token(token) for token in [*ids, self.tokenizer.end]],
                 row.tolist(),
-                self.tokenizer.unknown_pieces(text),
+                self.tokenizer.unknown_pieces(seen),
             )
-            for text, ids, row in zip(texts, encoded, scores, strict=True)
+            for text, seen, ids, row in zip(texts, read, encoded, scores, strict=True)
         ]
 
 
@@ -157,6 +164,12 @@ class LanguageModel(Trained, Writer):
 
     what = "a language model"
     used_by = "`seqloom generate` and `seqloom score` use it"
+
+    def as_taught(self, text: str, whole: bool = True) -> str:
+        if self.run.recipe.get("read") != "letters":
+            return text
+        found = letters(text)
+        return found.rstrip() if whole else found
 
     @property
     def own_template(self) -> str | None:

@@ -1,4 +1,4 @@
-"""`seqloom inspect attention`: where a translator looked, or a Transformer that reads a text alone."""
+"""`seqloom inspect attention`: where a translator or a denoiser looked, or a Transformer that reads a text alone."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -64,10 +64,16 @@ def attention(
         if beam is not None or target is not None:
             raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
         found = model.heads(text)
-        choice = Choice(part or next(iter(found.parts)), layer, head, view, tokens, end)
+        usual = "cross" if "cross" in found.parts else next(iter(found.parts))
+        choice = Choice(part or usual, layer, head, view, tokens, end)
         show_heads(found, choice, out, font, color, as_json)
         return
-    translator = load(run, "cpu", Translator)
+    if not isinstance(model, Translator):
+        raise UsageError(
+            f"{run} is {model.what}, whose attention there is none to look at. `inspect attention` takes translators "
+            "and denoisers, GPTs and BERTs, and what classifies, tags, matches, chooses or answers with a Transformer."
+        )
+    translator = model
     options = {} if beam is None else {"beam": beam}
     if view == "grid" or any(option is not None for option in (part, layer, head)):
         choice = Choice(part or "cross", layer, head, view, tokens, end)

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.core.errors import UsageError
@@ -51,6 +52,20 @@ def check_answers(path: Path | None, what: str) -> None:
 def one_line(text: str) -> str:
     """A name or a text that must neither end the line nor begin a new field."""
     return text.translate(_ONE_LINE)
+
+
+def unknown_seen(lines: Iterable[str], model: Any, notes: "Notes") -> Iterator[str]:
+    """The lines as they are read; those with parts that the vocabulary lacks are noted."""
+    for number, line in enumerate(lines, start=1):
+        if unknown := unknown_of(model, line):
+            notes.see("the vocabulary lacks parts of {lines}", number, f": {unknown[0]!r}")
+        yield line
+
+
+def unknown_of(model: Any, text: str) -> list[str]:
+    """Parts that a model's vocabulary lacks; none, where it reads letters too."""
+    found: list[str] = [] if getattr(model, "spells", False) else model.tokenizer.unknown_pieces(text.strip())
+    return found
 
 
 class Notes:

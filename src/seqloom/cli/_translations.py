@@ -9,6 +9,7 @@ import typer
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import check_answers
 from seqloom.core.metrics import OF_HUNDRED
+from seqloom.core.words import counted
 
 if TYPE_CHECKING:
     from seqloom.api import Ensemble, Translator
@@ -61,12 +62,14 @@ def evaluate_translations(
         lines = (text.replace("\r", " ").replace("\n", " ") for text in found.hypotheses)
         write_atomic(out, "".join(f"{line}\n" for line in lines))
         typer.echo(f"The translations are in {out}.", err=True)
+    for note in found.notes:
+        typer.echo(f"note: {note}.", err=True)
     names = [part.name for part in parts]
     if as_json:
         named = {"runs": names} if parts else {"run": model.name}
         print_json({**named, **_object(data, found), **_alone_object(names, alone)})
         return
-    _print(model.name, data, [first.run.data.get(side) or "?" for side in ("source", "target")], found)
+    _print(model.name, data, [first.run.data.get(side) or "" for side in ("source", "target")], found)
     if parts:
         _print_alone(names, found, alone)
 
@@ -99,7 +102,10 @@ def _print_alone(names: list[str], together: "Report", alone: list["Report"]) ->
 
 
 def _print(run: str, data: str, languages: list[str], found: "Report") -> None:
-    print(f"{run} on {data}: {len(found.lines):,} pairs, {' to '.join(languages)}; {found.decoding}")
+    between = f", {' to '.join(languages)}" if all(languages) else ""  # an imported model may not say
+    blank = sum(not (line.source.strip() or line.reference.strip()) for line in found.lines)
+    without = f", {blank:,} of them blank" if blank else ""
+    print(f"{run} on {data}: {counted(len(found.lines), 'pair')}{without}{between}; {found.decoding}")
     for name in [*LABELS, *(name for name in found.metrics if name not in LABELS)]:
         if name in found.metrics:
             signature = f"   {found.signatures[name]}" if name in found.signatures else ""

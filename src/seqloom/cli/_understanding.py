@@ -89,7 +89,8 @@ def evaluate_understanding(
 
 def _unit(model: Any, split: str) -> str:
     """What a class is said of."""
-    return "pairs" if "pairs" in model.run.data["counts"][split] else "texts"
+    counts = model.run.data["counts"][split]
+    return next((unit for unit in ("pairs", "series") if unit in counts), "texts")
 
 
 def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: str) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.core.errors import SeqloomError
+from seqloom.core.problems import BOUNDS
 from seqloom.core.version import VERSION
 
 # In the order of `seqloom --help`. What a row names is a function, or a typer.Typer with commands of its own.
@@ -37,6 +38,7 @@ COMMANDS = {
     "answer": "seqloom.cli.answer:answer",
     "embed": "seqloom.cli.embed:embed",
     "similar": "seqloom.cli.similar:similar",
+    "forecast": "seqloom.cli.forecast:forecast",
     "evaluate": "seqloom.cli.evaluate:evaluate",
     "average": "seqloom.cli.average:average",
     "bleu": "seqloom.cli.bleu:bleu",
@@ -51,11 +53,17 @@ COMMANDS = {
     "list": "seqloom.cli.list:list_things",
     "data": "seqloom.cli.data:data",
     "inspect": "seqloom.cli.inspect:inspect",
+    "words": "seqloom.cli.words:words",
     "arpa": "seqloom.cli.arpa:arpa",
 }
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+NUMBERS = {  # as pydantic calls what is none
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+}
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -159,12 +167,33 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _usage(error: Any) -> tuple[int, str]:
-    message, context = error.format_message(), getattr(error, "ctx", None)
+    message, context = _in_our_words(error) or error.format_message(), getattr(error, "ctx", None)
     if message.startswith("Usage: "):  # a group without its command: the whole help
         return error.exit_code, message
     command = context.command_path if context is not None else "seqloom"
     hint = _option_for(message, context.command.params) if context is not None else ""
     return error.exit_code, f"{message}{hint}\nTry '{command} --help'."
+
+
+def _in_our_words(error: Any) -> str | None:
+    """What is wrong with a value, where pydantic found it for typer; None where it did not, or we have no words."""
+    name = re.match(r"Invalid value for (.+?): ", error.format_message())
+    cause: Any = error.__cause__
+    if name is None or not hasattr(cause, "errors"):
+        return None
+    first = cause.errors(include_url=False)[0]
+    kind, context = first["type"], first.get("ctx", {})
+    if kind in BOUNDS:
+        key, words = BOUNDS[kind]
+        must = f"{words} {context[key]:g}"
+    elif kind in NUMBERS:
+        must = NUMBERS[kind]
+    elif choices := re.search(r" is not one of (.*?)\.?$", str(context.get("error", ""))):
+        must = f"one of {choices[1]}".replace("'", "")
+    else:
+        return None
+    option, value = name[1].replace("'", ""), first["input"]
+    return f"{option} must be {must}; got {value if kind in BOUNDS else repr(value)}."
 
 
 def _option_for(message: str, options: Sequence[Any]) -> str:

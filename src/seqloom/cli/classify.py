@@ -33,8 +33,13 @@ def classify(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
 ) -> None:
     """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
-    from seqloom.api import Classifier, load
+    from seqloom.api import Classifier, SeriesClassifier, load
+    from seqloom.cli._series import classify_series
 
+    found_model = load(run, device)
+    if isinstance(found_model, SeriesClassifier):
+        classify_series(found_model, open_lines(texts, 1, 1)[0], top, as_json)
+        return
     model: Classifier = load(run, device, Classifier)
     lines, size = open_lines(texts, batch, window)
     found = model.classify(lines, top=top, why=why, batch_size=batch, window=size)

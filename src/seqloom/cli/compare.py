@@ -39,10 +39,25 @@ METRICS = {
     "spearman": "Spearman",
     "answer_f1": "answer F1",
     "answer_exact": "answer exact",
+    "neighbours": "neighbours",
+    "wordsim353": "WordSim",
+    "simlex999": "SimLex",
+    "analogies": "analogies",
+    "crps": "CRPS",
+    "mase": "MASE",
+    "smape": "sMAPE",
+    "coverage_80": "in 80 %",
+    "rmse_filtered": "filtered",
+    "rmse_smoothed": "smoothed",
 }
 OF_TRANSLATIONS = ("bleu", "chrf", "exact_match")  # only alike where the same was translated in the same way
 ELSEWHERE = ("none", "imported", "imported-pairs")  # the corpora of models that were trained elsewhere
-HEADS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind"}  # what decides a section's keys
+HEADS = {
+    "data": "data.corpus",
+    "tokenizer": "tokenizer.kind",
+    "model": "model.kind",
+    "train": "model.kind",
+}  # what decides a section's keys
 SILENT = ("train.keep", "train.log_every")  # these change nothing that is compared
 PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
 
@@ -147,6 +162,13 @@ def _ranking(runs: Sequence["Run"], by: str | None, split: str) -> tuple[str | N
         answering is not None
     ):  # the first that all have ranks; what is counted are texts and words, however they are cut into tokens
         return by or answering, None
+    if all("neighbours" in (run.metrics(split) or {}) for run in runs):
+        objectives = {run.recipe["model"]["objective"] for run in runs}
+        if by == "loss" and len(objectives) > 1:
+            return None, f"Not ranked by loss: {' and '.join(sorted(objectives))} have losses of their own kind."
+        return by or "neighbours", None
+    if all("crps" in (run.metrics(split) or {}) for run in runs):
+        return by or "crps", None
     if any({"masked_loss", "hidden_accuracy"} & (run.metrics(split) or {}).keys() for run in runs):
         return _ranking_of_masked(runs, by)
     translators = all("bleu" in (run.metrics(split) or {}) for run in runs)

@@ -18,6 +18,8 @@ from seqloom.cli._corpora import (
     show_tagged,
 )
 from seqloom.cli._json import print_json
+from seqloom.cli._series import show_labelled_series, show_series
+from seqloom.cli._tracks import show_tracks
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus
@@ -48,6 +50,12 @@ def show(
             _show_pairs(corpora.load_parallel(config), lines, as_json)
         elif corpus in corpora.LABELLED:
             show_labelled(corpora.load_labelled(config), lines, as_json)
+        elif corpus in corpora.SERIES:
+            show_series(corpora.load_series(config), lines, as_json)
+        elif corpus in corpora.LABELLED_SERIES:
+            show_labelled_series(corpora.load_labelled_series(config), lines, as_json)
+        elif corpus in corpora.TRACKS:
+            show_tracks(corpora.load_tracks(config), lines, as_json)
         elif corpus in corpora.TAGGED:
             show_tagged(corpora.load_tagged(config), lines, as_json)
         else:

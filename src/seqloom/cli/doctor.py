@@ -170,7 +170,10 @@ def _visible(character: str) -> str:
 def _model(found: "Diagnosis") -> list[str]:
     if found.model is None:
         counted = ", ".join(f"{count:,} {name}" for name, count in found.rehearsal.sizes.items())
-        return ["", f"model: counted, not trained by gradient; {counted or 'nothing was counted'}"]
+        return [
+            "",
+            f"model: counted, not trained by gradient; {counted or 'the rehearsal was broken off before its end'}",
+        ]
     parts = ", ".join(f"{part} {count:,}" for part, count in found.model.parts.items())
     lines = ["", f"model: {found.model.kind}, {found.model.parameters:,} parameters: {parts}"]
     return lines + [f"  {note}" for note in found.model.notes]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqloom.cli._lines import BATCH, check_answers, open_lines
+from seqloom.cli._lines import BATCH, Notes, check_answers, open_lines, unknown_seen
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
@@ -36,7 +36,8 @@ def embed(
     model: Trained = load(run, device)
     stream = sys.stdout.buffer if out is None else None
     lines, _ = open_lines(texts, batch, None)
-    kept = list(lines)
+    notes = Notes()
+    kept = list(unknown_seen(lines, model, notes))
     vectors = model.embed(kept, pooling, normalize=normalize, batch_size=batch)
     content = io.BytesIO()
     np.save(content, vectors)
@@ -47,6 +48,7 @@ def embed(
 
         write_atomic(out, content.getvalue())
         print(f"{out} has {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers.")
+    notes.show()
     blank = sum(not line.strip() for line in kept)
     if blank:
         typer.echo(f"note: {counted(blank, 'blank line')} of {len(kept):,} became zeros", err=True)

@@ -10,6 +10,7 @@ from seqloom.cli._answers import evaluate_answers
 from seqloom.cli._json import print_json
 from seqloom.cli._translations import evaluate_translations
 from seqloom.cli._understanding import evaluate_understanding
+from seqloom.cli._word_vectors import evaluate_word_vectors
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -29,19 +30,22 @@ LABELS = {
     "few_shot": "  told 2 or 3 times",
     "many_shot": "  told more often",
     "exact": "answers word for word",
+    "many_to_one": "states as tags, words",
+    "v_measure": "V-measure of states",
+    "one_state": "  of one Gaussian",
     "masked_loss": "of hidden tokens",
-    "masked_perplexity": "their perplexity",
-    "masked_accuracy": "share told right",
+    "masked_perplexity": "  their perplexity",
+    "masked_accuracy": "  share told right",
     "forward_perplexity": "  from the left",
     "backward_perplexity": "  from the right",
     "detection_loss": "of replaced or not",
     "replaced_rate": "share replaced",
-    "replaced_accuracy": "share told right",
+    "replaced_accuracy": "replaced or not, right",
     "replaced_precision": "precision of replaced",
     "replaced_recall": "recall of replaced",
     "replaced_f1": "F1 of replaced",
     "next_loss": "of pairs",
-    "next_accuracy": "share told right",
+    "next_accuracy": "pairs told right",
     "target_accuracy": "share told right",
     "hidden_accuracy": "  of hidden tokens",
     "exact_spans": "spans told exactly",
@@ -49,6 +53,15 @@ LABELS = {
     "success": "share answered right",
     "blind_loss": "loss of a blind guess",
     "blind_success": "its share right",
+    "rmse_observed": "error of observations",
+    "rmse_filtered": "  filtered",
+    "rmse_smoothed": "  smoothed",
+    "gap_filtered": "in gaps, filtered",
+    "gap_smoothed": "  smoothed",
+    "within_filtered": "in 95 %, filtered",
+    "within_smoothed": "  smoothed",
+    "next_rmse": "error of the next",
+    "next_naive": "  as the last one",
 }
 OF_TRANSLATORS = "--beam, --length-penalty, --source, --reference and --out are for translators"
 OF_CLASSIFIERS = "--confusion and --reliability are for classifiers and taggers"
@@ -98,7 +111,18 @@ def evaluate(
     _check_data(split, text, documents, source, reference)
     given = _weights(weights, interpolate, len(runs))
     options = {"beam": beam, "length_penalty": length_penalty}
-    from seqloom.api import Judging, LanguageModel, Tagger, Trained, Translator, Understanding, ensemble, load
+    from seqloom.api import (
+        Forecaster,
+        Judging,
+        LanguageModel,
+        Tagger,
+        Trained,
+        Translator,
+        Understanding,
+        WordVectors,
+        ensemble,
+        load,
+    )
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
 
@@ -119,6 +143,11 @@ def evaluate(
                 models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json
             )
         return
+    if isinstance(models[0], Forecaster) and text is None:
+        from seqloom.cli._series import evaluate_forecasts
+
+        evaluate_forecasts(models[0], split, as_json)
+        return
     if confusion is not None or reliability is not None:
         raise UsageError(f"{OF_CLASSIFIERS}; {runs[0]} is {models[0].what}.")
     if isinstance(models[0], Understanding):
@@ -136,6 +165,10 @@ def evaluate(
         return
     if any(option is not None for option in (beam, length_penalty, source, out)):
         raise UsageError(f"{OF_TRANSLATORS}; {runs[0]} is {models[0].what}.")
+    if isinstance(models[0], WordVectors) and text is None:
+        with use_data_folder(data_dir):
+            evaluate_word_vectors(models[0], split, as_json)
+        return
     if text is not None:
         from seqloom.data.corpora.text import read_documents
 
@@ -156,6 +189,9 @@ def evaluate(
     labels = LABELS if "perplexity" in metrics else {**LABELS, "loss": "loss"}
     for name, value in metrics.items():
         print(f"  {labels.get(name, name):22} {value:{'.4f' if abs(value) < 1e6 else '.3e'}}")
+    if "detection_loss" in metrics:
+        weight = models[0].run.recipe["model"].get("detection", 1)
+        print(f"  loss = {LABELS['masked_loss']} + {weight:g} · {LABELS['detection_loss']}")
     if interpolate:
         _print_parts(runs, mixture)
 

@@ -38,11 +38,9 @@ def report(run: Path, found: Any) -> None:
         "vocabulary."
     )
     if found.drawn:
-        parts = sorted({name.rpartition(".")[0] or name for name in found.drawn})
-        typer.echo(
-            f"note: the directory has no weights for {', '.join(parts)}: they are drawn anew, and know nothing yet.",
-            err=True,
-        )
+        parts = found.family.missing(found.drawn, found.weights)
+        those = "they are drawn anew, and know" if len(parts) > 1 else "it is drawn anew, and knows"
+        typer.echo(f"note: the directory has no weights for {' and for '.join(parts)}: {those} nothing yet.", err=True)
     if found.left:
         typer.echo(f"note: a head for another task is left behind: {', '.join(found.left)}.", err=True)
     told = found.family.task != "masked-lm" or "dense.weight" not in found.drawn

@@ -1,4 +1,4 @@
-"""Write a recipe for one's own text, sentence pairs, texts with labels or tagged sentences."""
+"""Write a recipe for one's own text, sentence pairs, texts with labels, tagged sentences or series."""
 
 import shlex
 from dataclasses import dataclass
@@ -83,7 +83,8 @@ def init(
         list[Path],
         typer.Argument(
             help="A UTF-8 text file, a .gz file, or a folder of .txt files. For a translator, two files; for a "
-            "classifier a .csv, .tsv or .jsonl file; for a tagger a .conll or .conllu file."
+            "classifier a .csv, .tsv or .jsonl file; for a tagger a .conll or .conllu file. With --task forecast, a "
+            ".csv file with a column of times and columns of numbers."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml here]")] = None,
@@ -92,7 +93,7 @@ def init(
         typer.Option(help="What a token is. [default: by the task]"),
     ] = None,
     task: Annotated[
-        Literal["language-model", "translate", "classify", "tag"] | None,
+        Literal["language-model", "translate", "classify", "tag", "forecast"] | None,
         typer.Option(help="What to train. [default: by the number of files and how their names end]"),
     ] = None,
     text: Annotated[
@@ -105,11 +106,14 @@ def init(
     """Write a commented recipe for one's own text: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
     from seqloom.cli import _init_examples as examples
     from seqloom.cli import _init_pairs as pairs
+    from seqloom.cli._init_series import write_forecaster
     from seqloom.core.files import write_atomic
 
     chosen = _chosen_task(texts, task, text is not None or label is not None)
     if chosen != "classify" and (text is not None or label is not None):
         raise UsageError("--text and --label name columns of a table for a classifier: --task classify.")
+    if chosen == "forecast" and tokens is not None:
+        raise UsageError("--tokens is about texts; a series has numbers.")
     name = {
         "translate": lambda: pairs.recipe_name(texts),
         "language-model": lambda: texts[0].name.removesuffix(".gz").removesuffix(".txt"),
@@ -120,6 +124,8 @@ def init(
         recipe, said = pairs.write_recipe(texts, *shown, tokens or "byte-pair", _yaml)
     elif chosen == "classify":
         recipe, said = examples.write_classifier(texts[0], shown, (text, label), tokens, _yaml)
+    elif chosen == "forecast":
+        recipe, said = write_forecaster(texts[0], shown, _yaml)
     elif chosen == "tag":
         recipe, said = examples.write_tagger(texts[0], shown, tokens, _yaml)
     else:
@@ -144,7 +150,7 @@ def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
         raise UsageError(f"A translator needs two different files; got {texts[0]} twice.")
     if len(texts) == 2 and task == "language-model":
         raise UsageError("A language model is made from one text; put several files into a folder and name that.")
-    if len(texts) == 2 and task in ("classify", "tag"):
+    if len(texts) == 2 and task in ("classify", "tag", "forecast"):
         raise UsageError(f"For the task {task} name one file; files of their own for dev and test go into the recipe.")
     if task is not None:
         return task

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._attention import attention
+from seqloom.cli._components import components
 from seqloom.cli._json import print_json
 from seqloom.cli._mix import mix
 from seqloom.cli._pictures import Out, check_out, write_picture
 from seqloom.cli._positions import positions
+from seqloom.cli._states import states
+from seqloom.cli._tracks import track
+from seqloom.cli._window import window
 
 if TYPE_CHECKING:
     from seqloom.api import Trained
@@ -23,6 +27,10 @@ inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, 
 inspect.command("attention", short_help="Where a model with attention looked.")(attention)
 inspect.command("mix", short_help="How much of each layer a task reads.")(mix)
 inspect.command("positions", short_help="What a Transformer is told of places.")(positions)
+inspect.command("states", short_help="What the states of a hidden Markov model stand for.")(states)
+inspect.command("components", short_help="Level, slope and season of a series.")(components)
+inspect.command("track", short_help="A track as filter and smoother see it.")(track)
+inspect.command("window", short_help="What a feed-forward model's window is worth.")(window)
 
 DEV_TOKENS = 100  # of the dev split, where no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

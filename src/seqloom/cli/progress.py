@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from seqloom.cli._json import print_json
 from seqloom.train import events as e
 
-# Of the metrics of a language model, a translator, a classifier, a tagger those that are shown; the log has them all.
+# Of the metrics of a language model, a translator, a classifier, a tagger … those that are shown; the log has all.
 HEADLINES = (
     ("loss", "perplexity", "bits_per_character"),
     ("loss", "perplexity", "bleu", "exact_match"),
@@ -19,6 +19,10 @@ HEADLINES = (
     ("loss", "span_f1", "token_accuracy"),
     ("loss", "token_accuracy", "sentence_accuracy"),
     ("loss", "masked_accuracy", "replaced_f1", "replaced_rate"),
+    ("loss", "neighbours", "wordsim353", "simlex999", "analogies"),
+    ("loss", "neighbours"),
+    ("loss", "mase", "crps", "coverage_80"),
+    ("loss", "rmse_observed", "rmse_filtered", "rmse_smoothed"),
 )
 Show = Callable[[e.Event], None]
 
@@ -51,6 +55,11 @@ def describe(event: e.Event) -> str | None:
         case e.Started(step=step, resumed=resumed, parameters=parameters, device=device):
             size = f"{parameters:,} parameters on {device}" if parameters else "counting"
             return "\n".join([f"resumed at step {step}: {size}" if resumed else size, *event.notes])
+        case e.Progress(step=step, total=total, values={"restart": restart, "iteration": iteration, "loss": loss}):
+            return (
+                f"step {step}/{total}  beginning {restart:.0f}, iteration {iteration:.0f}: loss {loss:.5f}  "
+                f"{event.tokens_per_second:,.0f} {event.counted}/s  at most {clock(event.seconds_left)} left"
+            )
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
             better_known = f"perplexity {perplexity(values['loss'])}  " if event.unit == "nats" else ""
             return (

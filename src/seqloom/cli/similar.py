@@ -8,7 +8,7 @@ import typer
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, WINDOW, one_line, open_lines
+from seqloom.cli._lines import BATCH, WINDOW, Notes, one_line, open_lines, unknown_of, unknown_seen
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -34,12 +34,18 @@ def similar(
 
     model: Trained = load(run, device)
     lines, _ = open_lines(texts, batch, None)
-    found = model.similar(queries, lines, top=top, pooling=pooling, batch_size=batch, window=WINDOW * batch)
+    notes = Notes()
+    seen = unknown_seen(lines, model, notes)
+    found = model.similar(queries, seen, top=top, pooling=pooling, batch_size=batch, window=WINDOW * batch)
     for place, one in enumerate(found):
         if as_json:
             print_json({"query": one.query, "similar": [asdict(near) for near in one.best]})
         else:
             _show(one, named=len(found) > 1, first=place == 0)
+    for asked in queries:
+        if unknown := unknown_of(model, asked):
+            typer.echo(f"note: the vocabulary lacks parts of the query {asked!r}: {unknown[0]!r}", err=True)
+    notes.show()
     _notes(found[0])
 
 

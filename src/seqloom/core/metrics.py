@@ -11,5 +11,6 @@ HIGHER_IS_BETTER = (
     *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
     *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
     *OF_ANSWERS,
+    *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
     *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
 )

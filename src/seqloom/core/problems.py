@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from seqloom.core.words import did_you_mean, nearest, shown
 
+NO_SUCH_KEY = "no such key"
 _PLAIN = {
     float: "a number",
     int: "a whole number",
@@ -22,7 +23,7 @@ _PLAIN = {
     Path: "a path",
     dict: "a section",
 }
-_BOUNDS = {
+BOUNDS = {
     "greater_than": ("gt", "greater than"),
     "greater_than_equal": ("ge", "at least"),
     "less_than": ("lt", "less than"),
@@ -188,8 +189,8 @@ def _line(root: Any, place: Place, error: Mapping[str, Any]) -> str:
 
 
 def _wrong_value(place: Place, kind: str, value: Any, context: Mapping[str, Any]) -> str:
-    if kind in _BOUNDS:
-        key, words = _BOUNDS[kind]
+    if kind in BOUNDS:
+        key, words = BOUNDS[kind]
         return f"must be {words} {shown(context[key])}, got {shown(value)}"
     if kind == "finite_number":
         return f"must be a finite number, got {shown(value)}"
@@ -224,7 +225,7 @@ def _wrong_tag(place: Place, value: Any) -> str:
     valid = {key for member in found.members for key in field_types(member)}
     misspelt = nearest(name, [key for key in value if key not in valid])
     if misspelt:
-        return f"{join(place.path, misspelt)}: no such key; did you mean {path}?"
+        return f"{join(place.path, misspelt)}: {NO_SUCH_KEY}; did you mean {path}?"
     fitting = [member for member in found.members if value.keys() <= field_types(member).keys()]
     if len(fitting) == 1 and value:
         (tag, *_), keys = tags(fitting[0], name), ", ".join(value)
@@ -250,11 +251,11 @@ def _unknown_key(root: Any, place: Place) -> str:
         advice = f"did you mean {join(prefix, close)}?" if close else "leave it out"
         return f"is a key of {name} {' and '.join(owners)}, not of {place.kind}; {advice}"
     if close:
-        return f"no such key; did you mean {join(prefix, close)}?"
+        return f"{NO_SUCH_KEY}; did you mean {join(prefix, close)}?"
     elsewhere = sorted({path for path in _paths(root) if path.rpartition(".")[2] == key} - {place.path})
     if elsewhere:
-        return f"no such key; did you mean {' or '.join(elsewhere)}?"
-    return f"no such key; {did_you_mean(key, known)}"
+        return f"{NO_SUCH_KEY}; did you mean {' or '.join(elsewhere)}?"
+    return f"{NO_SUCH_KEY}; {did_you_mean(key, known)}"
 
 
 def _owners(place: Place, key: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 The shape alphabet, used in every shape comment of the project:
 
-    B batch   T query time   S source time   H hidden   D model   N heads   V vocabulary   G gates
+    B batch   T query time   S source time   H hidden   D model   N heads   V vocabulary   G gates   C variables
 
 Masks are boolean and True means "may be used"; a row with nothing to use gives zeros, never NaN.
 """
@@ -73,6 +73,38 @@ class LanguageModel(Steppable, Protocol):
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         """log p(targets[b, t] | inputs[b, :t+1], state) for every position (B, T), and the state after the last."""
+        ...
+
+
+@dataclass(frozen=True)
+class FutureStep:
+    """What a model expects next: a Gaussian, of each variable by itself (`deviation`) or of all (`covariance`)."""
+
+    mean: Tensor  # (B, C)
+    state: Tree  # with the batch in dimension 0: whoever wants to branch repeats its rows
+    deviation: Tensor | None = None  # (B, C)
+    covariance: Tensor | None = None  # (B, C, C)
+
+
+@runtime_checkable
+class Forecastable(Protocol):
+    """A model of series, which can be asked for the next values. All forecasts are written against this.
+
+    Values come and go in the units of the data, NaN never; `mask` is True where one was observed, and what stands at
+    the others is not looked at. A model that knows all of its future at once may also have
+    `exact_forecast(values, mask, horizon) → mean (B, h, C), covariance (B, h, C, C)`: then nothing is drawn.
+    """
+
+    def start(self, rows: int) -> Tree:
+        """The state before the first value."""
+        ...
+
+    def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
+        """Read values (B, T, C), T ≥ 1, and predict the one after the last. Without a mask all were observed."""
+        ...
+
+    def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """log p of what was observed at each step (B, T), given all steps before it; 0 where nothing was."""
         ...
 
 
@@ -147,10 +179,17 @@ class Estimate:
     total: int
     model: Any | None
     values: Mapping[str, float]
+    read: int = 0  # words, or whatever `counted` says, that were read in it: what speed is measured in
+    counted: str = "words"
+    unit: str = "nats"  # of a loss among the values
 
 
 class Estimable(Protocol):
-    """What estimation without gradients (counting, expectation–maximisation) needs to know."""
+    """What estimation without gradients (counting, expectation–maximisation) needs to know.
+
+    A task whose model has its size from the beginning may have `scale()`: how many numbers it learns, and where. A
+    model that needs more than its weights to go on has `training_state()` and `load_training_state(state)`.
+    """
 
     goal: Goal
 

@@ -3,11 +3,23 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from seqloom.core.errors import DataError
 
 SPLITS = ("train", "dev", "test")
+
+
+class Fingerprinted(Protocol):
+    """A corpus of any kind: data that can be told from other data."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def fingerprint(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,17 @@
-"""Vectors of words from a file in word2vec's text format, which GloVe and fastText use too.
+"""Vectors of words from a file in word2vec's text format, which GloVe and fastText use too, or in its binary one.
 
     400000 100                       how many, and how wide: this line may be missing
     the 0.418 0.24968 -0.41242 …     a word and its numbers, with spaces between
 
 Only the words that are wanted are kept, so the file may be larger than memory. Every line must be as wide as the first;
-the numbers of words that nobody wants are counted, not read.
+the numbers of words that nobody wants are counted, not read. What the binary format is, `binary_vectors` says.
 """
 
 import gzip
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,18 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import shown
+from seqloom.data.binary_vectors import binary_entries, is_binary
 from seqloom.data.readers import MARK, placed, readable
 from seqloom.text import Tokenizer
 from seqloom.text.characters import Characters
 from seqloom.text.words import Words
 
 LONGEST = 1 << 20  # bytes of a line: no vector takes more, and a file that is no text may have no lines at all
+WIDEST = 1 << 16  # numbers of a vector: more would be a mistake, and might not fit into memory
 LOWERED, EXACT = 1, 2  # how a word was found
+Entry = tuple[
+    int, bytes, Callable[[], Sequence[float]]
+]  # the number of a line or entry, its word, how to get its vector
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,10 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
     path = placed(path)
     exact, lowered = _places(words), _places([word.lower() for word in words]) if lowercase else {}
     rows, how = np.zeros((len(words), width), dtype=np.float32), np.zeros(len(words), dtype=np.int8)
-    for number, word, line in _entries(path, width):
+    for _, word, numbers in entries(path, width):
         if word not in exact and word not in lowered:
             continue
-        vector = _numbers(path, number, line, width)
+        vector = numbers()
         for places, quality in ((exact, EXACT), (lowered, LOWERED)):
             for place in places.get(word, ()):
                 if how[place] < quality:
@@ -92,21 +98,28 @@ def _places(words: Sequence[str]) -> dict[bytes, list[int]]:
     return found
 
 
-def _entries(path: Path, width: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """The number of each line, its word, and the line."""
+def entries(path: Path, width: int | None = None) -> Iterator[Entry]:
+    """Every word of a file with its vector; all are `width` wide, or as wide as the first."""
+    if is_binary(path):
+        return binary_entries(path, lambda found: _check_width(path, found, width))
+    return _text_entries(path, width)
+
+
+def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
     promised, read = None, 0
     for number, line in _lines(path):
-        if number == 1 and (head := _head(line)) is not None:
-            promised, its_width = head
-            _check_width(path, its_width, width)
-            continue
         if number == 1:
-            _check_width(path, line.count(b" "), width)
+            head = _head(line)
+            promised, its_width = head if head is not None else (None, line.count(b" "))
+            width = _check_width(path, its_width, width)
+            if head is not None:
+                continue
         if not line:
             continue
+        assert width is not None
         word = line.partition(b" ")[0] if line.count(b" ") == width else _long_word(path, number, line, width)
         read += 1
-        yield number, word, line
+        yield number, word, partial(_numbers, path, number, line, width)
     if promised is not None and read < promised:
         raise DataError(f"{path} is cut short: its first line promises {promised:,} vectors, and it has {read:,}.")
     if not read:
@@ -119,14 +132,17 @@ def _head(line: bytes) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
 
 
-def _check_width(path: Path, its_width: int, width: int) -> None:
+def _check_width(path: Path, its_width: int, width: int | None) -> int:
     if its_width < 1:
         raise DataError(f"{path} must have a word and its numbers on each line, with spaces between; line 1 has none.")
-    if its_width != width:
+    if its_width > WIDEST:
+        raise DataError(f"{path} says that its vectors have {its_width:,} numbers each. Is its first line right?")
+    if width is not None and its_width != width:
         raise DataError(
             f"{path} has vectors of {its_width:,} numbers, and the token vectors of this model have {width:,}. "
             f"Set model.embedding={its_width}."
         )
+    return its_width
 
 
 def _long_word(path: Path, number: int, line: bytes, width: int) -> bytes:
@@ -138,7 +154,7 @@ def _long_word(path: Path, number: int, line: bytes, width: int) -> bytes:
             f"Line {number:,} of {path} must have a word and {width:,} numbers; it has {found:,}: "
             f"{shown(line.decode(errors='replace'))}."
         )
-    return parts[0]
+    return parts[0].strip()
 
 
 def _numbers(path: Path, number: int, line: bytes, width: int) -> list[float]:
@@ -169,7 +185,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 raise DataError(f"{path} is compressed with gzip. Its name must end in .gz.")
             if b"\0" in line or (len(line) == LONGEST and not line.endswith(b"\n")):
                 raise DataError(
-                    f"{path} must be text, and line {number:,} is not: vectors are read in word2vec's text format, not "
-                    "in its binary one."
+                    f"{path} must be text, and line {number:,} is not; a file in word2vec's binary format begins with "
+                    "a line of two numbers, how many vectors there are and how wide they are."
                 )
             yield number, (line.removeprefix(MARK.encode()) if number == 1 else line).rstrip(b" \r\n")

@@ -54,6 +54,7 @@ class Report:
     unit: str  # what `by_length` counts: words or characters of the source
     decoding: str  # how the translations were found, in words
     lines: list[Line]  # all of them, in the order of the split
+    notes: tuple[str, ...] = ()  # what a person should know, without a full stop
 
     @property
     def hypotheses(self) -> list[str]:
@@ -126,7 +127,10 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, 
         "chrf": CHRF(),
     }
     metrics = {name: metric.corpus_score(hypotheses, [references]).score for name, metric in found.items()}
-    exact = sum(map(_same, hypotheses, references)) / len(references)
+    said = [
+        pair for pair in zip(hypotheses, references, strict=True) if any(map(str.strip, pair))
+    ]  # blank is not right
+    exact = sum(_same(*pair) for pair in said) / max(len(said), 1)
     return Scores({**metrics, "exact_match": exact}, {name: str(one.get_signature()) for name, one in found.items()})
 
 

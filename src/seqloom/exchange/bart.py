@@ -32,10 +32,8 @@ class BART(EncoderDecoder):
         except (LookupError, TypeError, AttributeError, ValueError):
             raise ValueError("its post_processor is damaged") from None
         wanted = (self._bos(config), end)
-        if around is not None and around != wanted:
-            config.problem(
-                "tokenizer.json", f"must put bos_token_id and eos_token_id, {list(wanted)}, around a text", list(around)
-            )
+        if around is not None and around != wanted and not config.problems:
+            raise ValueError(_otherwise(around, wanted))
         return end, last
 
     def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
@@ -78,6 +76,20 @@ class BART(EncoderDecoder):
             for part in ("weight", "bias"):
                 table.append(weight(f"{ours}.norm.{part}", f"model.{theirs}.layernorm_embedding.{part}"))
         return table
+
+
+def _otherwise(around: tuple[Any, Any], wanted: tuple[Any, Any]) -> str:
+    """What to say of a tokenizer that puts something else around a text than the model reads."""
+
+    def said(ids: tuple[Any, Any]) -> str:
+        places = zip(ids, ("before", "after"), strict=True)
+        return " and ".join(f"{id} {place}" for id, place in places if id is not None) or "nothing around"
+
+    return (
+        f"its post_processor puts {said(around)} a text, and by bos_token_id and eos_token_id of config.json the model "
+        f"reads {said(wanted)} it. If the config is right, write the tokenizer anew with transformers: "
+        "BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
+    )
 
 
 def added_around(processor: Any) -> tuple[int | None, int | None] | None:

@@ -79,6 +79,11 @@ class BERTFamily(Family):
     ignored = (r"bert\.embeddings\.position_ids",)
     left = (r"(classifier|qa_outputs)\..+",)
     extra = EXTRA
+    parts: ClassVar[dict[str, tuple[str, ...]]] = {
+        "the head that tells hidden tokens": ("dense", "dense_norm", "output", "bias"),
+        "the head that tells next sentences": ("next",),
+        "the layer that sums a text up at [CLS]": ("pool",),
+    }
 
     fixed: ClassVar[dict[str, Any]] = {
         "norm": "layer",

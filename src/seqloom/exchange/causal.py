@@ -22,15 +22,7 @@ class CausalFamily(Family):
         config.aside("pad_token_id", "sep_token_id", "decoder_start_token_id")  # padding is masked
         config.must("is_encoder_decoder", False)
         config.must("is_decoder", False, True)
-        found = config.get("eos_token_id", self.default_end)
-        if isinstance(found, list) and len(found) == 1:
-            found = found[0]
-        rows = self.rows(config)
-        if type(found) is not int or not 0 <= found < rows:
-            if not config.problems:  # with vocab_size, that is
-                config.problem("eos_token_id", f"must be one token below vocab_size, {rows}", found)
-            return 0, []
-        return found, []
+        return config.end(self.rows(config), self.default_end), []
 
     def begun(self, config: Config, ids: Ids) -> dict[str, Any]:
         """`begin`, where another token than END stands before a text."""

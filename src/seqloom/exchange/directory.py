@@ -8,6 +8,7 @@ tokenizer_config.json, special_tokens_map.json, generation_config.json       for
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,27 @@ GENERATION = "generation_config.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OTHERS = (".h5", ".msgpack", ".onnx", ".gguf")  # forms of weights that are not read either
 NAMED = 4  # files named one by one
+PART = re.compile(r".*-\d+-of-\d+\.safetensors")  # of weights in several files
+# The class of transformers that reads all of a model, by how the name of its architecture ends; of a body alone, and
+# where nothing is said, by its model_type.
+CONVERTERS = {
+    "ForPreTraining": "AutoModelForPreTraining",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForCausalLM": "AutoModelForCausalLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "MTModel": "AutoModelForSeq2SeqLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "ForMultipleChoice": "AutoModelForMultipleChoice",
+    "BertModel": "AutoModel",
+}
+TYPES = {
+    "AutoModelForCausalLM": ("gpt2", "llama", "mistral"),
+    "AutoModelForMaskedLM": ("bert",),
+    "AutoModelForSeq2SeqLM": ("bart", "marian"),
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +89,22 @@ class Directory:
         if files:
             raise CheckpointError(
                 f"{self.path} has its weights as pickles only ({', '.join(_some(files))}), and a pickle can run any "
-                f"code when it is read. Write them as {WEIGHTS} where you trust them: "
-                "AutoModel.from_pretrained(DIR).save_pretrained(NEW), with transformers."
+                f"code when it is read. Where you trust them, write them as {WEIGHTS} with transformers: "
+                f"{conversion(self.config)}, and the tokenizer: "
+                "AutoTokenizer.from_pretrained(DIR).save_pretrained(NEW)."
+            )
+        self._refuse_other_files()
+
+    def _refuse_other_files(self) -> None:
+        """Weights there are, perhaps, and not such as are read."""
+        parts = sorted(file.name for file in self.path.iterdir() if PART.fullmatch(file.name))
+        if parts:
+            raise CheckpointError(
+                f"{self.path} is incomplete: it has weights in parts ({', '.join(_some(parts))}), and {INDEX}, which "
+                "says what is in which, is missing. Download that file, too."
             )
         others = sorted(file.name for file in self.path.iterdir() if file.suffix in (".safetensors", *OTHERS))
-        there = f" ({', '.join(_some(others))} is not it)" if others else ""
+        there = f" ({', '.join(_some(others))} {'is' if len(others) == 1 else 'are'} not read)" if others else ""
         raise CheckpointError(f"{self.path} has no weights: there is neither {WEIGHTS} nor {INDEX}{there}.")
 
     def json(self, name: str) -> dict[str, Any] | None:
@@ -139,6 +172,23 @@ def _mapping(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} is damaged: it must be a JSON object.")
     return found
+
+
+def conversion(config: Mapping[str, Any]) -> str:
+    """What writes a model anew with transformers, its head included."""
+    call, name = "from_pretrained(DIR).save_pretrained(NEW)", converter(config)
+    return f"{call} of the AutoModelFor… of its kind" if name is None else f"{name}.{call}"
+
+
+def converter(config: Mapping[str, Any]) -> str | None:
+    """The class of transformers that reads all of a model; None if it cannot be told."""
+    said = config.get("architectures")
+    for name in said if isinstance(said, list) else []:
+        for ending, found in CONVERTERS.items():
+            if isinstance(name, str) and name.endswith(ending):
+                return found
+    known = {model_type: found for found, names in TYPES.items() for model_type in names}
+    return known.get(str(config.get("model_type")))
 
 
 def _digest(path: Path) -> str:

@@ -117,7 +117,7 @@ class EncoderDecoder(Family):
         config.mapping = {**config.mapping, **{key: found[key] for key in known if key in found}}
 
     def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
-        return config.whole("eos_token_id", self.ids["eos_token_id"], least=0), []
+        return config.end(self.rows(config), self.ids["eos_token_id"]), []
 
     @property
     @abstractmethod
@@ -173,12 +173,14 @@ class EncoderDecoder(Family):
         return None
 
     def decoding(self, directory: Directory) -> dict[str, Any]:
-        said = {**directory.config, **(directory.json(GENERATION) or {})}
+        """As transformers searches: where there is a `generation_config.json`, config.json has no say in it."""
+        said = directory.json(GENERATION)
+        said = directory.config if said is None else said
         beam, penalty = said.get("num_beams"), said.get("length_penalty")
-        found: dict[str, Any] = {"beam": beam} if type(beam) is int and beam >= 1 else {}
+        found: dict[str, Any] = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
         if isinstance(penalty, int | float) and 0 <= penalty < math.inf:
             found["length_penalty"] = float(penalty)
-        return {"decode": found} if found else {}
+        return {"decode": found}
 
     # Writing.
 

@@ -28,6 +28,7 @@ def export_run(source: str | Path, out: str | Path) -> Written:
     out = Path(out)
     refuse_existing(out)
     run = Run.open(source)
+    run.tokenizer  # noqa: B018 (a run that is not about text says so here)
     run.model("cpu")  # refuses what does not fit together
     if extra := run.sizes.get("extra"):
         raise UsageError(
@@ -57,8 +58,11 @@ def export_run(source: str | Path, out: str | Path) -> Written:
 
 
 def _searched(documents: dict[str, Any], run: Run) -> dict[str, Any]:
-    """With how the run's recipe searches, where it does."""
+    """With how the run's recipe searches, where it does; what transformers does anyway, a beam of 1, is left out, for
+    it warns of a penalty beside it."""
     decode = run.recipe.get("decode") or {}
-    if decode.get("beam", 1) > 1 and GENERATION in documents:
-        documents[GENERATION] |= {"num_beams": decode["beam"], "length_penalty": decode["length_penalty"]}
+    beam, penalty = decode.get("beam", 1), decode.get("length_penalty", 1.0)
+    if GENERATION in documents:
+        documents[GENERATION] |= {"num_beams": beam} if beam > 1 else {}
+        documents[GENERATION] |= {"length_penalty": penalty} if beam > 1 or penalty != 1.0 else {}
     return documents

@@ -94,6 +94,20 @@ class Config:
         self.problem(key, f"must be a whole number of {rule}", found if key in self.mapping else ABSENT)
         return least
 
+    def end(self, rows: int, default: int) -> int:
+        """The one token that ends a text, `eos_token_id`."""
+        key = "eos_token_id"
+        found = self.get(key, default)
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        if type(found) is int and 0 <= found < rows:
+            return found
+        if isinstance(found, list):
+            self.problem(key, "must be one token: set it in config.json to the one that your texts end with", found)
+        elif not any(problem.startswith("vocab_size ") for problem in self.problems):
+            self.problem(key, f"must be one token below vocab_size, {rows}", found)
+        return 0
+
     def real(self, key: str, default: float) -> float:
         found = self.get(key, default)
         if type(found) in (int, float):
@@ -162,10 +176,21 @@ class Family(ABC):
     left: ClassVar[tuple[str, ...]] = ()  # likewise of heads for other tasks, which are not read
     exported: ClassVar[bool] = True  # whether models are written so, too
     extra: ClassVar[int] = 0  # rows of our embedding after the tokenizer's
+    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # what may be missing, for people, and our names of it
 
     def architecture_without(self, drawn: Collection[str]) -> str:
         """The class of transformers that reads what is written without these of our tensors."""
         return self.architecture
+
+    def missing(self, drawn: Collection[str], every: Collection[str]) -> list[str]:
+        """What these of our tensors are for; `every` are all the model has."""
+        found, named = [], set()
+        for what, names in self.parts.items():
+            own = {name for name in every if name in names or name.rpartition(".")[0] in names}
+            if some := own.intersection(drawn):
+                found.append(what if some == own else f"a part of {what} ({', '.join(sorted(some))})")
+                named |= some
+        return found + sorted(set(drawn) - named)
 
     @abstractmethod
     def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
@@ -246,6 +271,10 @@ def token_id(file: Mapping[str, Any], name: str) -> int | None:
 def find_family(families: Iterable[Family], model_type: Any, where: str) -> Family:
     """By config.json's model_type."""
     known = {name: family for family in families for name in family.model_types}
+    if model_type is None:
+        raise CheckpointError(
+            f"{where} has no model_type, which says what kind of model it is; seqloom knows {', '.join(known)}."
+        )
     if not isinstance(model_type, str) or model_type not in known:
         raise CheckpointError(
             f"{where} is of model_type {shown(model_type)}, which seqloom does not know; it knows {', '.join(known)}."

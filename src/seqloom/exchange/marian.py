@@ -54,7 +54,7 @@ class Marian(EncoderDecoder):
             "vocabulary": names,
             **{name.removesuffix(".spm"): encoded_model((directory.path / name).read_bytes()) for name in SPM},
             "rows": self.rows(config),
-            "end": config.whole("eos_token_id", self.ids["eos_token_id"], least=0),
+            "end": config.end(self.rows(config), self.ids["eos_token_id"]),
             "padding": config.get("pad_token_id", self.ids["decoder_start_token_id"]),
             "unknown": names.get(_text(about, "unk_token", "<unk>")),
             "languages": _languages(about),

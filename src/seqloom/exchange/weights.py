@@ -4,7 +4,7 @@ ours = how.read(theirs)          theirs = how.write(ours)          read(write(x)
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,8 @@ from seqloom.core.words import counted
 
 Tensors = tuple[Tensor, ...]
 SHOWN = 12  # mismatches named one by one
+# Names of norms in weights that were once converted from TensorFlow, which transformers renames for all its models.
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
 class How(Protocol):
@@ -160,7 +162,7 @@ def read_tensors(
     """Our tensors by name, in float32, and the names of those that are missing there and may be.
 
     `shapes` are the tensors our model has, perhaps on torch's meta device. Whatever is missing, left over or of another
-    shape is refused, all at once.
+    shape is refused, all at once; and so is what is no number.
     """
     wanted = write_tensors(table, shapes)
     zeros = {name: torch.zeros(wanted[name].shape) for one in table if one.zero for name in one.theirs}
@@ -180,12 +182,17 @@ def read_tensors(
             )
         )
     found: dict[str, Tensor] = {}
+    wild: list[str] = []
     for one in table:
         if one in missing:
             continue
-        made = one.how.read(tuple(theirs[name] for name in one.theirs))
-        found.update((name, tensor.float().contiguous()) for name, tensor in zip(one.ours, made, strict=True))
+        made = [tensor.float().contiguous() for tensor in one.how.read(tuple(theirs[name] for name in one.theirs))]
+        if not all(map(_finite, made)):
+            wild += [name for name in one.theirs if not _finite(theirs[name].float())]
+        found.update(zip(one.ours, made, strict=True))
         found.update((name, found[one.ours[0]]) for name in one.shared)
+    if wild:
+        raise CheckpointError(_not_finite(wild, theirs, where))
     return found, [name for one in missing for name in (*one.ours, *one.shared)]
 
 
@@ -216,10 +223,35 @@ def _mismatches(table: Sequence[Weight], theirs: Mapping[str, Tensor], wanted: M
             yield f"{name} holds {kind}; weights must be floating-point numbers, not quantised ones"
     for name, tensor in theirs.items():
         if name in copies:
-            if copies[name] in theirs and not torch.equal(tensor, theirs[copies[name]]):
+            if copies[name] in theirs and not _same(tensor, theirs[copies[name]]):
                 yield f"{name} is not {copies[name]}, and by the config (tie_word_embeddings) it is"
         elif name not in wanted:
             yield f"{name} ({shape(tensor)}) has no place in the model"
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Equal, where both are NaN too."""
+    if torch.equal(one, other):
+        return True
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
+
+
+def _not_finite(names: Sequence[str], theirs: Mapping[str, Tensor], where: str) -> str:
+    """What to say of tensors with NaN or infinity in them."""
+    lines = [
+        f"  {name}: {int((~theirs[name].float().isfinite()).sum()):,} of {theirs[name].numel():,}"
+        for name in names[:SHOWN]
+    ]
+    more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    head = (
+        f"The weights of {where} must be finite numbers; {counted(len(names), 'tensor')} hold{'s' * (len(names) == 1)} "
+        "NaN or infinity. The file is damaged, or the training was: take another."
+    )
+    return "\n".join([head, *lines, *more])
 
 
 def shape(tensor: Tensor) -> str:
@@ -227,10 +259,20 @@ def shape(tensor: Tensor) -> str:
 
 
 def named(names: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
-    """Their tensors under the names of a whole model: a bare body lacks the prefix. `ignored` are patterns of names of
-    what is no weight."""
+    """Their tensors under the names of a whole model: a bare body lacks the prefix, and norms may have old names.
+    `ignored` are patterns of names of what is no weight."""
+    names = {_renamed(name, names): tensor for name, tensor in names.items()}
     bare = prefix and not any(name.startswith(prefix) for name in names)
     whole = {f"{prefix}{name}" if bare else name: tensor for name, tensor in names.items()}
     return {
         name: tensor for name, tensor in whole.items() if not any(re.fullmatch(pattern, name) for pattern in ignored)
     }
+
+
+def _renamed(name: str, names: Collection[str]) -> str:
+    """As it is called today, unless that is there as well."""
+    for old, new in OLD_NAMES.items():
+        if name == old or name.endswith(f".{old}"):
+            today = name.removesuffix(old) + new
+            return name if today in names else today
+    return name

@@ -23,6 +23,7 @@ BESIDE = {
     "replaced_f1": "F1 of replaced tokens on dev, and share of gaps filled right",
     "masked_accuracy": "share of dev that is told right",
     "hidden_accuracy": "share of the hidden tokens of dev that is told right",
+    "crps": "CRPS on dev",
 }
 # What is drawn in the same panel, dashed, and what the two are then called.
 ALONG = {
@@ -31,6 +32,8 @@ ALONG = {
 }
 PER = {
     "classify": "text",
+    "series-classify": "series",
+    "forecast": "value",
     "tag": "word",
     "pair": "pair",
     "choice": "example",

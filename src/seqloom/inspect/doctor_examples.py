@@ -68,7 +68,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
 
 
 def _unit(task: ReadingTask) -> str:
-    own = {"tag": "sentences", "pair": "pairs", "choice": "examples", "answer": "questions"}
+    own = {"tag": "sentences", "hmm-tag": "sentences", "pair": "pairs", "choice": "examples", "answer": "questions"}
     return own.get(task.recipe.task, "texts")
 
 

@@ -3,7 +3,7 @@
 import io
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,13 @@ def tidy(axes: Any, grid: bool = True) -> Any:
 def legend(axes: Any, place: str = "best") -> None:
     """Over a pale ground, so that a line behind it does not strike its words out."""
     axes.legend(loc=place, framealpha=0.85, edgecolor="none", fontsize=9)
+
+
+def lone_dots(values: Iterable[float]) -> dict[str, Any]:
+    """How to plot values with gaps (NaN): one between two that are missing is a dot, since a line would not show it."""
+    known = [False, *(value == value for value in values), False]
+    lone = [n for n in range(len(known) - 2) if known[n : n + 3] == [False, True, False]]
+    return {"marker": "o", "markersize": 3, "markevery": lone} if lone else {}
 
 
 def to_bytes(figure: "Figure", suffix: str = ".png", text_stays_text: bool = False) -> bytes:

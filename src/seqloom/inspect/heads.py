@@ -149,7 +149,7 @@ class HeadsView:
     log_prob: float | None  # of what it says, of a translation its end included; None where a model has none
     parts: dict[str, Part]  # those that have attention weights
     notes: tuple[str, ...] = ()  # what a person should know
-    says: Literal["translation", "label", "tags", "text"] = "translation"
+    says: Literal["translation", "restored", "label", "tags", "text"] = "translation"
 
     def part(self, name: str) -> Part:
         if name not in PARTS:

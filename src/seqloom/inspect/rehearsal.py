@@ -143,6 +143,8 @@ def _estimate(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) 
             if isinstance(event, Progress) and "ngrams" in event.values:
                 found.sizes[f"{event.values['order']:.0f}-grams"] = int(event.values["ngrams"])
             found.complete = isinstance(event, Finished)
+            if isinstance(event, Finished) and not found.sizes:
+                found.sizes["numbers"] = event.parameters
             yield event
     found.seconds_per_update = time.perf_counter() - began
 

@@ -33,7 +33,7 @@ LANGUAGE_MODELS = ("recurrent-lm", "gpt")
 # Tasks that train a model further, as it is: which kinds of it.
 GOES_ON: dict[str, Collection[str]] = {
     "instruct": BODIES,
-    "language-model": LANGUAGE_MODELS,
+    "language-model": (*LANGUAGE_MODELS, "window-lm"),
     "translate": ("transformer", "recurrent-seq2seq"),
 }
 SHOWN = 8  # mismatches named one by one
@@ -120,6 +120,7 @@ class Pretrained:
                 f"init.from: {path} cannot be {'fine-tuned' if kinds is BODIES else 'gone on with'}: its model is of "
                 f"kind {kind}. Name a run of one of the kinds {', '.join(kinds)}{tuned}."
             )
+        run.tokenizer  # noqa: B018 (a run that is not about text says so here)
         return cls(run, section, inner)
 
     def as_language_model(self) -> "Pretrained":
@@ -145,8 +146,7 @@ class Pretrained:
         file = self.run.path / WEIGHTS
         if not file.is_file():
             raise CheckpointError(
-                f"init.from: {self.run.path} has no {WEIGHTS} yet: it was stopped before its first evaluation. Go on "
-                f"with `seqloom train --resume {self.run.path}`, or draw all weights anew: init.weights=false."
+                f"init.from: {self.run.without_weights} Or draw all weights anew: init.weights=false."
             )
         return sha256(file.read_bytes())
 

@@ -25,6 +25,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from seqloom.core.config import build, dump_yaml, load_yaml
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
@@ -38,7 +40,7 @@ from seqloom.core.files import (
     write_flushed,
 )
 from seqloom.core.version import VERSION
-from seqloom.runs.models import MODELS
+from seqloom.runs.models import find_config
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
@@ -78,6 +80,11 @@ class Run:
     def open(cls, path: str | Path) -> "Run":
         path = Path(path)
         if not (path / "recipe.yaml").is_file():
+            if (path / "config.json").is_file():
+                raise CheckpointError(
+                    f"{path} is not a run: it looks like a Hugging Face directory. Import it first: "
+                    f"seqloom import-hf {path} RUN"
+                )
             problem = "has no recipe.yaml" if path.is_dir() else "does not exist" if not path.exists() else "is a file"
             raise CheckpointError(f"{path} is not a run: it {problem}. Name a directory that `seqloom train` made.")
         try:
@@ -184,11 +191,23 @@ class Run:
         """The best weights of this run, ready for use."""
         weights = self.path / "model.safetensors"
         if not weights.exists():
-            raise CheckpointError(
+            raise CheckpointError(self.without_weights)
+        model = self.model_of(tensors_from_file(weights), device, str(weights))
+        _refuse_not_finite(model, weights)
+        return model
+
+    @property
+    def without_weights(self) -> str:
+        """What to say of a run that has no model.safetensors: it is not there yet, or no longer."""
+        if "imported" not in self.data:
+            return (
                 f"{self.path} has no model.safetensors yet: it was stopped before its first evaluation. "
                 f"Go on with `seqloom train --resume {self.path}`."
             )
-        return self.model_of(tensors_from_file(weights), device, str(weights))
+        return (
+            f"{self.path} is incomplete: model.safetensors is missing. It was imported, not trained here: remove it, "
+            "and import it again."
+        )
 
     def model_of(self, weights: Mapping[str, Any], device: str = "auto", name: str = "This") -> Any:
         """The model of this run with these weights, ready for use; `name` is what to call them."""
@@ -210,12 +229,13 @@ class Run:
         """What the recipe says of the model."""
         section: Any = self.recipe.get("model")
         kind = section.get("kind") if isinstance(section, dict) else None
-        if kind not in MODELS:
+        config = find_config(self.recipe.get("task"), kind)
+        if config is None:
             raise CheckpointError(
                 f"{self.path / 'recipe.yaml'} describes a model of kind {kind!r}, which this seqloom does not know."
             )
         try:
-            return build(MODELS[kind], section, source=f"{self.path / 'recipe.yaml'}, model,")
+            return build(config, section, source=f"{self.path / 'recipe.yaml'}, model,")
         except UsageError as error:
             raise CheckpointError(str(error)) from error
 
@@ -251,6 +271,17 @@ class Run:
             except OSError:
                 raise UsageError(f"{self.path} is being trained by another process. Wait for it, or stop it.") from None
             yield
+
+
+def _refuse_not_finite(model: Any, path: Path) -> None:
+    """Whatever is asked of such a model, the answer would mean nothing."""
+    named = model.named_parameters() if isinstance(model, nn.Module) else ()
+    if bad := [name for name, parameter in named if not parameter.isfinite().all()]:
+        more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+        raise CheckpointError(
+            f"{path} has weights that are not finite numbers ({bad[0]}{more}): the model is spoilt. Use another "
+            "run, or train anew."
+        )
 
 
 def _recipe_text(recipe: Mapping[str, Any]) -> str:

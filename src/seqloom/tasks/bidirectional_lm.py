@@ -133,10 +133,12 @@ class Task(TextTask):
             characters=counts.characters,
             size=counts.bytes,
         )
+        both = {name: found.pop(name) for name in ("loss", "perplexity")}
         return {
-            **found,
+            **both,
             "forward_perplexity": exp(forwards / tokens),
             "backward_perplexity": exp(backwards / tokens),
+            **found,
             "unknown_rate": self.unknown_rate(split),
             "text_kept": self.text_kept(split),
         }

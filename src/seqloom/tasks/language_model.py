@@ -2,8 +2,8 @@
 
 The documents of a split, each followed by END, make one stream. It is cut into `batch.rows` contiguous rows, read side
 by side `batch.chunk` tokens at a time. A recurrent model carries its state from chunk to chunk, and the gradient is cut
-between them: truncated backpropagation through time. A GPT sees no more than its chunk, or, where documents are kept
-apart, no more than what stands in it of one document.
+between them: truncated backpropagation through time. A feed-forward model carries the tokens of its window on. A GPT
+sees no more than its chunk. Where documents are kept apart, the latter two see no more than one document.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,22 +22,20 @@ from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus
-from seqloom.data.examples import ExampleCorpus
-from seqloom.data.labelled import LabelledCorpus
-from seqloom.data.parallel import ParallelCorpus
+from seqloom.data.corpus import Corpus, Fingerprinted
 from seqloom.data.stream import StreamBatches
-from seqloom.data.tagged import TaggedCorpus
-from seqloom.data.vectors import VectorData
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.window_lm import WindowLMConfig
 from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, pretrained, still_needed
 from seqloom.runs.run import Run
 from seqloom.text import END, Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
 from seqloom.text.spans import token_spans
 from seqloom.train.fit import FitConfig
+
+ModelConfig = RecurrentLMConfig | GPTConfig | WindowLMConfig
 
 
 @config
@@ -48,7 +46,7 @@ class BatchConfig:
     chunk: int = 64  # tokens between two cuts of the gradient
     forget: float = 0.02  # chance that a row begins a chunk without a memory, so that the model also learns to begin
     shift: bool = False  # every epoch begins at another place of the stream, so that it is cut elsewhere
-    documents: Literal["join", "apart"] = "join"  # whether a document sees those before it; apart is for gpt alone
+    documents: Literal["join", "apart"] = "join"  # whether a document sees those before it; apart: not if recurrent
     eval_rows: int = 1  # rows in evaluation: more is faster, but each begins without a memory
 
     def problems(self) -> Iterator[str]:
@@ -67,7 +65,7 @@ class Recipe:
     data: CorpusConfig
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
-    model: Annotated[RecurrentLMConfig | GPTConfig, Discriminator("kind")] = RecurrentLMConfig()
+    model: Annotated[ModelConfig, Discriminator("kind")] = RecurrentLMConfig()
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -75,13 +73,13 @@ class Recipe:
             yield "tokenizer is that of the run in init.from: leave the section out"
         if self.init is None and self.tokenizer is None:
             yield "tokenizer: missing; it must be a section, or init.from, a run that has one"
-        if not isinstance(self.model, GPTConfig):
-            if self.batch.documents == "apart":
-                yield "batch.documents=apart is for model.kind gpt: a recurrent model carries its state on"
-        elif self.batch.chunk > self.model.window:
+        if isinstance(self.model, RecurrentLMConfig) and self.batch.documents == "apart":
+            yield "batch.documents=apart is for model.kind gpt or window-lm: a recurrent model carries its state on"
+        if isinstance(self.model, GPTConfig) and self.batch.chunk > self.model.window:
+            most = self.model.window
             yield (
-                f"batch.chunk must be at most the {self.model.window} tokens that the model sees at once "
-                f"(model.context, model.positions.max_length); got {self.batch.chunk}"
+                f"batch.chunk must be at most the {most} tokens that the model sees at once (model.context, "
+                f"model.positions.max_length); got {self.batch.chunk}. Set batch.chunk={most}"
             )
 
 
@@ -206,7 +204,7 @@ class Task(TextTask):
     def prepare(cls, recipe: Any) -> Self:
         task = super().prepare(recipe)
         task.pretrained = pretrained(recipe)
-        if isinstance(recipe.model, RecurrentLMConfig):
+        if not isinstance(recipe.model, GPTConfig):
             recipe.model.check(len(task.tokenizer))  # before the run directory is made
         return task
 
@@ -230,7 +228,7 @@ class Task(TextTask):
 
     def model(self) -> Any:
         model = super().model()
-        if isinstance(self.recipe.model, RecurrentLMConfig):
+        if not isinstance(self.recipe.model, GPTConfig):
             model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
         if self.pretrained is not None and self.recipe.init is not None and self.recipe.init.weights:
             self.pretrained.give(Whole(model))
@@ -295,13 +293,14 @@ class Task(TextTask):
         return torch.cat(score_texts(model, encoded, end=self.tokenizer.end, device=device_of(model)))
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        apart = self.recipe.batch.documents == "apart"
         if isinstance(self.recipe.model, GPTConfig):
-            apart = self.recipe.batch.documents == "apart"
             documents = numbered(batch["inputs"]) if apart else None
             value, _ = model.loss(batch["inputs"], batch["targets"], documents=documents)
             return Loss(value, None, batch["targets"].numel())
         before = None if batch["fresh"] or carry is None else tree_map(lambda leaf: leaf * batch["remember"], carry)
-        value, state = model.loss(batch["inputs"], batch["targets"], before)
+        more = {"apart": apart} if isinstance(self.recipe.model, WindowLMConfig) else {}
+        value, state = model.loss(batch["inputs"], batch["targets"], before, **more)
         return Loss(value, state, batch["targets"].numel())
 
 
@@ -310,8 +309,8 @@ def numbered(inputs: Tensor) -> Tensor:
     return (inputs == END).cumsum(dim=1)
 
 
-def _sampled(model: RecurrentLMConfig | GPTConfig) -> bool:
-    return isinstance(model, RecurrentLMConfig) and model.softmax.kind == "sampled"
+def _sampled(model: ModelConfig) -> bool:
+    return not isinstance(model, GPTConfig) and model.softmax.kind == "sampled"
 
 
 def device_of(model: Any) -> torch.device:
@@ -340,9 +339,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(
-    run: Run, corpus: Corpus | ParallelCorpus | LabelledCorpus | TaggedCorpus | ExampleCorpus | VectorData
-) -> None:
+def refuse_changed_data(run: Run, corpus: Fingerprinted) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

@@ -108,6 +108,7 @@ class Task:
         smoothed = "nats, smoothed" if recipe.loss.label_smoothing else "nats"  # exp of the first is no perplexity
         self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=smoothed)
         self._sides: dict[tuple[str, str], Ragged] = {}
+        self._cut: dict[tuple[str, str, int], Ragged] = {}  # and to how many places
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -154,22 +155,25 @@ class Task:
 
     def refuse_too_long(self) -> None:
         """What the model cannot read is said before the work, not in the midst of it."""
-        model = self.recipe.model
-        for side, longest in (("source", model.longest_source), ("target", model.longest_target)):
-            if longest is None:
-                continue
-            for split in ("train", "dev"):
-                lengths = self.side(split, side).lengths
+        begun = self.recipe.init is not None  # then the places are as they are, and dev is cut
+        for side, longest in self.places.items():
+            for split in ("train",) if begun else ("train", "dev"):
+                lengths = self._whole(split, side).lengths
                 most = int((lengths[self.batches.pairs] if split == "train" else lengths).max())
                 if most > longest:
+                    advice = (
+                        f"Leave longer pairs out of training: batch.max_length={min(self.places.values())}."
+                        if begun
+                        else f"Set model.{self.recipe.model.longest_key}={most}."
+                    )
                     raise DataError(
                         f"A {side} of {split} has {most:,} tokens, its end included, and this model knows only "
-                        f"{longest:,} places. Set model.{model.longest_key}={most}."
+                        f"{longest:,} places. {advice}"
                     )
 
     def warnings(self) -> list[str]:
         """What a person should know before training begins."""
-        found = [f"{note}." for note in self.corpus.notes]
+        found = [f"{note}." for note in (*self.corpus.notes, *self.cut_notes("dev"))]
         if out := self.batches.left_out:
             found.append(
                 f"{out:,} of {len(self.corpus.split('train')):,} training pairs are left out: one of their sides is "
@@ -189,10 +193,39 @@ class Task:
         return [getattr(pair, side) for pair in self.corpus.split(split)]
 
     def side(self, split: str, side: str) -> Ragged:
-        """The tokens of one side of a split."""
+        """The tokens of one side of a split; but in train, of a text with more than the model can read the first."""
+        found, most = self._whole(split, side), self.places.get(side)
+        if split == "train" or most is None or found.lengths.max(initial=0) <= most:
+            return found
+        if (split, side, most) not in self._cut:
+            self._cut[split, side, most] = found.ended(np.minimum(found.lengths, most))
+        return self._cut[split, side, most]
+
+    def _whole(self, split: str, side: str) -> Ragged:
         if (split, side) not in self._sides:
             self._sides[split, side] = Ragged.of(self._reader(side).encode_batch(self.texts(split, side)))
         return self._sides[split, side]
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The most tokens of each side that the model can read; a side that may have any number is not there."""
+        most = {"source": self.recipe.model.longest_source, "target": self.recipe.model.longest_target}
+        return {side: longest for side, longest in most.items() if longest is not None}
+
+    def cut(self, split: str) -> Array:
+        """Which pairs (N,) of a split have a side with more tokens than that; only its beginning is read."""
+        over = [self._whole(split, side).lengths > longest for side, longest in self.places.items()]
+        return np.any([np.zeros(len(self.corpus.split(split)), bool), *over], axis=0)
+
+    def cut_notes(self, split: str) -> list[str]:
+        count, pairs = int(self.cut(split).sum()), len(self.corpus.split(split))
+        if not count:
+            return []
+        places = " and ".join(f"{longest:,} places for the {side}" for side, longest in self.places.items())
+        return [
+            f"Of {count:,} of {pairs:,} pairs of {split} only the beginning is read: a side has more tokens than the "
+            f"model has places ({places})"
+        ]
 
     def _reader(self, side: str) -> Tokenizer:
         return self.tokenizer if side == "source" else self.tokenizer.of_targets
@@ -261,7 +294,7 @@ class Task:
     def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> Report:
         """Every figure of a split, all of it translated as the recipe says, or as `decode` does."""
         options = decode or self.recipe.decode
-        return report(
+        found = report(
             self.translated(model, split, options),
             source_language=self.corpus.source,
             target_language=self.corpus.target,
@@ -269,6 +302,7 @@ class Task:
             before=self.losses(model, split),
             after={**self.alignment(model, split), **self.copying(split)},
         )
+        return replace(found, notes=tuple(self.cut_notes(split)))
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
@@ -305,7 +339,7 @@ class Task:
     def alignment(self, model: Any, split: str) -> dict[str, float]:
         """How well attention finds the parts that say the same, where the corpus knows them; {} where it does not."""
         pairs = self.corpus.split(split)
-        known = np.flatnonzero([bool(pair.links) for pair in pairs])
+        known = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.cut(split))
         if not len(known) or not hasattr(model, "attention"):
             return {}
         return score_alignments(self._looked(model, split, known))

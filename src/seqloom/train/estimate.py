@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from seqloom.core.config import config
 from seqloom.core.errors import Interrupted
@@ -38,33 +39,74 @@ def estimate(
     if checkpoint is not None:
         model, step = task.model(), checkpoint.step
         model.load_state_dict(checkpoint.parts["model"])
-    yield Started(step, step, 0, "cpu", resumed=checkpoint is not None)
+        if "training" in checkpoint.parts:
+            model.load_training_state(checkpoint.parts["training"])
+    parameters, device = task.scale() if hasattr(task, "scale") else (0, "cpu")
+    yield Started(step, step, parameters, device, resumed=checkpoint is not None)
     for name, cause in store.damaged:
         yield Damaged(step, name, cause)
 
-    began = time.perf_counter()
+    clock = _Clock(step)
+    kept = step
     stages = task.estimates(model, step)
     try:
-        while (stage := _next(stages, stop)) is not None:
+        while (stage := _next(stages, stop, clock)) is not None:
             step = stage.step
-            yield Progress(step, stage.total, dict(stage.values))
+            yield clock.progress(stage)
             if stage.model is not None:
-                model = stage.model
-                yield Saved(step, store.save(step, {"model": dict(model.state_dict())}))
+                model, kept = stage.model, step
+                yield Saved(step, store.save(step, _parts(model)))
         with stop.interruptible():
             metrics = task.evaluate(model, "dev")
     except Interrupted:
-        yield Stopped(step)
+        yield Stopped(kept)
         return
     assert model is not None, "an estimation must end with a model"
     store.save_best(model.state_dict())
     yield Evaluated(step, "dev", metrics, best=True)
     parameters = sum(tensor.numel() for tensor in model.state_dict().values() if tensor.is_floating_point())
-    seconds = time.perf_counter() - began
-    yield Finished(step, "the estimation is complete", step, metrics, parameters, 0.0, seconds)
+    yield Finished(step, "the estimation is complete", step, metrics, parameters, clock.speed, clock.seconds)
 
 
-def _next(stages: Iterator[Estimate], stop: Stop) -> Estimate | None:
+class _Clock:
+    """How fast an estimation goes, by what its stages say they read; only stages are timed for that."""
+
+    def __init__(self, step: int) -> None:
+        self._began = self._last = time.perf_counter()
+        self._step, self._read, self._spent = step, 0, 0.0
+
+    def start(self) -> None:
+        """A stage begins."""
+        self._last = time.perf_counter()
+
+    def progress(self, stage: Estimate) -> Progress:
+        spent, steps = time.perf_counter() - self._last, stage.step - self._step
+        self._step = stage.step
+        self._read, self._spent = self._read + stage.read, self._spent + spent
+        if not stage.read:
+            return Progress(stage.step, stage.total, dict(stage.values))
+        left = (stage.total - stage.step) * spent / max(steps, 1)
+        speed = stage.read / max(spent, 1e-9)
+        return Progress(stage.step, stage.total, dict(stage.values), speed, left, stage.unit, stage.counted)
+
+    @property
+    def speed(self) -> float:
+        return self._read / self._spent if self._spent else 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+
+def _parts(model: Any) -> dict[str, Any]:
+    parts = {"model": dict(model.state_dict())}
+    if hasattr(model, "training_state") and (more := model.training_state()):
+        parts["training"] = more
+    return parts
+
+
+def _next(stages: Iterator[Estimate], stop: Stop, clock: _Clock) -> Estimate | None:
     """The next stage; broken off at once if asked to stop."""
+    clock.start()
     with stop.interruptible():
         return next(stages, None)

@@ -10,6 +10,9 @@ Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `
     choices     texts with options, one is right     ChoiceCorpus
     answers     questions, answered in a text        AnswerCorpus
     instructions  what to do, and the answer to give  InstructionCorpus
+    series      values at times                      SeriesCorpus
+    series-labelled  series with a label each        LabelledSeriesCorpus
+    tracks      places, observed and true            TrackCorpus
 
 Importing this imports all of them; whatever is slow or may be missing they import when they load.
 """
@@ -33,17 +36,23 @@ from seqloom.data.matched import MatchedCorpus
 from seqloom.data.parallel import ParallelCorpus
 from seqloom.data.tagged import TaggedCorpus, checked_tags
 
-FORMS = ("text", "pairs", "labelled", "tagged", "matched", "choices", "answers", "instructions")
+FORMS = (
+    *("text", "pairs", "labelled", "tagged", "matched", "choices", "answers", "instructions"),
+    *("series", "series-labelled", "tracks"),
+)
 CORPORA: dict[str, ModuleType] = {
     name.replace("_", "-"): import_module(f"{__name__}.{name}")
     for name in sorted(module.name for module in iter_modules(__path__))
     if not name.startswith("_")
 }
-PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS = (
+PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS, SERIES, LABELLED_SERIES, TRACKS = (
     {name: module for name, module in CORPORA.items() if form == module.FORM} for form in FORMS
 )
 
 if TYPE_CHECKING:
+    from seqloom.data.labelled_series import LabelledSeriesCorpus
+    from seqloom.data.series import SeriesCorpus
+    from seqloom.data.tracks import TrackCorpus
 
     class CorpusConfig(Protocol):
         """The Config of any corpus of plain text."""
@@ -93,6 +102,24 @@ if TYPE_CHECKING:
         @property
         def corpus(self) -> str: ...
 
+    class SeriesConfig(Protocol):
+        """The Config of any corpus of series."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class LabelledSeriesConfig(Protocol):
+        """The Config of any corpus of series with labels."""
+
+        @property
+        def corpus(self) -> str: ...
+
+    class TracksConfig(Protocol):
+        """The Config of any corpus of tracks."""
+
+        @property
+        def corpus(self) -> str: ...
+
 else:
     (
         CorpusConfig,
@@ -103,9 +130,15 @@ else:
         ChoicesConfig,
         AnswersConfig,
         InstructionsConfig,
+        SeriesConfig,
+        LabelledSeriesConfig,
+        TracksConfig,
     ) = (
         Annotated[reduce(or_, [module.Config for module in modules.values()]), Discriminator("corpus")]
-        for modules in (PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
+        for modules in (
+            *(PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS),
+            *(SERIES, LABELLED_SERIES, TRACKS),
+        )
     )
 
 
@@ -152,6 +185,25 @@ def load_answers(config: AnswersConfig) -> AnswerCorpus:
 def load_instructions(config: InstructionsConfig) -> InstructionCorpus:
     """The instructions and answers this configuration describes."""
     corpus: InstructionCorpus = find(config.corpus).load(config)
+    return corpus
+
+
+def load_series(config: SeriesConfig) -> "SeriesCorpus":
+    """The series this configuration describes."""
+    corpus: SeriesCorpus = find(config.corpus).load(config)
+    return corpus
+
+
+def load_labelled_series(config: LabelledSeriesConfig) -> "LabelledSeriesCorpus":
+    """The series and labels this configuration describes: at least two labels."""
+    from seqloom.data.labelled_series import checked_series_labels
+
+    return checked_series_labels(find(config.corpus).load(config))
+
+
+def load_tracks(config: TracksConfig) -> "TrackCorpus":
+    """The tracks this configuration describes."""
+    corpus: TrackCorpus = find(config.corpus).load(config)
     return corpus
 
 

@@ -1,0 +1,160 @@
+"""Hidden Markov models beside hmmlearn's: the same models, the same sequences, one core, one after the other.
+
+    python benchmarks/hmm.py [--repeats 5] [--plain]
+
+- an iteration of Baum–Welch over the letters of Python's reference (one sequence, 2 + 1 states, END is one),
+- the same over its words (16 + 1 states),
+- an iteration over vectors that were drawn from a Gaussian model (4 states, full covariance, 4 variables),
+- Viterbi and log p of the same sequences; and Viterbi of many short ones.
+
+hmmlearn computes in log space unless it is asked for scaling; both are measured. Every time is the median of the
+repeats, with the fastest and the slowest. The log-likelihoods of both are compared, too. `--plain`: without numba.
+"""
+
+import argparse
+import importlib.metadata
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqloom.classical import hmm_inference, hmm_recursion
+from seqloom.classical.hmm import HiddenMarkov, HMMConfig
+from seqloom.classical.hmm_gaussian import GaussianHMM, GaussianHMMConfig
+from seqloom.classical.hmm_inference import log_likelihood, viterbi
+from seqloom.data.corpora import pydocs
+from seqloom.tasks.hmm import Recipe, read
+from seqloom.text import CharactersConfig, WordsConfig, encode_documents, train_tokenizer
+
+WAYS = ("log", "scaling")
+
+
+def timed(repeats: int, work: Callable[[], Any]) -> list[float]:
+    work()  # what is compiled or warmed up
+    found = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def shown(seconds: list[float]) -> str:
+    middle = statistics.median(seconds) * 1000
+    return f"{middle:9.2f} ms ({min(seconds) * 1000:.2f} to {max(seconds) * 1000:.2f})"
+
+
+def report(name: str, ours: list[float], theirs: dict[str, list[float]]) -> None:
+    print(f"  {name}")
+    print(f"    seqloom           {shown(ours)}")
+    for way, seconds in theirs.items():
+        ratio = statistics.median(seconds) / statistics.median(ours)
+        print(f"    hmmlearn, {way:8}{shown(seconds)}   {ratio:.1f}×")
+
+
+def same(ours: float, theirs: float) -> None:
+    assert math.isclose(ours, theirs, rel_tol=1e-9), (ours, theirs)
+    print(f"    log p of both     {ours:.6f}, {theirs:.6f}")
+
+
+def streams() -> dict[str, tuple[torch.Tensor, int, int]]:
+    """Tokens, vocabulary and states."""
+    documents = pydocs.load(pydocs.Config()).split("train")
+    recipe = Recipe(data=pydocs.Config(), tokenizer=CharactersConfig(), read="letters")
+    texts = [read(document, recipe) for document in documents]
+    letters = train_tokenizer(CharactersConfig(), texts)
+    words = train_tokenizer(WordsConfig(min_count=2), texts)
+    return {
+        "letters": (encode_documents(letters, texts), len(letters), 2),
+        "words": (encode_documents(words, texts), len(words), 16),
+    }
+
+
+def symbols(name: str, tokens: torch.Tensor, vocabulary: int, states: int, repeats: int) -> None:
+    from hmmlearn.hmm import CategoricalHMM
+
+    model = HiddenMarkov(HMMConfig(states=states), vocabulary).drawn(tokens, 1, 0)
+    print(f"{name}: {len(tokens):,} tokens, {vocabulary:,} symbols, {states} + 1 states")
+    column = tokens.numpy()[:, None]
+
+    def other(way: str) -> Any:
+        made = CategoricalHMM(states + 1, n_iter=1, tol=-1, init_params="", params="ste", implementation=way)
+        made.n_features = vocabulary
+        made.startprob_, made.transmat_ = model.transition[-1].exp().numpy(), model.transition.exp().numpy()
+        made.emissionprob_ = model.emission.exp().numpy()
+        return made
+
+    ours = timed(repeats, lambda: model.improved(tokens))
+    report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(column)) for w in WAYS})
+    first, table, emitted = model.transition[-1], model.transition, lambda: model.emitted(tokens[None])
+    ours = timed(repeats, lambda: log_likelihood(first, table, emitted()))
+    report("log p", ours, {w: timed(repeats, lambda w=w: other(w).score(column)) for w in WAYS})
+    ours = timed(repeats, lambda: viterbi(first, table, emitted()))
+    report("Viterbi", ours, {"log": timed(repeats, lambda: other("log").decode(column))})
+    same(float(log_likelihood(first, table, emitted())), other("log").score(column))
+
+
+def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int = 4) -> None:
+    from hmmlearn.hmm import GaussianHMM as Other
+
+    random = np.random.default_rng(0)
+    kind = np.repeat(random.integers(states, size=steps // 20), 20)
+    values = random.normal(size=(states, variables))[kind] * 3 + random.normal(size=(steps, variables))
+    series = [torch.from_numpy(values)]
+    model = GaussianHMM(GaussianHMMConfig(states=states, smoothing=0, min_variance=0), variables)
+    model = model.drawn(series, 1, 0)
+    print(f"vectors: {steps:,} of {variables} variables, {states} states, full covariances")
+
+    def other(way: str) -> Any:
+        made = Other(states, "full", min_covar=0, n_iter=1, tol=-1, init_params="", covars_prior=0, implementation=way)
+        made.startprob_, made.transmat_ = model.initial.exp().numpy(), model.transition.exp().numpy()
+        made.means_, made.covars_ = model.means.numpy(), model.covariances.numpy()
+        return made
+
+    ours = timed(repeats, lambda: model.improved(series))
+    report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(values)) for w in WAYS})
+    ours = timed(repeats, lambda: model.likeliest(series[0]))
+    report("Viterbi", ours, {"log": timed(repeats, lambda: other("log").decode(values))})
+    same(float(model.score(series[0][None]).sum()), other("log").score(values))
+
+
+def sentences(repeats: int, count: int = 2000, length: int = 20, states: int = 17, vocabulary: int = 5000) -> None:
+    """Short sequences, side by side here and one after the other there."""
+    from hmmlearn.hmm import CategoricalHMM
+
+    random = np.random.default_rng(0)
+    other = CategoricalHMM(states, init_params="")
+    other.startprob_ = random.dirichlet(np.ones(states))
+    other.transmat_, other.emissionprob_ = (random.dirichlet(np.ones(n), states) for n in (states, vocabulary))
+    tokens = random.integers(vocabulary, size=(count, length))
+    initial, table = (torch.from_numpy(np.log(one)) for one in (other.startprob_, other.transmat_))
+    emission = torch.from_numpy(np.log(other.emissionprob_).T.copy())
+    print(f"sentences: {count:,} of {length} words, {states} states")
+    ours = timed(repeats, lambda: viterbi(initial, table, emission[torch.from_numpy(tokens)]))
+    column, lengths = tokens.reshape(-1, 1), [length] * count
+    report("Viterbi", ours, {"log": timed(repeats, lambda: other.decode(column, lengths))})
+    found = viterbi(initial, table, emission[torch.from_numpy(tokens)])[1].sum()
+    same(float(found), other.decode(column, lengths)[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--plain", action="store_true", help="without numba")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.plain:
+        hmm_recursion.kernels = hmm_inference.kernels = lambda *_: None  # type: ignore[assignment]
+    print(f"hmmlearn {importlib.metadata.version('hmmlearn')}, torch {torch.__version__}, one core")
+    for name, given in streams().items():
+        symbols(name, *given, arguments.repeats)
+    vectors(arguments.repeats)
+    sentences(arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Forecasters in use: a series in, what comes after it out, with intervals."""
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqloom.api.trained import Trained
+from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.core.seeding import generator
+from seqloom.core.words import shown
+from seqloom.data.series import Series
+from seqloom.data.series_files import read_series
+from seqloom.data.tables import Column, column_names
+from seqloom.decoding.forecast import forecast
+from seqloom.inspect.forecasts import Forecasted
+from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
+
+
+class Forecaster(Trained):
+    """A trained model of series."""
+
+    what = "a forecaster"
+    used_by = "`seqloom forecast` uses it"
+    reads_text = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The variables it knows."""
+        return tuple(self.run.data["columns"])
+
+    @property
+    def season(self) -> int:
+        return self.run.sizes["season"]
+
+    @property
+    def horizon(self) -> int:
+        """Steps ahead, where nobody says otherwise."""
+        return horizon_of(self._recipe, self.season)
+
+    def report(self, split: str = "dev") -> ForecastReport:
+        """Every figure of a split, by rolling origins; kept in the run for `compare`."""
+        found: ForecastReport = self.task().report(self.model, split)
+        with suppress(ResourceError):  # a run that cannot be written to can still be measured
+            self.run.save_metrics(split, found.kept())
+        return found
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        return self.report(split).metrics
+
+    def series(self) -> Series:
+        """The whole of the series it was trained on, dev and test included."""
+        splits = self.task().corpus.splits
+        whole: Series = list(splits.values())[-1][0]
+        return whole.until(len(whole))
+
+    def read(self, path: str | Path, time: Column | None = None, time_format: str | None = None) -> Series:
+        """A series of a file. It must have the columns the model knows, or one of numbers, where it knows one."""
+        return self._read(Path(path), time, time_format)[0]
+
+    def _read(self, path: Path, time: Column | None, time_format: str | None) -> tuple[Series, list[str]]:
+        if not path.exists():
+            raise DataError(f"{path} does not exist. Name a file with a column of times and those of the values.")
+        data: Any = self._recipe.data
+        columns: tuple[str, ...] | None = self.columns
+        names = column_names(path)
+        if len(self.columns) == 1 and self.columns[0] not in names:
+            columns = None
+        elif lacking := [column for column in self.columns if column not in names]:
+            raise DataError(
+                f"{path} must have the columns {', '.join(self.columns)}, which the model knows; it lacks "
+                f"{', '.join(lacking)} and has {shown(names, 200)}."
+            )
+        found, notes = read_series(
+            path,
+            time=getattr(data, "time", None) if time is None else time,
+            columns=columns,
+            time_format=time_format or getattr(data, "time_format", None),
+            season=self.season,
+            gaps=data.gaps,
+            fill=data.fill,
+        )
+        if len(found.columns) != len(self.columns):
+            raise DataError(
+                f"{path} must have the column {self.columns[0]!r}, which the model knows, or one column of numbers; it "
+                f"has {', '.join(found.columns)}."
+            )
+        if columns is None:
+            notes.append(f"{found.columns[0]} is read as {self.columns[0]}, which the model was trained on")
+        return found, notes
+
+    def forecast(
+        self,
+        series: Series | str | Path | None = None,
+        horizon: int | None = None,
+        *,
+        back: int = 0,
+        paths: int | None = None,
+        seed: int = 0,
+        time: Column | None = None,
+        time_format: str | None = None,
+    ) -> Forecasted:
+        """What comes after a series, or after that of a file; after its own, where none is given.
+
+        With `back`, the last so many steps are taken away first, and kept beside the forecast as what came then.
+        """
+        notes: list[str] = []
+        if series is None:
+            series = self.series()
+        elif not isinstance(series, Series):
+            series, notes = self._read(Path(series), time, time_format)
+        if not 0 <= back < len(series):
+            raise UsageError(f"back must leave something of the {len(series)} steps of {series.name}; got {back}.")
+        horizon = horizon or back or self.horizon
+        history = series.until(len(series) - back)
+        notes += self._check(history, horizon)
+        made = self._ahead(history, horizon, paths, seed)
+        came = None if not back else _truth(series, len(history), horizon)
+        kind = self.run.recipe["model"]["kind"]
+        return replace(made, model=f"{self.run.path.name} ({kind})", truth=came, notes=tuple(notes))
+
+    def _ahead(self, history: Series, horizon: int, paths: int | None, seed: int) -> Forecasted:
+        transform, device = self._recipe.forecast.transform, self.device
+        values, mask = (part.unsqueeze(0) for part in visible(history, transform))
+        values = (values.float() if device.type == "mps" else values).to(device)
+        drawn = self._recipe.forecast.paths if paths is None else paths
+        found = forecast(self.model, values, mask.to(device), horizon, paths=drawn, generator=generator(seed, "paths"))
+        if not all(bool(torch.isfinite(part).all()) for part in (found.mean, found.points)):
+            raise UsageError(
+                f"{self.name} does not stay finite over {horizon} steps: a model that grows at every step. Forecast "
+                "fewer, or estimate it with model.difference=season or with more model.ridge."
+            )
+        return Forecasted.of(history, found.exponential() if transform == "log" else found)
+
+    def _check(self, history: Series, horizon: int) -> list[str]:
+        """What stands in the way, and what a person should know."""
+        if len(history.columns) != len(self.columns):
+            raise UsageError(f"{self.name} knows {len(self.columns)} variables; the series has {len(history.columns)}.")
+        if horizon > len(history):
+            raise UsageError(
+                f"A horizon of {horizon} steps is longer than the series itself, which has {len(history)}: nothing in "
+                f"it could tell so much. Ask for {len(history)} at most, or give a longer series."
+            )
+        if self._recipe.forecast.transform == "log":
+            refuse_not_positive(history)
+        notes, step = [], self.run.data.get("step")
+        if step is not None and history.clock.said() != step:
+            notes.append(
+                f"the model was trained on steps of {step}, and those of {history.name} are {history.clock.said()}"
+            )
+        memory = getattr(self.model, "memory", 0) or 0
+        reads = getattr(self.model, "order", memory)  # of an autoregressive model, which reads more than it needs
+        if len(history) < reads:
+            notes.append(
+                f"the model looks back {reads} steps and {history.name} has {len(history)}: what is before is unknown"
+            )
+        missing = int(np.isnan(history.values[-1]).sum())
+        if missing:
+            notes.append(f"the last step of {history.name} lacks {missing} of its {len(history.columns)} values")
+        return notes
+
+
+def _truth(series: Series, place: int, horizon: int) -> Any:
+    """What stands from a place on (horizon, C), NaN beyond the end."""
+    found = np.full((horizon, len(series.columns)), np.nan)
+    own = series.values[place : place + horizon]
+    found[: len(own)] = own
+    return found

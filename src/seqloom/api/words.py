@@ -1,0 +1,122 @@
+"""Words as vectors: those of a word-vector model, or of any other model that reads whole words."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from seqloom.api.trained import Trained
+from seqloom.classical.word_vectors import WordVectors as Model
+from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.data.vector_files import Format, read_whole, write_vectors
+from seqloom.data.word_questions import word_sets
+from seqloom.evaluate.word_similarity import Judged, as_metrics
+from seqloom.evaluate.word_space import NearWord, WordSpace
+from seqloom.runs.run import refuse_existing
+from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
+from seqloom.text import Words
+
+
+@dataclass(frozen=True)
+class WordReport:
+    """How good word vectors are."""
+
+    held_out: Mapping[str, float]  # on a split of the text; nothing where the run has none
+    judged: Mapping[str, Judged]  # beside what people say
+    missing: tuple[str, ...]  # the sets that are not there
+
+
+class WordVectors(Trained):
+    """Trained word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
+
+    what: ClassVar[str] = "word vectors"
+    used_by: ClassVar[str] = "`seqloom words` asks them, `seqloom evaluate` measures them"
+
+    @cached_property
+    def space(self) -> WordSpace:
+        return word_space(self)
+
+    def nearest(self, word: str, top: int = 10) -> list[NearWord]:
+        """The words whose vectors point most nearly the same way, best first."""
+        return self.space.similar(word, top)
+
+    def analogy(self, a: str, b: str, c: str, top: int = 5) -> list[NearWord]:
+        """What stands to c as b stands to a, best first."""
+        return self.space.analogy(a, b, c, top)
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        found = self.report(split)
+        return {**found.held_out, **as_metrics(found.judged.items())}
+
+    def report(self, split: str = "dev") -> WordReport:
+        """All figures, with how sure they are; kept in the run for `compare`."""
+        sets, held_out = word_sets(), {}
+        judged = judge(self.space, sets)
+        if self.run.recipe.get("data") is not None:
+            held_out = self.task().held_out(self.model, split)
+            with suppress(ResourceError):  # a run that cannot be written to can still be measured
+                self.run.save_metrics(split, {**held_out, **as_metrics(judged.items())})
+        elif not judged:
+            raise DataError(
+                f"{self.name} was imported and has no text of its own, and the sets to measure it by "
+                f"({', '.join(sets.missing)}) are not there. Set SEQLOOM_DATA to a folder that holds word_vectors_eval."
+            )
+        return WordReport(held_out, judged, tuple(sets.missing))
+
+
+def word_space(trained: Trained) -> WordSpace:
+    """The vectors of the words that a model reads, whatever it was trained for."""
+    tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
+    if isinstance(model, Model):
+        return space_of(model, tokenizer, trained.name)
+    if not isinstance(tokenizer, Words):
+        raise UsageError(
+            f"{trained.name} reads {tokenizer.kind}, not whole words, so its words have no vectors of their own. "
+            "Take a run with tokenizer.kind=words."
+        )
+    rows = _token_vectors(model, len(tokenizer))
+    if rows is None:
+        kind = trained.run.recipe["model"]["kind"]
+        raise UsageError(f"{trained.name} has a model of kind {kind}, which has no vectors of words.")
+    chosen = [id for id, word in enumerate(plain_words(tokenizer).tolist()) if word == id]
+    words = [tokenizer.token(id) for id in chosen]
+    words = [word[1:] if tokenizer.glued(word) else word for word in words]
+    return WordSpace(words, rows[chosen].float().cpu().numpy(), tokenizer.config.lowercase, trained.name)
+
+
+def _token_vectors(model: Any, vocabulary: int) -> Any:
+    """The input vectors (V, D) of a network's tokens; of a translator those of its source."""
+    if not isinstance(model, nn.Module):
+        return None
+    found = [
+        (name, part)
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Embedding)
+        and part.num_embeddings >= vocabulary
+        and name.endswith("embed")
+        and "spelling" not in name
+    ]
+    found.sort(key=lambda one: "target" in one[0])
+    return found[0][1].weight.detach()[:vocabulary] if found else None
+
+
+def import_vectors(file: str | Path, out: str | Path) -> WordVectors:
+    """Make a run of a file in word2vec's text or binary format, as GloVe and fastText write them too."""
+    refuse_existing(Path(out))
+    words, vectors = read_whole(Path(file))
+    return WordVectors(adopt(words, torch.from_numpy(vectors), Path(out)), "cpu")
+
+
+def export_vectors(run: str | Path, file: str | Path, form: Format = "text") -> WordSpace:
+    """Write the word vectors of a run, those of any model that reads whole words, for other programs."""
+    from seqloom.api.loading import load
+
+    trained: Trained = load(run, "cpu")
+    space = word_space(trained)
+    write_vectors(Path(file), space.words, space.vectors, form)
+    return space

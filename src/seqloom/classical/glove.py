@@ -1,0 +1,166 @@
+"""GloVe: weighted least squares on how often words stand near each other.
+
+    X_ij = Σ 1/distance        over all places where j stands at most `window` words from i, on either side
+
+and for every pair with X_ij > 0, in an order drawn for each epoch, a step of AdaGrad, s being the sums of squares:
+
+    o = v_i · u_j + b_i + d_j − log X_ij        g = η f(X_ij) o        f(x) = min(1, (x / cutoff)^power)
+    v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and alike u_j with g v_i, b_i and d_j with g
+
+As in `negative_sampling`, a batch makes all its steps from the same vectors: each is divided by the √s from before it,
+and steps on one word are added up. A batch of one is GloVe itself, which `fast_words` compiles.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.classical.negative_sampling import Text
+from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
+from seqloom.core.errors import DataError
+from seqloom.core.seeding import generator
+
+Array = np.ndarray[Any, Any]
+AT_ONCE = 1 << 25  # places looked at between two sums, so that memory grows with the pairs, not with the text
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Words that stand near each other, and how often."""
+
+    rows: Tensor  # (P,) i
+    columns: Tensor  # (P,) j
+    counts: Tensor  # (P,) X_ij, float64
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def near_each_other(text: Text, window: int, vocabulary: int) -> Pairs:
+    """All pairs of a text with X_ij > 0, both (i, j) and (j, i)."""
+    keys, counts = np.empty(0, np.int64), np.empty(0)
+    words, documents = text.words.numpy(), text.documents.numpy()
+    size = max(1, AT_ONCE // window)
+    for first in range(0, len(text), size):
+        found = list(_places(words, documents, first, first + size, window, vocabulary))
+        places = np.sort(np.concatenate(found)) if found else keys[:0]
+        begin = _first_of_each(places)
+        times, once = np.diff(begin, append=len(places)), places[begin]
+        keys, counts = _summed(keys, counts, once // window, times / (once % window + 1))
+    one, other = np.divmod(keys, vocabulary)
+    apart = one != other  # what stands near itself was counted once at each place, and does so on both sides
+    rows, columns = np.concatenate([one, other[apart]]), np.concatenate([other, one[apart]])
+    both = np.concatenate([np.where(apart, counts, 2 * counts), counts[apart]])
+    return Pairs(torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(both))
+
+
+def _places(words: Array, documents: Array, first: int, last: int, window: int, vocabulary: int) -> Iterator[Array]:
+    """Each place of the text with those after it: both words, the smaller first, and their distance, as one number."""
+    for distance in range(1, window + 1):
+        end = min(last, len(words) - distance)
+        if end <= first:
+            return
+        here, there = slice(first, end), slice(first + distance, end + distance)
+        together = documents[here] == documents[there]
+        a, b = words[here][together], words[there][together]
+        yield (np.minimum(a, b) * vocabulary + np.maximum(a, b)) * window + distance - 1
+
+
+def _first_of_each(ordered: Array) -> Array:
+    """Where each number of an ascending row begins."""
+    new = np.ones(len(ordered), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return np.flatnonzero(new)
+
+
+def _summed(keys: Array, counts: Array, more_keys: Array, more_counts: Array) -> tuple[Array, Array]:
+    """Each key once, with the sum of its counts; both rows of keys ascend."""
+    all_keys, all_counts = np.concatenate([keys, more_keys]), np.concatenate([counts, more_counts])
+    if len(keys):
+        order = np.argsort(all_keys, kind="stable")  # two ascending rows are merged
+        all_keys, all_counts = all_keys[order], all_counts[order]
+    begin = _first_of_each(all_keys)
+    return all_keys[begin], np.add.reduceat(all_counts, begin) if len(begin) else all_counts
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Pairs as a step needs them."""
+
+    rows: Tensor  # (P,)
+    columns: Tensor  # (P,)
+    logs: Tensor  # (P,) log X_ij
+    weights: Tensor  # (P,) f(X_ij)
+
+
+class PairSampler:
+    """The pairs of a text in blocks, in another order in every epoch: a pure function of the seed and the step."""
+
+    def __init__(self, config: WordVectorsConfig, text: Text, vocabulary: int, *, seed: int, block: int) -> None:
+        self.seed, self.size = seed, block
+        found = near_each_other(text.to("cpu"), config.window, vocabulary)
+        if not len(found):
+            raise DataError("No two words stand near each other in this text: there is nothing to learn from.")
+        self.fitted = fitted(config, found, text.words.device)
+        self.pairs = len(found)
+        self.blocks = -(-self.pairs // block)  # in an epoch
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._one_at_a_time = Lock()
+
+    def block(self, step: int) -> Fitted:
+        epoch, number = divmod(step, self.blocks)
+        chosen = self._ordered(epoch)[number * self.size : (number + 1) * self.size]
+        all_ = self.fitted
+        return Fitted(all_.rows[chosen], all_.columns[chosen], all_.logs[chosen], all_.weights[chosen])
+
+    def _ordered(self, epoch: int) -> Tensor:
+        with self._one_at_a_time:  # threads that begin an epoch together draw it once
+            if self._order[0] != epoch:
+                order = torch.randperm(self.pairs, generator=generator(self.seed, "pairs", epoch))
+                self._order = epoch, order.to(self.fitted.rows.device)
+            return self._order[1]
+
+    def read(self, step: int) -> int:
+        return min(self.size, self.pairs - step % self.blocks * self.size)
+
+
+def fitted(config: WordVectorsConfig, pairs: Pairs, device: torch.device) -> Fitted:
+    weights = (pairs.counts / config.cutoff).clamp(max=1) ** config.power
+    return Fitted(
+        pairs.rows.to(device),
+        pairs.columns.to(device),
+        pairs.counts.log().float().to(device),
+        weights.float().to(device),
+    )
+
+
+def off(model: WordVectors, pairs: Fitted) -> tuple[Tensor, Tensor, Tensor]:
+    """v_i, u_j (P, D) and o (P,)."""
+    v, u = model.vectors[pairs.rows], model.contexts[pairs.columns]
+    return v, u, (v * u).sum(dim=1) + model.biases[pairs.rows] + model.context_biases[pairs.columns] - pairs.logs
+
+
+def losses(pairs: Fitted, o: Tensor) -> Tensor:
+    return 0.5 * pairs.weights * o**2
+
+
+def update(model: WordVectors, pairs: Fitted, rate: float) -> Tensor:
+    """One step from these pairs, in place; the sum of their losses before it."""
+    v, u, o = off(model, pairs)
+    g = rate * pairs.weights * o  # (P,)
+    steps = {
+        "vectors": (pairs.rows, g.unsqueeze(1) * u),
+        "contexts": (pairs.columns, g.unsqueeze(1) * v),
+        "biases": (pairs.rows, g),
+        "context_biases": (pairs.columns, g),
+    }
+    for name, (places, step) in steps.items():
+        squares = model.squares[name]
+        getattr(model, name).index_add_(0, places, -step / squares[places].sqrt())
+        squares.index_add_(0, places, step**2)
+    return losses(pairs, o).sum()

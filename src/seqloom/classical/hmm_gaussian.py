@@ -1,0 +1,291 @@
+"""A hidden Markov model of vectors: every state has a Gaussian. Learned by Baum–Welch.
+
+    z_t ~ A(z_{t−1}, ·)      y_t ~ N(μ_{z_t}, Σ_{z_t})
+
+Values may be missing. What was not observed is summed out: log b uses the rows and columns o of μ and Σ that were. When
+it learns, it counts with what it expects there, and with how unsure it is of that:
+
+    ŷ_o = y_o     ŷ_m = μ_m + Σ_mo Σ_oo⁻¹ (y_o − μ_o)     S_mm = Σ_mm − Σ_mo Σ_oo⁻¹ Σ_om      and S is 0 elsewhere
+
+    w_k = Σ_t p(z_t = k | y)        μ_k = Σ_t p(z_t = k | y) ŷ_t / w_k
+    Σ_k = Σ_t p(z_t = k | y) ((ŷ_t − μ_k)(ŷ_t − μ_k)ᵀ + S_t) / w_k
+
+Inside, every variable has mean 0 and variance 1 over the training values; what comes in and goes out is in the units of
+the data. A state that is left with values on a line, or with one value alone, would have a singular Σ and an infinite
+density: no eigenvalue of Σ falls below `min_variance`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from seqloom.classical.hmm_inference import forward, posterior, viterbi
+from seqloom.classical.hmm_recursion import times
+from seqloom.classical.hmm_tables import Tables, row_shares
+from seqloom.core.config import config
+from seqloom.core.errors import DataError
+from seqloom.core.protocols import FutureStep
+from seqloom.core.seeding import generator
+
+STAY = 0.8  # how probable a beginning finds it that the state stays what it is
+
+
+@config
+class GaussianHMMConfig:
+    kind: Literal["gaussian-hmm"] = "gaussian-hmm"
+    states: int = 3  # N
+    covariance: Literal["diagonal", "full"] = "full"  # diagonal: within a state the variables vary independently
+    min_variance: float = 1e-3  # floor of the variances in a state, as a share of the variance of all values
+    smoothing: float = 0.01  # added to every count of transitions
+
+    def problems(self) -> Iterator[str]:
+        if self.states < 1:
+            yield f"states must be at least 1, got {self.states}"
+        for name in ("min_variance", "smoothing"):
+            if getattr(self, name) < 0:
+                yield f"{name} must be at least 0, got {getattr(self, name)}"
+
+    def build(self, variables: int) -> "GaussianHMM":
+        return GaussianHMM(self, variables)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Rows of which the same variables were observed."""
+
+    rows: Tensor  # their places
+    seen: list[int]
+    missing: list[int]
+
+
+def patterns(values: Tensor) -> list[Pattern]:
+    """Of values (T, C), NaN where missing."""
+    lacking, width = values.isnan(), values.shape[1]
+    rows = torch.arange(len(values), device=values.device)
+    some = lacking.any(dim=1)
+    whole = rows[~some]
+    found = [Pattern(whole, list(range(width)), [])] if len(whole) else []
+    kinds, place = torch.unique(lacking[some], dim=0, return_inverse=True)
+    for number, kind in enumerate(kinds):
+        own, missing = rows[some][place == number], kind.nonzero().flatten().tolist()
+        found.append(Pattern(own, [c for c in range(width) if c not in missing], missing))
+    return found
+
+
+class GaussianHMM(Tables):
+    """Before it is estimated or loaded its states are alike: mean 0, variance 1."""
+
+    names = ("initial", "transition", "means", "covariances", "center", "scale")
+    initial: Tensor  # log π (N,)
+    transition: Tensor  # log A (N, N)
+    means: Tensor  # μ (N, C)
+    covariances: Tensor  # Σ (N, C, C)
+    center: Tensor  # (C,), of the training values
+    scale: Tensor  # (C,), their standard deviations
+
+    def __init__(self, config: GaussianHMMConfig, variables: int) -> None:
+        self.config, self.states, self.variables = config, config.states, variables
+        size, real = config.states, torch.float64
+        self.initial = torch.full((size,), -math.log(size), dtype=real)
+        self.transition = torch.full((size, size), -math.log(size), dtype=real)
+        self.means = torch.zeros(size, variables, dtype=real)
+        self.covariances = torch.eye(variables, dtype=real).repeat(size, 1, 1)
+        self.center, self.scale = torch.zeros(variables, dtype=real), torch.ones(variables, dtype=real)
+
+    def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
+        size, width = self.states, self.variables
+        found: dict[str, tuple[int | None, ...]] = {"initial": (size,), "transition": (size, size)}
+        found |= {"means": (size, width), "covariances": (size, width, width)}
+        return found | {"center": (width,), "scale": (width,)}
+
+    def copied(self) -> "GaussianHMM":
+        other = GaussianHMM(self.config, self.variables)
+        other.load_state_dict({name: table.clone() for name, table in self.state_dict().items()})
+        return other
+
+    # --- asking, in the units of the data ---------------------------------------------------------------------------
+
+    def emitted(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """log b (B, T, N) of values (B, T, C); NaN, or False in the mask, is unobserved."""
+        values = values.to(self.means)
+        hidden = values if mask is None else values.masked_fill(~mask.to(values.device), math.nan)
+        scaled = (hidden - self.center) / self.scale
+        flat = scaled.flatten(0, 1)
+        lost = (~flat.isnan()).to(flat) @ self.scale.log()  # densities are per unit of the data
+        return (self._log_densities(flat) - lost.unsqueeze(1)).view(*values.shape[:2], self.states)
+
+    def start(self, rows: int) -> Tensor:
+        """log p of the state that says the next values (B, N)."""
+        return self.initial.expand(rows, -1).clone()
+
+    def step(self, values: Tensor, state: Tensor, mask: Tensor | None = None) -> FutureStep:
+        """What comes after values (B, T, C): mean and covariance of the mixture of all states."""
+        found = forward(state, self.transition, self.emitted(values, mask))
+        known = times(found.alpha[:, -1], self.transition)
+        known = known - torch.logsumexp(known, dim=1, keepdim=True)
+        weights = known.exp()
+        mean = weights @ self.means  # (B, C)
+        apart = self.means - mean.unsqueeze(1)  # (B, N, C)
+        spread = torch.einsum("bn,ncd->bcd", weights, self.covariances)
+        spread = spread + torch.einsum("bn,bnc,bnd->bcd", weights, apart, apart)
+        return FutureStep(
+            mean * self.scale + self.center, known, covariance=spread * torch.outer(self.scale, self.scale)
+        )
+
+    def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """log p of what was observed at each step (B, T), given all steps before it; 0 where nothing was."""
+        found = forward(self.start(len(values)), self.transition, self.emitted(values, mask))
+        return torch.logsumexp(found.alpha, dim=2) - torch.logsumexp(found.predicted, dim=2)
+
+    def likeliest(self, values: Tensor) -> Tensor:
+        """The likeliest states (T,) of a series (T, C)."""
+        return viterbi(self.initial, self.transition, self.emitted(values[None]))[0][0]
+
+    def believed(self, values: Tensor) -> Tensor:
+        """p of every state (T, N) at each step of a series (T, C), once all of it is seen."""
+        return posterior(self.initial, self.transition, self.emitted(values[None])).states[0]
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _log_densities(self, values: Tensor) -> Tensor:
+        """log N(y; μ_k, Σ_k) (T, N) of what is observed in values (T, C)."""
+        kinds = patterns(values)
+        if len(kinds) == 1:
+            return self._densities(values, kinds[0].seen)
+        found = values.new_zeros(len(values), self.states)
+        for own in kinds:
+            found[own.rows] = self._densities(values[own.rows], own.seen)
+        return found
+
+    def _densities(self, values: Tensor, seen: list[int]) -> Tensor:
+        """(n, N), of rows of which the same was observed."""
+        if not seen:
+            return values.new_zeros(len(values), self.states)
+        part, found = values[:, seen].T, []
+        for k in range(self.states):
+            factor = self._factor(k, seen)
+            apart = torch.linalg.solve_triangular(factor, part - self.means[k, seen].unsqueeze(1), upper=False)
+            size = factor.diagonal().log().sum() + len(seen) / 2 * math.log(2 * math.pi)
+            found.append(-apart.square().sum(dim=0) / 2 - size)
+        return torch.stack(found, dim=1)
+
+    def _factor(self, state: int, seen: Sequence[int]) -> Tensor:
+        """The Cholesky factor of Σ_oo."""
+        part = self.covariances[state][list(seen)][:, list(seen)]
+        factor, failed = torch.linalg.cholesky_ex(part)
+        if int(failed):
+            raise singular(state)
+        return factor
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fitted_scale(self, series: Sequence[Tensor], names: Sequence[str]) -> "GaussianHMM":
+        """With the means and deviations of these series (T, C)."""
+        values = torch.cat(list(series))
+        if bool(values.isinf().any()):
+            raise DataError("Values must be finite, or missing; this series has an infinite one.")
+        seen = ~values.isnan()
+        for place, name in enumerate(names):
+            own = values[seen[:, place], place]
+            if not len(own):
+                raise DataError(f"The variable {name} has no value in train. Leave it out: data.columns.")
+            if own.min() == own.max():
+                raise DataError(f"The variable {name} is the same everywhere in train. Leave it out: data.columns.")
+        count = seen.sum(dim=0)
+        center = values.nan_to_num().sum(dim=0) / count
+        scale = ((values - center).nan_to_num().square().sum(dim=0) / count).sqrt()
+        other = self.copied()
+        other.center, other.scale = center, scale
+        return other
+
+    def drawn(self, series: Sequence[Tensor], seed: int, restart: int) -> "GaussianHMM":
+        """A beginning: means at values far from each other (k-means++), every variance 1."""
+        draws = generator(seed, "gaussian-hmm", restart)
+        values = ((torch.cat(list(series)) - self.center) / self.scale).nan_to_num()
+        chosen = [int(torch.randint(len(values), (), generator=draws))]
+        for _ in range(self.states - 1):
+            apart = torch.stack([(values - values[place]).square().sum(dim=1) for place in chosen]).amin(dim=0) + 1e-9
+            chosen.append(int(torch.multinomial(apart, 1, generator=draws)))
+        other = self.copied()
+        other.means = values[chosen].clone()
+        rest = (1 - STAY) / max(self.states - 1, 1)
+        stays = torch.full((self.states, self.states), rest, dtype=torch.float64).fill_diagonal_(STAY)
+        other.transition = (stays / stays.sum(dim=1, keepdim=True)).log()
+        return other
+
+    def improved(self, series: Sequence[Tensor]) -> tuple["GaussianHMM", float]:
+        """One iteration of Baum–Welch over series (T, C), and log p per observed value of this model."""
+        first = torch.full((self.states,), self.config.smoothing, dtype=torch.float64)
+        moves = torch.full((self.states, self.states), self.config.smoothing, dtype=torch.float64)
+        shares, total = [], 0.0
+        for one in series:
+            found = posterior(self.initial, self.transition, self.emitted(one[None]))
+            shares.append(found.states[0])
+            first, moves = first + found.states[0, 0], moves + found.pairs[0]
+            total += float(found.log_likelihood)
+        values = torch.cat(list(series))
+        better = self.copied()
+        better.initial = (first / first.sum()).log()
+        better.transition = row_shares(moves).log()
+        better.means, better.covariances = self._moments((values - self.center) / self.scale, torch.cat(shares))
+        return better, total / int((~values.isnan()).sum())
+
+    def _moments(self, values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """μ and Σ of every state, given p(z_t = k | y) (T, N)."""
+        means, covariances, kinds = [], [], patterns(values)
+        for k in range(self.states):
+            weight = shares[:, k].sum()
+            apart = torch.zeros_like(values)  # ŷ − μ, μ being the old one
+            unsure = torch.zeros_like(self.covariances[k])  # Σ_t p S_t
+            for own in kinds:
+                apart[own.rows], cover = self._expected(k, values[own.rows], own)
+                unsure = unsure + shares[own.rows, k].sum() * cover
+            if float(weight) < 1e-8:  # a state that nothing comes from stays as it is
+                means.append(self.means[k])
+                covariances.append(self.covariances[k])
+                continue
+            moved = (shares[:, k] @ apart) / weight
+            spread = ((apart.T * shares[:, k]) @ apart + unsure) / weight - torch.outer(moved, moved)
+            means.append(self.means[k] + moved)
+            covariances.append(self._floored(spread, k))
+        return torch.stack(means), torch.stack(covariances)
+
+    def _expected(self, k: int, values: Tensor, own: Pattern) -> tuple[Tensor, Tensor]:
+        """ŷ − μ_k (n, C) of rows with one pattern, and S (C, C)."""
+        apart, cover = (values - self.means[k]).nan_to_num(), torch.zeros_like(self.covariances[k])
+        if not own.missing:
+            return apart, cover
+        whole = self.covariances[k]
+        inside = whole[own.missing][:, own.missing]
+        if own.seen:
+            across = whole[own.missing][:, own.seen]
+            weights = torch.cholesky_solve(across.T, self._factor(k, own.seen)).T  # Σ_mo Σ_oo⁻¹
+            apart[:, own.missing] = apart[:, own.seen] @ weights.T
+            inside = inside - weights @ across.T
+        cover[torch.tensor(own.missing)[:, None], torch.tensor(own.missing)] = inside
+        return apart, cover
+
+    def _floored(self, spread: Tensor, k: int) -> Tensor:
+        """No variance below the floor; a Σ that is singular without one is refused."""
+        floor = self.config.min_variance
+        if self.config.covariance == "diagonal":
+            found = spread.diagonal().clamp(min=floor).diag_embed()
+            smallest = float(found.diagonal().min())
+        else:
+            values, vectors = torch.linalg.eigh((spread + spread.T) / 2)
+            smallest = float(values.clamp(min=floor)[0])
+            found = vectors @ values.clamp(min=floor).diag_embed() @ vectors.T
+        if not smallest > 1e-12:
+            raise singular(k)
+        return found
+
+
+def singular(state: int) -> DataError:
+    return DataError(
+        f"The covariance of state {state + 1} has become singular: the values it stands for lie on a line, or are one "
+        "value. Set model.min_variance above 0, say 1e-3, or take fewer model.states."
+    )

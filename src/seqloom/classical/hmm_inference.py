@@ -1,0 +1,267 @@
+"""What a hidden Markov model says of sequences it has seen: forward, backward, posteriors, Viterbi; in log space.
+
+    p(x, z) = π(z_1) b(x_1 | z_1) Π_t A(z_{t−1}, z_t) b(x_t | z_t)
+
+    predicted   p_1(k) = log π_k                 p_t(k) = log Σ_j exp(α_{t−1}(j) + log A_jk)
+    forward     α_t(k) = p_t(k) + log b(x_t | k)                         log p(x) = log Σ_k exp α_T(k)
+    backward    β_T(j) = 0                       β_t(j) = log Σ_k exp(log A_jk + log b(x_{t+1} | k) + β_{t+1}(k))
+    posterior   p(z_t = k | x) ∝ exp(α_t(k) + β_t(k))
+    pairs       p(z_t = j, z_{t+1} = k | x) ∝ exp(α_t(j) + log A_jk + log b(x_{t+1} | k) + β_{t+1}(k))
+    Viterbi     forward with max in the place of log Σ exp, and the way back from where each max came from
+
+A model is log π (N,) or (B, N) and log A (N, N); what it thinks of the sequences is log b (B, T, N). What is said here
+holds for whatever emits: symbols, vectors, words. Masks (B, T) are True at what was seen, which stands first.
+
+The forward and the backward pass are one recursion (`seqloom.classical.hmm_recursion`), the latter on the reversed
+sequence with A transposed: γ_t = log b(x_t | ·) + β_t obeys the equation of α.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from seqloom.classical.hmm_recursion import SMALLEST, arrays, kernels, lengths_of, recursion
+from seqloom.core.errors import DataError
+
+BLOCK = 1 << 22  # numbers of a table over time and pairs of states that are held at once
+
+
+@dataclass(frozen=True)
+class Forward:
+    predicted: Tensor  # p (B, T, N): what is known of z_t before x_t is seen; log p(z_t, x_1 … x_{t−1})
+    alpha: Tensor  # (B, T, N), at padding that of the last real place
+    log_likelihood: Tensor  # (B,), 0 for an empty sequence
+
+
+@dataclass(frozen=True)
+class Posterior:
+    states: Tensor  # p(z_t = k | x) (B, T, N), 0 at padding
+    pairs: Tensor  # Σ_t p(z_t = j, z_{t+1} = k | x) (B, N, N)
+    log_likelihood: Tensor  # (B,)
+
+
+def forward(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Forward:
+    check(initial, transition, emission, mask)
+    predicted, alpha = recursion(_rows(initial, emission), transition, emission, mask)
+    total = torch.logsumexp(alpha[:, -1], dim=1)
+    return Forward(predicted, alpha, total if mask is None else total.where(mask[:, 0], 0))
+
+
+def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
+    """log p(x) (B,), where nothing else is wanted."""
+    check(initial, transition, emission, mask)
+    fast = kernels(initial, transition, emission)
+    if fast is None:
+        return forward(initial, transition, emission, mask).log_likelihood
+    rows, lengths = _rows(initial, emission), lengths_of(emission, mask)
+    found, trusted = emission.new_zeros(len(emission)), torch.zeros(len(emission), dtype=torch.bool)
+    fast.likelihoods(*arrays(rows, transition.exp(), emission, lengths), *arrays(found, trusted))
+    found, trusted = found.where(lengths > 0, 0), trusted | (lengths == 0)
+    if not bool(trusted.all()):
+        left = (~trusted).nonzero().flatten()
+        own = None if mask is None else mask[left]
+        found[left] = forward(rows[left], transition, emission[left], own).log_likelihood
+    return found
+
+
+def backward(transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
+    """β (B, T, N); 0 at the last place of each sequence, and at padding."""
+    check(transition.new_zeros(len(transition)), transition, emission, mask)
+    return _backward(transition, emission, mask)[0]
+
+
+def _backward(transition: Tensor, emission: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """β, and γ = β + log b, both (B, T, N)."""
+    turned = emission.new_zeros(len(emission), emission.shape[2])
+    beta, gamma = recursion(turned, transition.T, _turned(emission, mask), mask)
+    beta, gamma = _turned(beta, mask), _turned(gamma, mask)
+    return (beta if mask is None else beta.masked_fill(~mask.unsqueeze(2), 0)), gamma
+
+
+def posterior(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Posterior:
+    """What is known of the hidden states once all is seen; what Baum–Welch counts."""
+    check(initial, transition, emission, mask)
+    fast = kernels(initial, transition, emission)
+    count = _by_equations if fast is None else partial(_compiled_posterior, fast)
+    found = count(initial, transition, emission, mask)
+    if bool((found.log_likelihood == -torch.inf).any()):
+        raise impossible(found.log_likelihood)
+    return found
+
+
+def _compiled_posterior(
+    fast: ModuleType, initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None
+) -> Posterior:
+    batch, _, states = emission.shape
+    found, pairs = torch.zeros_like(emission), emission.new_zeros(batch, states, states)
+    likelihood, trusted = emission.new_zeros(batch), torch.zeros(batch, dtype=torch.bool)
+    lengths = lengths_of(emission, mask)
+    given = arrays(_rows(initial, emission), transition.exp(), emission, lengths)
+    fast.e_step(*given, *arrays(found, pairs, likelihood, trusted))
+    trusted |= lengths == 0
+    likelihood = likelihood.where(lengths > 0, 0)
+    if not bool(trusted.all()):
+        rows = (~trusted).nonzero().flatten()
+        own = _by_equations(
+            _rows(initial, emission)[rows], transition, emission[rows], None if mask is None else mask[rows]
+        )
+        found[rows], pairs[rows], likelihood[rows] = own.states, own.pairs, own.log_likelihood
+    return Posterior(found, pairs, likelihood)
+
+
+def _by_equations(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> Posterior:
+    found = forward(initial, transition, emission, mask)
+    _, gamma = _backward(transition, emission, mask)
+    # log p is the same at every t but for rounding: each t by its own, so that its probabilities sum to 1
+    states = torch.softmax(found.predicted + gamma, dim=2)
+    if mask is not None:
+        states = states.masked_fill(~mask.unsqueeze(2), 0)
+    return Posterior(states, _pairs(found.alpha, transition, gamma, mask), found.log_likelihood)
+
+
+def _pairs(alpha: Tensor, transition: Tensor, gamma: Tensor, mask: Tensor | None) -> Tensor:
+    """Σ_t of the posterior of pairs of states (B, N, N)
+
+        Σ_t a_tᵀ g_{t+1} ∘ A / Z_t,   a = exp(α − max α),  g = exp(γ − max γ),  Z_t = a_t A g_{t+1}
+
+    a product of two tables over time. Where Z is so small that terms were lost on the way, those t are added in log
+    space.
+    """
+    batch, length, states = alpha.shape
+    if length < 2:
+        return alpha.new_zeros(batch, states, states)
+    before, after = alpha[:, :-1], gamma[:, 1:]
+    a = torch.exp(before - before.amax(dim=2, keepdim=True))
+    g = torch.exp(after - after.amax(dim=2, keepdim=True))
+    chances = transition.exp()
+    total = ((a @ chances) * g).sum(dim=2, keepdim=True)  # Z (B, T − 1, 1)
+    real = torch.ones_like(total, dtype=torch.bool) if mask is None else mask[:, 1:, None]
+    lost = real & ~(total > SMALLEST)
+    scaled = torch.where(real & ~lost, a / total, 0)
+    found = (scaled.transpose(1, 2) @ g) * chances
+    for row, place in lost.squeeze(2).nonzero().tolist():
+        table = before[row, place, :, None] + transition + after[row, place]
+        found[row] += torch.softmax(table.flatten(), dim=0).view(states, states)
+    return found
+
+
+@torch.no_grad()
+def viterbi(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The likeliest states (B, T), 0 at padding, and log p(x, z) of them (B,); of equally likely ones, any."""
+    check(initial, transition, emission, mask)
+    fast = kernels(initial, transition, emission)
+    states, score = (_viterbi if fast is None else partial(_compiled_viterbi, fast))(
+        initial, transition, emission, mask
+    )
+    if mask is not None:
+        score = score.where(mask[:, 0], 0)
+    if bool((score == -torch.inf).any()):
+        raise impossible(score)
+    return states, score
+
+
+def _compiled_viterbi(
+    fast: ModuleType, initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    states, score = torch.zeros(emission.shape[:2], dtype=torch.long), emission.new_zeros(len(emission))
+    room = torch.zeros(emission.shape[1:], dtype=torch.int16)
+    given = arrays(_rows(initial, emission), transition, emission, lengths_of(emission, mask))
+    fast.viterbi(*given, *arrays(states, score, room))
+    return states, score
+
+
+def _viterbi(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    _, best = recursion(_rows(initial, emission), transition, emission, mask, largest=True)
+    score, last = best[:, -1].max(dim=1)
+    states = way_back(_came_from(best, transition, mask), last)
+    return (states if mask is None else states.masked_fill(~mask, 0)), score
+
+
+def _came_from(best: Tensor, transition: Tensor, mask: Tensor | None) -> Tensor:
+    """ψ_t(k), the best state before k at t, for t = 2 … T (B, T − 1, N); at padding k itself."""
+    batch, length, states = best.shape
+    width = max(1, BLOCK // (batch * states * states))
+    parts = [best.new_empty(batch, 0, states, dtype=torch.long)]
+    for begin in range(0, length - 1, width):
+        some = best[:, begin : min(begin + width, length - 1)]
+        parts.append((some.unsqueeze(2) + transition.T).argmax(dim=3))  # (B, w, N after, N before)
+    found = torch.cat(parts, dim=1)
+    if mask is None:
+        return found
+    return torch.where(mask[:, 1:, None], found, torch.arange(states, device=found.device))
+
+
+def way_back(came_from: Tensor, last: Tensor) -> Tensor:
+    """The states (B, T) on the way that ends in `last` (B,).
+
+    A long sequence is cut into pieces that go back side by side from every state they could end in; which one it was is
+    known when those after them are through.
+    """
+    batch, steps, states = came_from.shape
+    size = steps if steps < 64 * batch else max(1, int((steps * batch) ** 0.5))
+    pieces = -(-steps // size) if steps else 0
+    if pieces <= 1:
+        return _step_back(came_from, last)
+    itself = torch.arange(states, device=last.device)
+    lacking = pieces * size - steps  # before the beginning, every state came from itself
+    whole = torch.cat([itself.expand(batch, lacking, states), came_from], dim=1).view(batch, pieces, size, states)
+    reached = itself.expand(batch, pieces, states)  # where each piece begins, by the state it ends in
+    for t in range(size - 1, -1, -1):
+        reached = whole[:, :, t].gather(2, reached)
+    ends = [last]
+    for piece in range(pieces - 1, 0, -1):
+        ends.append(reached[:, piece].gather(1, ends[-1].unsqueeze(1)).squeeze(1))
+    ends_of = torch.stack(ends[::-1], dim=1).flatten()  # (B · pieces,)
+    within = _step_back(whole.flatten(0, 1), ends_of).view(batch, pieces, size + 1)
+    return torch.cat([within[:, 0, :1], within[:, :, 1:].flatten(1)], dim=1)[:, lacking:]
+
+
+def _step_back(came_from: Tensor, last: Tensor) -> Tensor:
+    found = [last]
+    for t in range(came_from.shape[1] - 1, -1, -1):
+        found.append(came_from[:, t].gather(1, found[-1].unsqueeze(1)).squeeze(1))
+    return torch.stack(found[::-1], dim=1)
+
+
+# --- what is given --------------------------------------------------------------------------------------------------
+
+
+def _rows(initial: Tensor, emission: Tensor) -> Tensor:
+    return initial.expand(len(emission), emission.shape[2])
+
+
+def _turned(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Every sequence (B, T, N) from its last real place to its first; padding stays last."""
+    if mask is None:
+        return values.flip(1)
+    places = torch.arange(values.shape[1], device=values.device).expand(mask.shape)
+    turned = mask.sum(dim=1, keepdim=True) - 1 - places
+    return values.gather(1, torch.where(mask, turned, places).unsqueeze(2).expand_as(values))
+
+
+def check(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> None:
+    """A loop over time would not notice a wrong shape, and NaN would spread over all of it."""
+    states = transition.shape[0]
+    if transition.shape != (states, states) or initial.shape[-1] != states:
+        raise ValueError(f"log A must be ({states}, {states}) and log π (…, {states}); got {tuple(transition.shape)}")
+    if emission.dim() != 3 or emission.shape[1] < 1 or emission.shape[2] != states:
+        raise ValueError(f"log b must have shape (B, T, {states}), T ≥ 1; got {tuple(emission.shape)}")
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != emission.shape[:2]):
+        raise ValueError(f"mask must be torch.bool {tuple(emission.shape[:2])}; got {mask.dtype} {tuple(mask.shape)}")
+    if mask is not None and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise ValueError("what was seen must stand first and padding last; a mask goes from False to True")
+    for name, values in (("log π", initial), ("log A", transition), ("log b", emission)):
+        if bool(values.isnan().any()):
+            raise ValueError(f"{name} must be numbers or −inf; got NaN")
+
+
+def impossible(log_likelihood: Tensor) -> DataError:
+    rows = (~log_likelihood.isfinite()).nonzero().flatten().tolist()
+    some = ", ".join(str(row + 1) for row in rows[:5]) + (" …" if len(rows) > 5 else "")
+    return DataError(
+        f"{len(rows)} of {len(log_likelihood)} sequences ({some}) cannot come from this model: its probability of them "
+        "is 0. Give what was never seen a share: model.smoothing above 0."
+    )

@@ -1,0 +1,108 @@
+"""Expectation–maximisation from several beginnings: each goes uphill to a maximum of its own, and the highest is kept.
+
+`Search` is where such a search stands, all of it: the model under way, the best of those before, and the figures that
+decide how to go on. It is what a checkpoint keeps, so a search that was stopped goes on as if it had not been.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from seqloom.classical.hmm_tables import Tables
+from seqloom.core.config import config
+from seqloom.core.errors import CheckpointError
+from seqloom.core.protocols import Estimate
+from seqloom.train.estimate import EstimateConfig
+
+NOWHERE = -torch.inf
+PAUSE = 2.0  # seconds between two checkpoints at least: many iterations take less than writing one down
+
+
+@config
+class SearchConfig(EstimateConfig):
+    """How to estimate by expectation–maximisation."""
+
+    restarts: int = 5  # beginnings, drawn from the seed; the one that ends highest is kept
+    iterations: int = 100  # most of each
+    tolerance: float = 1e-5  # stop where log p, per token or value, gains less than this
+
+    def problems(self) -> Iterator[str]:
+        for name in ("restarts", "iterations"):
+            if getattr(self, name) < 1:
+                yield f"{name} must be at least 1, got {getattr(self, name)}"
+        if self.tolerance < 0:
+            yield f"tolerance must be at least 0, got {self.tolerance}"
+
+
+class Search:
+    """`make` gives a model of the right shape. Once `finished`, it is nothing but the best model."""
+
+    def __init__(self, make: Callable[[], Tables]) -> None:
+        self.current, self.best = make(), make()
+        self.restart, self.iteration = 0, 0
+        self.last, self.highest = NOWHERE, NOWHERE  # log p of the model before this one, and of the best
+        self.finished = False
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.finished:
+            return self.best.state_dict()
+        where = torch.tensor([self.restart, self.iteration, self.last, self.highest], dtype=torch.float64)
+        models = {"current": self.current, "best": self.best}
+        tables = {f"{name}.{key}": table for name, one in models.items() for key, table in one.state_dict().items()}
+        return {**tables, "search": where}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        where = state_dict.get("search")
+        if where is None:
+            self.best.load_state_dict(state_dict)
+            self.finished = True
+            return
+        if where.shape != (4,):
+            raise CheckpointError("`search` must be four numbers: where the search stands.")
+        for name, model in (("current", self.current), ("best", self.best)):
+            own = {key.partition(".")[2]: table for key, table in state_dict.items() if key.startswith(f"{name}.")}
+            model.load_state_dict(own)
+        self.restart, self.iteration = int(where[0]), int(where[1])
+        self.last, self.highest = float(where[2]), float(where[3])
+
+    def eval(self) -> "Search":
+        return self
+
+
+def climb(
+    search: Search,
+    config: SearchConfig,
+    begin: Callable[[int], Any],
+    improve: Callable[[Any], tuple[Any, float]],
+    *,
+    read: int = 0,
+    counted: str = "tokens",
+) -> Iterator[Estimate]:
+    """Every iteration a stage. `begin(restart)` draws a model; `improve` gives a better one, and log p of the given.
+
+    `read` is how many tokens, or whatever is `counted`, an iteration reads: what speed is measured in.
+    """
+    unit = "nats" if counted == "tokens" else "nats per value"
+    total, saved = config.restarts * config.iterations, time.monotonic()
+    while search.restart < config.restarts:
+        if search.iteration == 0:
+            search.current, search.last = begin(search.restart), NOWHERE
+        better, value = improve(search.current)
+        search.iteration += 1
+        step = search.restart * config.iterations + search.iteration
+        values = {"restart": search.restart + 1.0, "iteration": float(search.iteration), "loss": -value}
+        over = value - search.last < config.tolerance or search.iteration == config.iterations
+        if over:
+            if value > search.highest:
+                search.best, search.highest = search.current, value
+            search.restart, search.iteration = search.restart + 1, 0
+            step = search.restart * config.iterations
+            values["best"] = -search.highest
+        else:
+            search.current, search.last = better, value
+        search.finished = search.restart == config.restarts
+        kept = search.best if search.finished else search if over or time.monotonic() - saved > PAUSE else None
+        saved = saved if kept is None else time.monotonic()
+        yield Estimate(step, total, kept, values, read, counted, unit)

@@ -1,0 +1,285 @@
+"""The linear dynamical system: a hidden state that moves by a linear map, seen through another, both with noise.
+
+    h_t = W_hh h_{t-1} + W_hx x_t + ε        y_t = W_yh h_t + d + δ
+
+What the state is can be given by a name (`structures`) or left to be learned. `kalman` has filter and smoother,
+`kalman_em` learning. Everything is float64, and in the units of the data.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from seqloom.classical.kalman import (
+    Belief,
+    Filtered,
+    Smoothed,
+    System,
+    emit,
+    kalman_filter,
+    kalman_smoother,
+    predict,
+)
+from seqloom.classical.kalman_em import LEARNED, Data, Rules, check_data, expectation_maximisation
+from seqloom.classical.structures import Structure, first_guess, rules_for, width
+from seqloom.core.config import config
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.protocols import Estimate, FutureStep
+from seqloom.core.tree import Tree
+
+Parameter = Literal["transition", "drive", "process", "emission", "offset", "observation", "mean", "covariance"]
+assert get_args(Parameter) == LEARNED
+
+
+@config
+class KalmanConfig:
+    kind: Literal["kalman"] = "kalman"
+    structure: Structure | None = None  # what the state is; null is seasonal where the data has a season, else trend
+    hidden: int = 4  # of free: the size of the state; that of the others follows from the data
+    season: int | None = None  # of seasonal: steps of a season; null is that of the data
+    damped: bool = False  # of level, trend and seasonal: level and slope fade, as fast as EM finds
+    start: Literal["vague", "learned"] = "vague"  # of all but free: what is known of the first state
+    noise: Literal["diagonal", "full"] = "diagonal"  # of what is observed: each value's own, or with covariances
+    fixed: tuple[Parameter, ...] = ()  # what EM leaves as it begins
+    rounds: int = 100  # of EM, at most
+    tolerance: float = 1e-6  # EM stops when a round gains less, in nats for each value observed
+    save_every: int = 10  # rounds from one checkpoint to the next
+
+    def problems(self) -> Iterator[str]:
+        if self.hidden < 1:
+            yield f"hidden must be at least 1, got {self.hidden}"
+        if self.season is not None and self.structure not in ("seasonal", None):
+            yield f"season is for structure seasonal, not for {self.structure}; leave it out"
+        if self.season is not None and self.season < 2:
+            yield f"season must be at least 2 steps, got {self.season}"
+        if self.damped and self.structure in ("free", "constant-velocity"):
+            yield f"damped is for structures level, trend and seasonal, not for {self.structure}"
+        if len(set(self.fixed)) < len(self.fixed):
+            yield f"fixed must name each parameter once, got {', '.join(self.fixed)}"
+        if self.rounds < 0:
+            yield f"rounds must be 0 or more, got {self.rounds}"
+        if self.tolerance < 0:
+            yield f"tolerance must be 0 or more, got {self.tolerance:g}"
+        if self.save_every < 1:
+            yield f"save_every must be at least 1, got {self.save_every}"
+
+    def build(self, variables: int, season: int = 1, inputs: int = 0) -> "LinearDynamical":
+        season = self.season or season
+        usual: Structure = "seasonal" if season > 1 else "trend"
+        return LinearDynamical(replace(self, structure=self.structure or usual), variables, season, inputs)
+
+    def estimates(
+        self, series: Sequence[tuple[Tensor, Tensor]], season: int, model: Any, step: int, seed: int = 1
+    ) -> Iterator[Estimate]:
+        """Rounds of EM on values and masks (T, C), from round `step` of a model that was kept; no number is drawn."""
+        if model is None:
+            model = self.build(series[0][0].shape[1], season)
+        yield from model.estimates(Data.of(series), step)
+
+
+class LinearDynamical:
+    """A linear dynamical system of C observed values. Before it is estimated or loaded it expects N(0, 1) for ever."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, config: KalmanConfig, variables: int, season: int = 1, inputs: int = 0) -> None:
+        if config.structure == "seasonal" and season < 2:
+            raise UsageError(
+                "model.structure=seasonal needs a season of at least 2 steps, and this series has none. Say how many "
+                "steps one has, model.season=12, or choose structure trend."
+            )
+        assert config.structure is not None, "a system is built by its config, which knows"
+        self.structure: Structure = config.structure
+        self.config, self.variables, self.season, self.inputs = config, variables, season, inputs
+        self.hidden = width(self.structure, variables, config.hidden, season)
+        more = [("damping", "offset") if config.damped else (), ("drive",) if inputs else ()]
+        more += [("mean", "covariance") if config.start == "learned" else ()]
+        self.rules: Rules = rules_for(
+            self.structure,
+            variables,
+            season,
+            [name for names in more for name in names],
+            config.fixed,
+            config.noise == "full",
+        )
+        rank = self.hidden if self.rules.shape is None else self.rules.shape.shape[1]
+        nothing = torch.zeros(self.hidden, self.hidden, dtype=torch.float64)
+        self.system = System(
+            transition=nothing,
+            process=nothing[:, :rank],
+            emission=nothing.new_zeros(variables, self.hidden),
+            offset=nothing.new_zeros(variables),
+            observation=torch.eye(variables, dtype=torch.float64),
+            mean=nothing[0],
+            factor=nothing,
+            drive=nothing.new_zeros(self.hidden, inputs) if inputs else None,
+        )
+        # Of EM's last round: log p before it, what the one before had gained, how much farther the next will try to go.
+        self.rounds = torch.tensor([-torch.inf, torch.inf, 1.0], dtype=torch.float64)
+
+    # --- learning ----------------------------------------------------------------------------------------------------
+
+    def begin(self, data: Data) -> None:
+        """Take the first guess that the data suggests; what nothing can be learned from is refused."""
+        check_data(data, self.rules, self.inputs)
+        self.system, self.rules = self._guess(data)
+
+    def settle(self, data: Data) -> None:
+        """The floors that go with the data, for a model that goes on from a checkpoint."""
+        _, self.rules = self._guess(data)
+
+    def _guess(self, data: Data) -> tuple[System, Rules]:
+        config = self.config
+        return first_guess(self.structure, config.hidden, self.season, config.damped, data, self.rules)
+
+    def estimates(self, data: Data, step: int = 0) -> Iterator[Estimate]:
+        """Rounds of EM from round `step` on, for `estimate`: the model changes in place, and every so often it is kept.
+
+        A round's loss is that of the model it began with: −log p of a value observed, in nats.
+        """
+        self.settle(data) if step else self.begin(data)
+        plan, count = self.config, int(data.mask.sum())
+        if plan.rounds == 0:
+            yield Estimate(0, 0, self, {})
+        rounds = expectation_maximisation(self.system, data, self.rules, float(self.rounds[2]))
+        while step < plan.rounds and float(self.rounds[1]) >= plan.tolerance * count:
+            made = next(rounds)
+            step, self.system = step + 1, made.system
+            gain = made.log_likelihood - float(self.rounds[0])
+            self.rounds = torch.tensor([made.log_likelihood, gain, made.stretch], dtype=torch.float64)
+            over = step == plan.rounds or gain < plan.tolerance * count
+            kept = self if over or step % plan.save_every == 0 else None
+            loss = -made.log_likelihood / count
+            yield Estimate(step, plan.rounds, kept, {"loss": loss}, count, "values", "nats per value")
+
+    # --- inferring ---------------------------------------------------------------------------------------------------
+
+    def filter(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Filtered:
+        """h_t given y_1 … y_t, for values (B, T, C). NaN is missing, and so is what `mask` does not mark."""
+        return kalman_filter(self.system, *self._observed(values, mask), self._given(inputs, values))
+
+    def smooth(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Smoothed:
+        """h_t given all of y_1 … y_T."""
+        return kalman_smoother(self.system, self.filter(values, mask, inputs))
+
+    def score(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Tensor:
+        """log p(y_t | y_1 … y_{t-1}) of what was observed at each step (B, T); 0 where nothing was."""
+        return self.filter(values, mask, inputs).log_densities
+
+    def emitted(self, means: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """What states (…, H) look like without noise: means (…, C) and covariances (…, C, C)."""
+        seen = self.system.emission @ factors
+        return means @ self.system.emission.mT + self.system.offset, seen @ seen.mT
+
+    # --- forecasting -------------------------------------------------------------------------------------------------
+
+    def start(self, rows: int = 1) -> Tree:
+        """What is believed before anything was observed."""
+        mean, factor = self.system.mean, self.system.factor
+        return {"mean": mean.expand(rows, -1), "factor": factor.expand(rows, -1, -1)}
+
+    def step(self, values: Tensor, state: Tree, mask: Tensor | None = None, inputs: Tensor | None = None) -> FutureStep:
+        """Read values (B, T, C); what comes after them. `inputs` (B, T, X) are those of the steps after each."""
+        values, mask = self._observed(values, mask)
+        driven = self._given(inputs, values)
+        before = None if driven is None else torch.cat([driven[:, :1], driven[:, :-1]], dim=1)  # the first is not used
+        read = kalman_filter(self.system, values, mask, before, Belief(state["mean"], state["factor"]))
+        now = Belief(read.means[:, -1], read.factors[:, -1])
+        belief = predict(self.system, now, self._driven(driven, -1))
+        mean, covariance = emit(self.system, belief)
+        return FutureStep(mean, {"mean": belief.mean, "factor": belief.factor}, covariance=covariance)
+
+    def exact_forecast(
+        self,
+        values: Tensor,
+        mask: Tensor | None,
+        horizon: int,
+        inputs: Tensor | None = None,
+        future: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Means (B, horizon, C) and covariances (B, horizon, C, C) of what follows; `future` are its inputs."""
+        if horizon < 1:
+            raise UsageError(f"A forecast needs a horizon of at least 1 step, got {horizon}.")
+        read = self.filter(values, mask, inputs)
+        belief = Belief(read.means[:, -1], read.factors[:, -1])
+        driven = self._given(future, values, horizon)
+        means, covariances = [], []
+        for ahead in range(horizon):
+            belief = predict(self.system, belief, self._driven(driven, ahead))
+            mean, covariance = emit(self.system, belief)
+            means.append(mean)
+            covariances.append(covariance)
+        return torch.stack(means, dim=1), torch.stack(covariances, dim=1)
+
+    def sample(self, rows: int, steps: int, generator: torch.Generator, inputs: Tensor | None = None) -> Tensor:
+        """Values (rows, steps, C) drawn from the model."""
+        system, drawn = self.system, []
+
+        def noise(factor: Tensor) -> Tensor:
+            return torch.randn(rows, factor.shape[1], generator=generator, dtype=torch.float64) @ factor.mT
+
+        state = system.mean + noise(system.factor)
+        for t in range(steps):
+            if t:
+                state = state @ system.transition.mT + noise(system.process)
+                state = state if inputs is None or system.drive is None else state + inputs[:, t] @ system.drive.mT
+            drawn.append(state @ system.emission.mT + system.offset + noise(system.observation))
+        return torch.stack(drawn, dim=1)
+
+    def _observed(self, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        values = values.to(self.device, torch.float64)
+        if values.dim() != 3 or values.shape[2] != self.variables or values.shape[1] < 1:
+            raise UsageError(
+                f"The model reads values (sequences, steps, {self.variables}), with at least one step; "
+                f"got {tuple(values.shape)}."
+            )
+        there = ~values.isnan()
+        return values, there if mask is None else there & mask.to(self.device)
+
+    def _given(self, inputs: Tensor | None, values: Tensor, steps: int | None = None) -> Tensor | None:
+        if not self.inputs:
+            return None
+        wanted = (values.shape[0], steps or values.shape[1], self.inputs)
+        if inputs is None or tuple(inputs.shape) != wanted or not bool(torch.isfinite(inputs).all()):
+            got = "none" if inputs is None else f"{tuple(inputs.shape)}" + " with gaps" * bool(inputs.isnan().any())
+            raise UsageError(f"The model is driven by inputs: give all of them, {wanted}, without a gap; got {got}.")
+        return inputs.to(self.device, torch.float64)
+
+    def _driven(self, inputs: Tensor | None, step: int) -> Tensor | None:
+        return None if inputs is None or self.system.drive is None else inputs[:, step] @ self.system.drive.mT
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        found = {name: value for name, value in vars(self.system).items() if value is not None}
+        return {name: value.clone(memory_format=torch.contiguous_format) for name, value in found.items()} | {
+            "rounds": self.rounds
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        expected = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        given = {name: tuple(value.shape) for name, value in state_dict.items()}
+        if expected != given:
+            wrong = sorted(name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name))
+            raise CheckpointError(
+                f"These are not the tensors of a linear dynamical system of {self.variables} values and a state of "
+                f"{self.hidden}: {', '.join(wrong)} differ. Use the recipe they were made with."
+            )
+        tensors = {name: value.to(torch.float64) for name, value in state_dict.items()}
+        self.rounds = tensors.pop("rounds")
+        self.system = System(**tensors)
+
+    # --- what a module can do ----------------------------------------------------------------------------------------
+
+    def to(self, device: torch.device | str) -> "LinearDynamical":
+        """It stays on the CPU: it takes many small steps one after the other, in float64."""
+        return self
+
+    def eval(self) -> "LinearDynamical":
+        return self
+
+    def train(self, mode: bool = True) -> "LinearDynamical":
+        return self

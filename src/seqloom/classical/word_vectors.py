@@ -1,0 +1,130 @@
+"""Word vectors: words that stand among the same words come to lie in the same direction.
+
+A word w has two vectors: v_w, its own, and u_w, its vector as a neighbour of others. Three ways to learn them, with σ
+the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾, and X_ij how often j stands near i:
+
+    skip-gram   −log σ(v_c · u_o) − Σ_k log σ(−v_c · u_{n_k})         for every neighbour o of every word c
+    CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c
+    GloVe       ½ Σ_ij f(X_ij) (v_i · u_j + b_i + d_j − log X_ij)²    f(x) = min(1, (x / cutoff)^power)
+
+How they are lowered is the matter of `negative_sampling` and `glove`: these say it once, in tensors; `fast_words` says
+the same a pair at a time for a compiler, and tests prove the two equal.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from seqloom.core.config import config
+from seqloom.core.errors import CheckpointError
+from seqloom.core.seeding import generator
+
+Objective = Literal["skipgram", "cbow", "glove"]
+TABLES = ("vectors", "contexts")
+BIASES = ("biases", "context_biases")
+
+
+@config
+class WordVectorsConfig:
+    kind: Literal["word-vectors"] = "word-vectors"
+    objective: Objective = "skipgram"
+    width: int = 100  # numbers in a vector
+    window: int = 5  # neighbours are at most so many words away; skip-gram and CBOW draw 1 … window for each word
+    negatives: int = 5  # skip-gram, CBOW: words drawn from the noise for each that is there
+    noise: float = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
+    subsample: float = (
+        1e-3  # skip-gram, CBOW: words with a larger share of the text are left out now and then; 0: never
+    )
+    cutoff: float = 10.0  # GloVe: the count from which on a pair weighs no more
+    power: float = 0.75  # GloVe: how a rarer pair weighs less
+
+    def problems(self) -> Iterator[str]:
+        for name in ("width", "window", "negatives"):
+            if getattr(self, name) < 1:
+                yield f"{name} must be at least 1, got {getattr(self, name)}"
+        for name in ("noise", "subsample", "power"):
+            if getattr(self, name) < 0:
+                yield f"{name} must be at least 0, got {getattr(self, name)}"
+        if self.cutoff <= 0:
+            yield f"cutoff must be above 0, got {self.cutoff}"
+
+    def build(self, vocabulary: int) -> "WordVectors":
+        return WordVectors(self, vocabulary)
+
+
+class WordVectors:
+    """Vectors of V words. Before it is trained or loaded, every number is zero; `draw` gives it where to begin."""
+
+    def __init__(self, config: WordVectorsConfig, vocabulary: int) -> None:
+        self.config, self.vocabulary = config, vocabulary
+        self.vectors, self.contexts = (torch.zeros(vocabulary, config.width) for _ in TABLES)  # v, u: (V, D)
+        self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in BIASES)  # b, d: (V,), GloVe's
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text; 0 for what is no word there
+        # GloVe's training: the sum of squared steps of every number, which begins at 1 (AdaGrad).
+        self.squares = {name: torch.ones_like(getattr(self, name)) for name in self._learned} if self.glove else {}
+
+    @property
+    def glove(self) -> bool:
+        return self.config.objective == "glove"
+
+    @property
+    def _learned(self) -> tuple[str, ...]:
+        return (*TABLES, *BIASES) if self.glove else TABLES
+
+    def draw(self, seed: int, counts: Tensor) -> "WordVectors":
+        """Begin: v uniform in ±½/D, u zero; GloVe draws all of it so."""
+        self.counts = counts.clone()
+        for name in self._learned if self.glove else ("vectors",):
+            uniform = torch.rand(getattr(self, name).shape, generator=generator(seed, "word vectors", name))
+            setattr(self, name, (uniform - 0.5) / self.config.width)
+        return self
+
+    @property
+    def words(self) -> Tensor:
+        """The vectors (V, D) one uses: v; of GloVe, where v and u differ only in where they began, v + u."""
+        return self.vectors + self.contexts if self.glove else self.vectors
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*self._learned, "counts")}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        expected = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
+        found = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
+        if found != expected:
+            wrong = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+            raise CheckpointError(
+                f"These are not the vectors of {self.vocabulary:,} words, {self.config.width} wide "
+                f"(they differ in {', '.join(wrong)}). Use the recipe and the tokenizer they were made with."
+            )
+        for name, tensor in state_dict.items():
+            setattr(self, name, tensor)
+
+    def training_state(self) -> dict[str, Any]:
+        """What going on needs beside the vectors."""
+        return dict(self.squares)
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        self.squares = dict(state)
+
+    # --- what a module can do ---------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        return self.vectors.device
+
+    def to(self, device: torch.device | str) -> "WordVectors":
+        """Move it, in place."""
+        for name in (*TABLES, *BIASES, "counts"):
+            setattr(self, name, getattr(self, name).to(device))
+        self.squares = {name: tensor.to(device) for name, tensor in self.squares.items()}
+        return self
+
+    def eval(self) -> "WordVectors":
+        return self
+
+    def train(self, mode: bool = True) -> "WordVectors":
+        return self

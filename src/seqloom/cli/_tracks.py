@@ -1,0 +1,84 @@
+"""What commands show of tracks: a corpus of them, and where a filter and a smoother think that something was."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from seqloom.cli._corpora import facts, print_head
+from seqloom.cli._json import print_json
+from seqloom.cli._pictures import Out, check_out, write_picture
+
+if TYPE_CHECKING:
+    from seqloom.data.tracks import TrackCorpus
+    from seqloom.inspect.tracks import TrackTrace
+
+ROWS = (("observed", "rmse_observed"), ("filtered", "rmse_filtered"), ("smoothed", "rmse_smoothed"))
+
+
+def track(
+    run: Annotated[Path, typer.Argument(help="A run that follows tracks: kalman-track.")],
+    split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Whose tracks.")] = "test",
+    number: Annotated[int, typer.Option(help="Which of them, counted from 1.")] = 1,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """A track as a Kalman filter and smoother see it: `seqloom inspect track runs/kalman-track --out track.png`."""
+    from seqloom.api import load
+    from seqloom.inspect.draw_tracks import draw_track
+    from seqloom.inspect.tracks import track_trace
+
+    check_out(out)
+    trace = track_trace(load(run, "cpu"), split, number)
+    if out is not None:
+        write_picture(out, draw_track(trace, run.name))
+    if as_json:
+        print_json({"run": str(run), **_object(trace)})
+    else:
+        _print(run, trace)
+
+
+def show_tracks(found: "TrackCorpus", lines: int, as_json: bool) -> None:
+    """How many there are, what is missing of them, and how the first of each split begins."""
+    counts = {split: found.sizes(split) for split in found.splits}
+    if as_json:
+        print_json({**facts(found), "counts": counts, "absent": dict(found.absent)})
+        return
+    print_head(found)
+    print(f"{'split':8}{'tracks':>10}{'steps':>10}{'missing':>10}   sha256")
+    for split, sizes in counts.items():
+        print(
+            f"{split:8}"
+            + "".join(f"{count:>10,}" for count in sizes.values())
+            + f"   {found.fingerprint()[split][:12]}"
+        )
+    for split in counts if lines else ():
+        first = found.split(split)[0]
+        print(f"\n{split} begins:\n  {'step':6}{'observed':>22}{'true':>26}")
+        for step, (seen, true) in enumerate(zip(first.observed[:lines], first.truth[:lines], strict=True), start=1):
+            print(f"  {step:<6}{_place(seen):>22}{_place(true):>26}")
+
+
+def _place(values: Iterable[float]) -> str:
+    return "  ".join("missing" if value != value else f"{value:.1f}" for value in values)
+
+
+def _object(trace: "TrackTrace") -> dict[str, object]:
+    arrays = {
+        name: getattr(trace, name).tolist()
+        for name in ("truth", "filtered", "filtered_covariances", "smoothed", "smoothed_covariances")
+    }
+    observed = [[None if value != value else value for value in row] for row in trace.observed.tolist()]
+    return {"track": trace.name, "figures": trace.figures, "gaps": trace.gaps, "observed": observed, **arrays}
+
+
+def _print(run: Path, trace: "TrackTrace") -> None:
+    found = trace.figures
+    gaps = f"{len(trace.gaps)} gap{'s' * (len(trace.gaps) != 1)}"
+    print(f"{run}: track {trace.name}, {len(trace.truth)} steps, {gaps}; root mean square distance from the truth")
+    print(f"{'':12}{'observed steps':>16}{'gaps':>10}{'within 95 %':>14}")
+    for name, key in ROWS:
+        gap, inside = found.get(f"gap_{name}"), found.get(f"within_{name}")
+        cells = ["" if gap is None else f"{gap:.2f}", "" if inside is None else f"{inside:.1%}"]
+        print(f"{name:12}{found[key]:16.2f}{cells[0]:>10}{cells[1]:>14}")

@@ -1,0 +1,48 @@
+"""Handwritten digits as series: scikit-learn's 1,797 images, each read row by row from the top."""
+
+import hashlib
+from typing import TYPE_CHECKING, Literal
+
+from seqloom.core.config import config
+from seqloom.core.errors import ResourceError
+
+if TYPE_CHECKING:
+    from seqloom.data.labelled_series import LabelledSeriesCorpus
+
+SUMMARY = "handwritten digits as series of 8 rows of 8 numbers; they ship inside scikit-learn, no download"
+FORM = "series-labelled"
+DEV, TEST = 0.15, 0.2  # shares
+
+
+@config
+class Config:
+    corpus: Literal["digits"] = "digits"
+    by: Literal["rows", "pixels"] = "rows"  # rows: 8 steps of 8 variables; pixels: 64 steps of one
+
+
+def load(config: Config) -> "LabelledSeriesCorpus":
+    """Which image is held out, a hash of its pixels decides."""
+    from seqloom.data.labelled_series import LabelledSeries, LabelledSeriesCorpus
+
+    try:
+        import sklearn
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise ResourceError("The corpus digits ships inside scikit-learn: pip install 'seqloom[series]'.") from error
+    found = load_digits()
+    splits: dict[str, list[LabelledSeries]] = {"train": [], "dev": [], "test": []}
+    for image, digit in zip(found.images, found.target, strict=True):
+        values = image if config.by == "rows" else image.reshape(-1, 1)
+        splits[_split(image.tobytes())].append(LabelledSeries(values.astype("float64"), str(digit)))
+    return LabelledSeriesCorpus(
+        name="digits",
+        version=f"scikit-learn {sklearn.__version__}",
+        licence="CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",
+        description=f"handwritten digits of 8 × 8 pixels, as {'8 rows' if config.by == 'rows' else '64 pixels'}",
+        splits=splits,
+    )
+
+
+def _split(content: bytes) -> str:
+    place = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
+    return "test" if place < TEST else "dev" if place < TEST + DEV else "train"

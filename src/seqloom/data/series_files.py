@@ -1,0 +1,102 @@
+"""Files with series: a table with a column of times and columns of numbers, one row for each time."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from seqloom.core.errors import DataError
+from seqloom.core.words import shown
+from seqloom.data.series import Series, Values, arranged
+from seqloom.data.series_choices import Fill, Gaps
+from seqloom.data.tables import Column, Format, column_names, read_table
+from seqloom.data.times import parse_times
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}  # written for a value that is not there
+
+
+def read_series(
+    path: Path,
+    *,
+    time: Column | None = None,
+    columns: Sequence[Column] | None = None,
+    form: Format | None = None,
+    time_format: str | None = None,
+    season: int | None = None,
+    gaps: Gaps | None = None,
+    fill: Fill = "mask",
+) -> tuple[Series, list[str]]:
+    """The series of a file, and notes on how it was read. Without `columns`, all that hold numbers."""
+    names = column_names(path, form)
+    time, chosen = _chosen(path, names, time, columns)
+    _refuse_unknown(path, names, chosen)
+    rows = read_table(path, {"time": time, **{f"columns {n}": c for n, c in enumerate(chosen)}}, form=form, header=True)
+    if not rows:
+        raise DataError(f"{path} must hold a row for each time; there is nothing below the names of its columns.")
+    lines = [line for line, _ in rows]
+    times = parse_times([cells["time"] for _, cells in rows], lines, str(path), time_format)
+    kept, left = {}, []
+    for number, column in enumerate(chosen):
+        name = names[column - 1] if isinstance(column, int) else column
+        cells = [row[f"columns {number}"] for _, row in rows]
+        wrong = [place for place, cell in enumerate(cells) if not is_number(cell)]
+        if not wrong:
+            kept[name] = [number_of(cell) for cell in cells]
+        elif columns is None and len(wrong) > len(cells) / 2:
+            left.append(name)
+        else:  # it was asked for, or it holds numbers but for a few cells, which nobody meant
+            raise _no_number(path, lines[wrong[0]], name, cells[wrong[0]])
+    if not kept:
+        raise DataError(f"{path} must have a column of numbers beside its times; {', '.join(left) or 'it'} has none.")
+    values: Values = np.array(list(kept.values()), dtype=np.float64).T.copy()
+    series, notes = arranged(values, times, list(kept), name=path.name, season=season, gaps=gaps, fill=fill)
+    if left:
+        how = "holds no numbers and was" if len(left) == 1 else "hold no numbers and were"
+        notes.insert(0, f"{', '.join(left)} of {path.name} {how} left out (data.columns)")
+    return series, notes
+
+
+def _refuse_unknown(path: Path, names: Sequence[str], chosen: Sequence[Column]) -> None:
+    """Columns asked for that the file does not have."""
+    lacking = [column for column in chosen if isinstance(column, str) and column not in names]
+    if lacking:
+        them = ("the column " if len(lacking) == 1 else "the columns ") + ", ".join(map(repr, lacking))
+        raise DataError(f"The first line of {path} must name {them} (data.columns); it has {shown(list(names), 200)}.")
+
+
+def _chosen(
+    path: Path, names: Sequence[str], time: Column | None, columns: Sequence[Column] | None
+) -> tuple[Column, list[Column]]:
+    """The column of times, the first unless told; and those of values, all others unless told."""
+    time = 1 if time is None else time
+    if columns is not None:
+        return time, list(columns)
+    own = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
+    others: list[Column] = [number + 1 for number in range(len(names)) if number != own]
+    if not others:
+        raise DataError(f"{path} must have a column of times and one of numbers at least; it has {shown(list(names))}.")
+    return time, [names[n - 1] if isinstance(n, int) and names.count(names[n - 1]) == 1 else n for n in others]
+
+
+def number_of(cell: str) -> float:
+    """What a cell says, NaN where it is missing; ValueError if that is no finite number."""
+    if cell.strip().lower() in MISSING:
+        return math.nan
+    if not math.isfinite(number := float(cell)):
+        raise ValueError(f"{cell} is not finite")
+    return number
+
+
+def is_number(cell: str) -> bool:
+    """A finite one, or missing."""
+    try:
+        number_of(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _no_number(path: Path, line: int, name: str, cell: str) -> DataError:
+    hint = " Write 3.5, not 3,5." if "," in cell else " Leave it blank where it is missing."
+    return DataError(f"{shown(name)} at line {line:,} of {path} must be a number; got {shown(cell)}.{hint}")

@@ -1,0 +1,427 @@
+"""Forecasting: a model reads a series and says what comes next, and how sure it is.
+
+Neural kinds learn the next step by gradient; linear ones (ar, kalman) are estimated: by least squares, by expectation–
+maximisation. All are measured alike, by rolling origins: from the beginning of a split, and again a horizon later, all
+that came before is read and the horizon forecast; the seasonal naive forecast is measured beside it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self, get_args
+
+import numpy as np
+import pydantic
+import torch
+from torch import Tensor
+
+from seqloom.classical.autoregressive import AutoregressiveConfig
+from seqloom.classical.linear_dynamical import KalmanConfig
+from seqloom.core.config import Discriminator, config
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.protocols import Estimate, Goal, Loss
+from seqloom.core.seeding import generator
+from seqloom.core.tree import Tree
+from seqloom.data import corpora
+from seqloom.data.corpora import SeriesConfig
+from seqloom.data.series import Series, SeriesCorpus, Values
+from seqloom.data.series_windows import SeriesWindows
+from seqloom.decoding.forecast import Forecast, forecast
+from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
+from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
+from seqloom.models.transformer_forecaster import TransformerForecasterConfig
+from seqloom.models.window_forecaster import WindowForecasterConfig
+from seqloom.runs.run import Run
+from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.train.estimate import EstimateConfig
+from seqloom.train.fit import FitConfig
+
+AnyForecasterConfig = (
+    AutoregressiveConfig
+    | KalmanConfig
+    | WindowForecasterConfig
+    | RecurrentForecasterConfig
+    | TransformerForecasterConfig
+)
+SHORTEST, LONGEST = 8, 48  # steps of a horizon that nobody named
+FINEST = 1e-5  # of the size of values: changes below it are lost on a network
+WATCHED_PATHS = 50  # drawn while a model trains
+
+
+@config
+class BatchConfig:
+    """How windows of the series are put together, where a model learns by gradient."""
+
+    rows: int = 32  # windows read side by side
+
+    def problems(self) -> Iterator[str]:
+        if self.rows < 1:
+            yield f"rows must be at least 1, got {self.rows}"
+
+
+@config
+class HorizonConfig:
+    """How far and how a series is forecast."""
+
+    horizon: int | None = None  # steps; null is a season, at least 8 and at most 48
+    paths: int = 200  # drawn, where a model has no exact answer
+    transform: Literal["none", "log"] = "none"  # log: the logarithms are modelled, of values above 0
+
+    def problems(self) -> Iterator[str]:
+        if self.horizon is not None and self.horizon < 1:
+            yield f"horizon must be at least 1, got {self.horizon}"
+        if self.paths < 2:
+            yield f"paths must be at least 2, got {self.paths}"
+
+
+def _way(section: Any) -> str:
+    """Which config a `train` section is: only what learns by gradient has more to say than how much to keep."""
+    keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
+    return "EstimateConfig" if set(keys) <= ESTIMATE_KEYS else "FitConfig"
+
+
+ESTIMATE_KEYS = {field.name for field in fields(EstimateConfig)}
+TrainConfig = Annotated[
+    Annotated[FitConfig, pydantic.Tag("FitConfig")] | Annotated[EstimateConfig, pydantic.Tag("EstimateConfig")],
+    pydantic.Discriminator(_way),
+]
+
+
+@config
+class Recipe:
+    task: Literal["forecast"] = "forecast"
+    seed: int = 1
+    data: SeriesConfig
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[AnyForecasterConfig, Discriminator("kind")] = RecurrentForecasterConfig()
+    forecast: HorizonConfig = HorizonConfig()
+    goal: Literal["loss", "mase", "crps"] = "crps"  # which figure of dev chooses the best
+    train: TrainConfig = EstimateConfig()
+
+    def problems(self) -> Iterator[str]:
+        estimated = hasattr(self.model, "estimates")
+        if estimated and isinstance(self.train, FitConfig):
+            yield f"model.kind {self.model.kind} is estimated, not learnt by gradient: train has only keep"
+        if not estimated and not isinstance(self.train, FitConfig):
+            yield f"train: model.kind {self.model.kind} learns by gradient: say how long, train.epochs or train.steps"
+
+
+def completed(mapping: dict[str, Any]) -> dict[str, Any]:
+    """A kind that is estimated has nothing to learn by gradient: what the recipe says of that is left out."""
+    model, train = mapping.get("model"), mapping.get("train")
+    kinds = {
+        get_args(one.__annotations__["kind"])[0] for one in get_args(AnyForecasterConfig) if hasattr(one, "estimates")
+    }
+    if not isinstance(model, Mapping) or model.get("kind") not in kinds or not isinstance(train, Mapping):
+        return mapping
+    known = {field.name for field in fields(FitConfig)}
+    return {
+        **mapping,
+        "train": {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known},
+    }
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A place from which the future of a series is forecast: the first step of that future."""
+
+    series: Series
+    place: int
+
+
+@dataclass(frozen=True)
+class ForecastReport:
+    """Everything an evaluation of forecasts found."""
+
+    metrics: dict[str, float]
+    by_step: list[float]  # MASE of each step ahead
+    naive_by_step: list[float]
+    by_variable: dict[str, dict[str, float]]
+    origins: int
+    horizon: int
+
+    def kept(self) -> dict[str, Any]:
+        """What a run keeps of it."""
+        return {**self.metrics, "horizon": self.horizon, "origins": self.origins}
+
+
+class Task:
+    counted = "values"
+    recipe: Recipe
+
+    def __init__(self, recipe: Recipe, corpus: SeriesCorpus):
+        self.recipe, self.corpus = recipe, corpus
+        logarithms = ", of logarithms" if recipe.forecast.transform == "log" else ""
+        self.goal = Goal(recipe.goal, unit=f"nats per value{logarithms}")
+        self._check()
+
+    @classmethod
+    def prepare(cls, recipe: Recipe) -> Self:
+        task = cls(recipe, corpora.load_series(recipe.data))
+        task.corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
+        if task.learns:
+            task.windows  # noqa: B018 (what is too short is refused now)
+        return task
+
+    @classmethod
+    def reopen(cls, recipe: Recipe, run: Run) -> Self:
+        corpus = corpora.load_series(recipe.data)
+        refuse_changed_data(run, corpus)
+        return cls(recipe, corpus)
+
+    @classmethod
+    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
+        raise UsageError(
+            f"{run.path} forecasts series and reads no text: seqloom forecast {run.path} --input FILE.csv."
+        )
+
+    def _check(self) -> None:
+        """What the series must be like."""
+        season, shortest = self.corpus.season, min(len(one) for one in self.corpus.split("train"))
+        if season >= shortest:
+            raise DataError(
+                f"A season of {season} steps must be shorter than the training part, which has {shortest}. "
+                "Set data.season, or 1 for none; or give more data."
+            )
+        if self.horizon > shortest:
+            raise DataError(
+                f"A horizon of {self.horizon:,} steps is longer than the training part, which has {shortest:,}: "
+                "nothing in it could tell so much. Lower forecast.horizon, or give more data."
+            )
+        if self.recipe.forecast.transform == "log":
+            for one in list(self.corpus.splits.values())[-1]:  # the last split has all values
+                refuse_not_positive(one)
+
+    @property
+    def learns(self) -> bool:
+        """By gradient, that is; or else it is estimated."""
+        return isinstance(self.recipe.train, FitConfig)
+
+    @property
+    def horizon(self) -> int:
+        return horizon_of(self.recipe, self.corpus.season)
+
+    def sizes(self) -> dict[str, int]:
+        return {"variables": len(self.corpus.columns), "season": self.corpus.season}
+
+    def documents(self) -> dict[str, Any]:
+        return {"sizes.json": self.sizes(), "data.json": describe(self.corpus)}
+
+    def model(self) -> Any:
+        model = self.recipe.model.build(**self.sizes())
+        if hasattr(model, "set_scale"):
+            model.set_scale(self.seen("train"))
+        return model
+
+    def warnings(self) -> list[str]:
+        found = [f"{note}." for note in self.corpus.notes]
+        for split in ("dev", "test"):
+            steps = min((one.own for one in self.corpus.splits.get(split, ())), default=self.horizon)
+            if steps < self.horizon:
+                found.append(
+                    f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are measured. "
+                    f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
+                )
+        flat = np.isnan(self.usual_error)
+        for column in np.array(self.corpus.columns)[flat]:
+            found.append(f"{column} does not change from season to season of train: it has no MASE and no CRPS.")
+        size = np.max([np.nanmax(np.abs(one.values), axis=0) for one in self.corpus.split("train")], axis=0)
+        for column in np.array(self.corpus.columns)[self.usual_error < FINEST * size] if self.learns else ():
+            found.append(
+                f"{column} changes by less than {FINEST:g} of its size, which networks can hardly see, in single "
+                "precision. Subtract a constant from it, or use model.kind=ar or kalman, which compute in double."
+            )
+        return found
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    def seen(self, split: str) -> list[tuple[Tensor, Tensor]]:
+        """Values and masks (T, C) of each series, as models see them; float64."""
+        return [visible(one, self.recipe.forecast.transform) for one in self.corpus.split(split)]
+
+    @cached_property
+    def windows(self) -> SeriesWindows:
+        model: Any = self.recipe.model.build(**self.sizes())
+        return SeriesWindows(self.seen("train"), model.window, self.recipe.batch.rows)
+
+    def steps_per_epoch(self) -> int:
+        return self.windows.steps_per_epoch
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        return self.windows.batch(seed, step, rank, world)
+
+    @cached_property
+    def usual_error(self) -> Values:
+        """What errors are divided by (C,), fitted on train alone."""
+        return scale_of([one.values for one in self.corpus.split("train")], self.corpus.season)
+
+    @cached_property
+    def naive_deviation(self) -> Values:
+        """Of y_t − y_{t−m} in train (C,)."""
+        steps = [seasonal_steps(one.values, self.corpus.season) for one in self.corpus.split("train")]
+        return np.sqrt(np.nanmean(np.concatenate(steps) ** 2, axis=0))
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        """Every window begins afresh, so nothing is carried."""
+        value, _ = model.loss(batch["values"], batch["mask"])
+        return Loss(value, None, batch["values"].numel())
+
+    def scale(self) -> tuple[int, str]:
+        """How many parameters an estimation has, and where."""
+        model = self.model()
+        return sum(tensor.numel() for tensor in model.state_dict().values()), str(device_of(model))
+
+    def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
+        estimated: Any = self.recipe.model
+        yield from estimated.estimates(self.seen("train"), self.corpus.season, model, step, self.recipe.seed)
+
+    # --- measuring --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        return self.report(model, split).metrics
+
+    def validate(self, model: Any) -> dict[str, float]:
+        """As `evaluate` of dev, with fewer paths; the naive forecast never changes."""
+        found = self.report(model, "dev", paths=min(WATCHED_PATHS, self.recipe.forecast.paths)).metrics
+        return {name: value for name, value in found.items() if not name.startswith("naive_")}
+
+    def origins(self, split: str) -> list[Origin]:
+        """A horizon after the other, from where a split begins; of train, its later half."""
+        found = []
+        for series in self.corpus.split(split):
+            first = series.begins or len(series) // 2
+            found += [Origin(series, place) for place in range(first, len(series), self.horizon)]
+        return found
+
+    def truth(self, origins: Sequence[Origin]) -> Values:
+        """What came then (N, horizon, C), NaN where that is not known."""
+        found = np.full((len(origins), self.horizon, len(self.corpus.columns)), np.nan)
+        for row, origin in zip(found, origins, strict=True):
+            own = origin.series.values[origin.place : origin.place + self.horizon]
+            row[: len(own)] = own
+        return found
+
+    def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
+        """Of each origin; those with as much history are read together."""
+        histories = [visible(o.series.until(o.place), self.recipe.forecast.transform) for o in origins]
+        memory = getattr(model, "memory", None) or max(len(values) for values, _ in histories)
+        groups: dict[int, list[int]] = {}
+        for number, (values, _) in enumerate(histories):
+            groups.setdefault(min(memory, len(values)), []).append(number)
+        drawn, device = generator(seed, "forecast"), device_of(model)
+        found: list[tuple[int, Forecast]] = []
+        for length, numbers in groups.items():
+            values, mask = (torch.stack([histories[n][part][-length:] for n in numbers]) for part in (0, 1))
+            made = forecast(
+                model,
+                values.to(device) if device.type != "mps" else values.float().to(device),
+                mask.to(device),
+                self.horizon,
+                paths=paths or self.recipe.forecast.paths,
+                generator=drawn,
+            )
+            found += [(number, row_of(made, row)) for row, number in enumerate(numbers)]
+        joined = joined_rows([one for _, one in sorted(found, key=lambda pair: pair[0])])
+        return joined.exponential() if self.recipe.forecast.transform == "log" else joined
+
+    def report(self, model: Any, split: str, paths: int | None = None) -> ForecastReport:
+        """Every figure of a split, and those of the seasonal naive forecast beside them."""
+        origins = self.origins(split)
+        truth = self.truth(origins)
+        errors = Errors.of(self.forecasts(model, origins, paths), truth)
+        history = [origin.series.values[: origin.place] for origin in origins]
+        naive = Errors.of(naive_forecast(history, self.horizon, self.corpus.season, self.naive_deviation), truth)
+        metrics = {"loss": self.one_step_loss(model, split), **errors.metrics(self.usual_error)}
+        metrics |= naive.metrics(self.usual_error, "naive_")
+        both = {"mase": errors, "naive_mase": naive}
+        return ForecastReport(
+            metrics=metrics,
+            by_step=errors.by_step(self.usual_error).tolist(),
+            naive_by_step=naive.by_step(self.usual_error).tolist(),
+            by_variable={
+                column: {name: found.of_variable(c, self.usual_error) for name, found in both.items()}
+                for c, column in enumerate(self.corpus.columns)
+            },
+            origins=len(origins),
+            horizon=self.horizon,
+        )
+
+    @torch.no_grad()
+    def one_step_loss(self, model: Any, split: str) -> float:
+        """−log p of each value of a split given all before it, in nats per value.
+
+        A step with a value that was made up (data.fill) does not count: its density is that of the whole step.
+        """
+        total, count, device = 0.0, 0, device_of(model)
+        for series, (values, mask) in zip(self.corpus.split(split), self.seen(split), strict=True):
+            begins = series.begins or len(series) // 2
+            first = max(0, begins - (getattr(model, "memory", None) or begins))
+            shown = values[first:].unsqueeze(0)
+            shown = shown.float() if device.type == "mps" else shown
+            scores = model.score(shown.to(device), mask[first:].unsqueeze(0).to(device))
+            real = torch.from_numpy(series.mask[begins:])
+            counted = (real == mask[begins:]).all(dim=1)
+            observed = real & counted.unsqueeze(1)
+            total -= float(scores[0, begins - first :].double().cpu()[counted].sum())
+            if self.recipe.forecast.transform == "log":
+                total += float(values[begins:][observed].sum())  # log p(y) = log p(log y) − log y
+            count += int(observed.sum())
+        return total / count if count else float("nan")
+
+
+def visible(series: Series, transform: str) -> tuple[Tensor, Tensor]:
+    """What a model sees of a series: values and mask (T, C)."""
+    if transform == "log":
+        series = replace(series, values=np.log(series.values))
+    values, mask = series.visible()
+    return torch.from_numpy(values), torch.from_numpy(mask)
+
+
+def refuse_not_positive(series: Series) -> None:
+    for column, values in zip(series.columns, series.values.T, strict=True):
+        if (values <= 0).any():
+            where = series.labels()[int(np.flatnonzero(values <= 0)[0])]
+            raise DataError(
+                f"forecast.transform=log needs values above 0; {column} of {series.name} has "
+                f"{values[values <= 0][0]:g} at {where}. Set forecast.transform=none."
+            )
+
+
+def horizon_of(recipe: Recipe, season: int) -> int:
+    return recipe.forecast.horizon or min(max(season, SHORTEST), LONGEST)
+
+
+def row_of(found: Forecast, row: int) -> Forecast:
+    part = slice(row, row + 1)
+    gaussian = None if found.gaussian is None else (found.gaussian[0][part], found.gaussian[1][part])
+    return replace(
+        found, points=found.points[part], mean=found.mean[part], deviation=found.deviation[part], gaussian=gaussian
+    )
+
+
+def joined_rows(parts: Sequence[Forecast]) -> Forecast:
+    gaussians = [part.gaussian for part in parts if part.gaussian is not None]
+    both = (torch.cat([mean for mean, _ in gaussians]), torch.cat([d for _, d in gaussians])) if gaussians else None
+    return replace(
+        parts[0],
+        points=torch.cat([part.points for part in parts]),
+        mean=torch.cat([part.mean for part in parts]),
+        deviation=torch.cat([part.deviation for part in parts]),
+        gaussian=both,
+    )
+
+
+def describe(corpus: SeriesCorpus) -> dict[str, Any]:
+    """What a run remembers of its data."""
+    return {
+        "corpus": corpus.name,
+        "version": corpus.version,
+        "licence": corpus.licence,
+        "sha256": corpus.fingerprint(),
+        "counts": {split: corpus.sizes(split) for split in corpus.splits},
+        "notes": list(corpus.notes),
+        "columns": list(corpus.columns),
+        "step": corpus.splits["train"][0].clock.said(),
+    }

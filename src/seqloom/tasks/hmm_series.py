@@ -1,0 +1,121 @@
+"""A hidden Markov model of a series: every state has a Gaussian, and the states say in what mood the series is.
+
+It is learned from the series alone by Baum–Welch, from several beginnings; values that are missing are summed out. The
+loss is −log p of each observed value, given all that came before it; `one_state` is that of a single Gaussian.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from seqloom.classical.hmm_gaussian import GaussianHMM, GaussianHMMConfig
+from seqloom.classical.hmm_search import Search, SearchConfig, climb
+from seqloom.core.config import Discriminator, config
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import Estimate, Goal
+from seqloom.data import corpora
+from seqloom.data.corpora import SeriesConfig
+from seqloom.data.series import Series, SeriesCorpus
+from seqloom.runs.run import Run
+from seqloom.tasks.forecast import describe
+from seqloom.tasks.language_model import refuse_changed_data
+
+
+@config
+class Recipe:
+    task: Literal["hmm-series"] = "hmm-series"
+    seed: int = 1  # decides where each restart begins
+    data: SeriesConfig
+    model: Annotated[GaussianHMMConfig, Discriminator("kind")] = GaussianHMMConfig()
+    train: SearchConfig = SearchConfig()
+
+
+class Task:
+    counted = "values"
+    goal = Goal("loss", unit="nats per value")
+
+    def __init__(self, recipe: Recipe, corpus: SeriesCorpus):
+        self.recipe, self.corpus = recipe, corpus
+
+    @classmethod
+    def prepare(cls, recipe: Recipe) -> Self:
+        task = cls(recipe, corpora.load_series(recipe.data))
+        task.corpus.split("dev")
+        task.scaled  # noqa: B018 (what cannot be learned from is refused before the run directory is made)
+        return task
+
+    @classmethod
+    def reopen(cls, recipe: Recipe, run: Run) -> Self:
+        corpus = corpora.load_series(recipe.data)
+        refuse_changed_data(run, corpus)
+        return cls(recipe, corpus)
+
+    @classmethod
+    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
+        raise UsageError(f"{run.path} is of numbers, not of a text. Name a --split.")
+
+    def documents(self) -> dict[str, Any]:
+        return {"sizes.json": {"variables": len(self.corpus.columns)}, "data.json": describe(self.corpus)}
+
+    def warnings(self) -> list[str]:
+        return [f"{note}." for note in self.corpus.notes]
+
+    @cached_property
+    def scaled(self) -> GaussianHMM:
+        """A model that knows the scale of the training values, and no more."""
+        return self._built().fitted_scale(self.values("train"), self.corpus.columns)
+
+    def _built(self) -> GaussianHMM:
+        return self.recipe.model.build(len(self.corpus.columns))
+
+    def model(self) -> Search:
+        return Search(self._built)
+
+    def scale(self) -> tuple[int, str]:
+        """How many numbers it learns, and where."""
+        return sum(table.numel() for table in self._built().state_dict().values()), "cpu"
+
+    def values(self, split: str) -> list[Tensor]:
+        return [torch.from_numpy(one.values) for one in self.corpus.split(split)]
+
+    def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
+        search = model if model is not None else self.model()
+        series, shape, seed = self.values("train"), self.scaled, self.recipe.seed
+        if not search.finished:
+            yield from climb(
+                search,
+                self.recipe.train,
+                lambda restart: shape.drawn(series, seed, restart),
+                lambda current: current.improved(series),
+                read=sum(int((~one.isnan()).sum()) for one in series),
+                counted="values",
+            )
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        model = model.best if isinstance(model, Search) else model
+        single = self._built_alone()
+        series = self.corpus.split(split)
+        return {"loss": loss_of(model, series), "one_state": loss_of(single, series)}
+
+    def _built_alone(self) -> GaussianHMM:
+        """One Gaussian for all: what the states must beat."""
+        alone = GaussianHMMConfig(
+            states=1, covariance=self.recipe.model.covariance, min_variance=self.recipe.model.min_variance
+        )
+        train = self.values("train")
+        model = alone.build(len(self.corpus.columns)).fitted_scale(train, self.corpus.columns)
+        for _ in range(20):  # with missing values it takes more than one
+            model, _ = model.improved(train)
+        return model
+
+
+def loss_of(model: GaussianHMM, series: Sequence[Series]) -> float:
+    """−log p of each observed value of a split, given all before it, its history included."""
+    total, count = 0.0, 0
+    for one in series:
+        log_probs = model.score(torch.from_numpy(one.values)[None].to(model.device))[0, one.begins :]
+        total, count = total - float(log_probs.sum()), count + int(one.mask[one.begins :].sum())
+    return total / count if count else float("nan")

@@ -1,0 +1,72 @@
+"""Tagging with a hidden Markov model: the tags are a chain, the words what it emits; estimated by counting.
+
+It reads sentences as the `tag` task does, answers in the same tags, and is measured by the same figures. The loss is
+−log p of the tags of a sentence given its words, per word.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+
+from seqloom.classical.hmm_lexicon import Counted
+from seqloom.classical.hmm_tagger import HMMTagger, HMMTaggerConfig
+from seqloom.core.config import Discriminator, config
+from seqloom.core.protocols import Estimate
+from seqloom.data.corpora import TaggedConfig
+from seqloom.data.spellings import LONGEST
+from seqloom.tasks.classify import BatchConfig
+from seqloom.tasks.tag import Task as TagTask
+from seqloom.text import TokenizerConfig, WordsConfig
+from seqloom.train.estimate import EstimateConfig
+
+
+@config
+class Recipe:
+    task: Literal["hmm-tag"] = "hmm-tag"
+    seed: int = 1  # counting draws no random numbers; kept so that every recipe has the same head
+    data: TaggedConfig
+    tokenizer: TokenizerConfig = WordsConfig(lowercase=True)
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[HMMTaggerConfig, Discriminator("kind")] = HMMTaggerConfig()
+    train: EstimateConfig = EstimateConfig()
+
+    init = None  # nothing to begin with
+    goal = None
+
+    def problems(self) -> Iterator[str]:
+        if getattr(self.tokenizer, "split", None) != "whitespace":
+            yield "tokenizer must be of kind words with split: whitespace: a word is what a tag is said of"
+
+
+class Task(TagTask):
+    recipe: Any
+
+    def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
+        """A checkpoint of counts is the finished model: there is nothing to go on with."""
+        if model is not None:
+            return
+        found: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
+        weights = found.count_transitions(self.tags("train"), self.names)
+        yield Estimate(1, 2, None, {f"lambda_{n}": weight for n, weight in enumerate(weights, start=1)})
+        found.count_words(self.training_words(), [] if self.spellings is None else self.spellings.alphabet.alphabet)
+        values = {"words": float((found.words.sum(dim=1) > 0).sum()), "endings": float(len(found.keys))}
+        yield Estimate(2, 2, found, values)
+
+    def model(self) -> HMMTagger:
+        built: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
+        return built
+
+    def training_words(self) -> Counted:
+        """Every word of the training sentences."""
+        pieces, tags = self.pieces("train"), self.tags("train")
+        words = np.array([piece.tokens[place] for piece in pieces for place in piece.first])
+        first = np.array([place == 0 for piece in pieces for place in range(len(piece.first))])
+        characters = np.zeros((len(words), LONGEST), dtype=np.int64)
+        if self.spellings is not None:
+            sentences = self.words("train")
+            own = (word for piece in pieces for word in sentences[piece.sentence][piece.start : piece.end])
+            rows = self.spellings.characters(torch.tensor(self.spellings.numbers(own))).numpy()
+            characters[:, : rows.shape[1]] = rows
+        return Counted(words, np.concatenate([np.array(row) for row in tags]), characters, first)

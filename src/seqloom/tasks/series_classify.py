@@ -1,0 +1,179 @@
+"""Classification of series: a model reads numbers to their end and says which of several labels they have.
+
+The labels are those of train; a series of dev or test with another one counts as wrong. The loss is −log p of the
+label.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.core.config import Discriminator, config
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import Goal, Loss
+from seqloom.core.seeding import derive
+from seqloom.core.tree import Tree, to_device
+from seqloom.data import corpora
+from seqloom.data.corpora import LabelledSeriesConfig
+from seqloom.data.labelled_series import LabelledSeries, LabelledSeriesCorpus
+from seqloom.evaluate.classification import Report, report
+from seqloom.models.series_classifier import SeriesClassifierConfig
+from seqloom.nn.softmax import precise
+from seqloom.runs.run import Run
+from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.train.fit import FitConfig
+
+UNSEEN = -1  # the number of a label that training did not have
+
+
+@config
+class BatchConfig:
+    """How series are put together."""
+
+    rows: int = 32  # series read side by side
+    eval_rows: int = 256  # the same, when a split is evaluated
+
+    def problems(self) -> Iterator[str]:
+        for name in ("rows", "eval_rows"):
+            if getattr(self, name) < 1:
+                yield f"{name} must be at least 1, got {getattr(self, name)}"
+
+
+@config
+class Recipe:
+    task: Literal["series-classify"] = "series-classify"
+    seed: int = 1
+    data: LabelledSeriesConfig
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[SeriesClassifierConfig, Discriminator("kind")] = SeriesClassifierConfig()
+    goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which figure of dev chooses the best
+    train: FitConfig
+
+
+class Task:
+    counted = "steps"
+
+    def __init__(self, recipe: Recipe, corpus: LabelledSeriesCorpus, labels: Sequence[str]):
+        self.recipe, self.corpus, self.names = recipe, corpus, labels
+        self._numbers = {label: number for number, label in enumerate(labels)}
+        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per series")
+
+    @classmethod
+    def prepare(cls, recipe: Recipe) -> Self:
+        corpus = corpora.load_labelled_series(recipe.data)
+        corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
+        task = cls(recipe, corpus, corpus.labels)
+        longest = recipe.model.encoder.longest
+        most = max(len(one.values) for examples in corpus.splits.values() for one in examples)
+        if longest is not None and most > longest:
+            raise UsageError(
+                f"The longest series has {most} steps, and the encoder knows {longest} places: set "
+                f"model.encoder.positions.max_length={most}."
+            )
+        return task
+
+    @classmethod
+    def reopen(cls, recipe: Recipe, run: Run) -> Self:
+        corpus = corpora.load_labelled_series(recipe.data)
+        refuse_changed_data(run, corpus)
+        return cls(recipe, corpus, run.labels)
+
+    @classmethod
+    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
+        raise UsageError(
+            f"{run.path} classifies series and reads no text; measure it with `seqloom evaluate {run.path}`."
+        )
+
+    def sizes(self) -> dict[str, int]:
+        return {"variables": self.corpus.variables, "labels": len(self.names)}
+
+    def documents(self) -> dict[str, Any]:
+        described = {
+            "corpus": self.corpus.name,
+            "version": self.corpus.version,
+            "licence": self.corpus.licence,
+            "sha256": self.corpus.fingerprint(),
+            "counts": {split: self.corpus.sizes(split) for split in self.corpus.splits},
+            "notes": list(self.corpus.notes),
+        }
+        return {"sizes.json": self.sizes(), "labels.json": list(self.names), "data.json": described}
+
+    def model(self) -> Any:
+        model = self.recipe.model.build(**self.sizes())
+        model.set_scale([torch.from_numpy(one.values) for one in self.corpus.split("train")])
+        return model
+
+    def warnings(self) -> list[str]:
+        return [f"{note}." for note in self.corpus.notes]
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _train(self) -> Sequence[LabelledSeries]:
+        return self.corpus.split("train")
+
+    def steps_per_epoch(self) -> int:
+        return -(-len(self._train) // self.recipe.batch.rows)
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        """An epoch reads every series once, in an order of its own; all batches have one shape but for their length."""
+        rows = self.recipe.batch.rows
+        if rows % world:
+            raise UsageError(f"batch.rows must be a multiple of the {world} processes, got {rows}.")
+        epoch, place = divmod(step, self.steps_per_epoch())
+        order = np.random.default_rng(derive(seed, "series", epoch)).permutation(len(self._train))
+        chosen = np.resize(order, self.steps_per_epoch() * rows)[place * rows : (place + 1) * rows]
+        own = chosen[rank * rows // world : (rank + 1) * rows // world]
+        return self.tree([self._train[number] for number in own], self._longest)
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(len(one.values) for one in self._train)
+
+    def tree(self, examples: Sequence[LabelledSeries], length: int) -> dict[str, Tensor]:
+        return tree_of(examples, self._numbers, length)
+
+    # --- training and measuring -------------------------------------------------------------------------------------
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        """Every series is read by itself, so nothing is carried. What is counted are the steps read."""
+        return Loss(model.loss(batch)[0], None, batch["mask"].numel())
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        return self.report(model, split).metrics
+
+    def report(self, model: Any, split: str) -> Report:
+        return self.figures(self.log_probs(model, split), split)
+
+    def figures(self, log_probs: Tensor, split: str) -> Report:
+        """Every figure, given what a model thought of each series (N, L)."""
+        return report([one.label for one in self.corpus.split(split)], log_probs.numpy(), self.names)
+
+    @torch.no_grad()
+    def log_probs(self, model: Any, split: str) -> Tensor:
+        """log p (N, L) of every label of every series of a split, on the CPU."""
+        examples, rows, found = self.corpus.split(split), self.recipe.batch.eval_rows, []
+        for start in range(0, len(examples), rows):
+            some = examples[start : start + rows]
+            batch = to_device(self.tree(some, max(len(one.values) for one in some)), device_of(model))
+            found.append(precise(model(batch)).log_softmax(dim=1).float().cpu())
+        return torch.cat(found)
+
+
+def tree_of(examples: Sequence[LabelledSeries], numbers: Mapping[str, int], length: int) -> dict[str, Tensor]:
+    """Values, what was observed, real steps and labels by their numbers, padded to `length`."""
+    values = np.full((len(examples), length, examples[0].values.shape[1]), np.nan)
+    mask = np.zeros((len(examples), length), dtype=bool)
+    for row, one in enumerate(examples):
+        values[row, : len(one.values)] = one.values
+        mask[row, : len(one.values)] = True
+    return {
+        "values": torch.from_numpy(np.nan_to_num(values)).float(),
+        "observed": torch.from_numpy(~np.isnan(values)),
+        "mask": torch.from_numpy(mask),
+        "labels": torch.tensor([numbers.get(one.label, UNSEEN) for one in examples]),
+    }

@@ -1,0 +1,209 @@
+"""Word vectors from plain text: word2vec's skip-gram and CBOW by negative sampling, or GloVe.
+
+What has a vector is a word of the tokenizer, wherever it stands: after a bracket or before a comma it is the same word.
+Line breaks, ends of documents and unknown words have none, and the words around them are neighbours, but for those of
+different documents.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.classical import glove, negative_sampling
+from seqloom.classical.machine_code import WITHOUT
+from seqloom.classical.negative_sampling import Sampler, Text
+from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
+from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
+from seqloom.core.config import Discriminator, config, to_mapping
+from seqloom.core.errors import DataError, DivergedError
+from seqloom.core.protocols import Estimate
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.word_questions import WordSets, word_sets
+from seqloom.evaluate.word_similarity import Judged, Question, RatedPair, as_metrics, measure
+from seqloom.evaluate.word_space import WordSpace
+from seqloom.runs.run import Run
+from seqloom.tasks.language_model import TextTask
+from seqloom.text import END, Tokenizer, TokenizerConfig, Words, WordsConfig
+from seqloom.text.words import NEWLINE
+
+ADOPTED: dict[str, Any] = {"corpus": "none", "version": "", "licence": "unknown", "sha256": {}, "counts": {}}
+HELD_OUT_SEED = 0  # what is drawn to measure a split is the same for every run
+MOST_WORDS = 500_000  # of a split that are measured
+
+
+@config
+class Recipe:
+    task: Literal["word-vectors"] = "word-vectors"
+    seed: int = 1
+    data: CorpusConfig | None = None  # none in a run made of a file of vectors
+    tokenizer: TokenizerConfig
+    model: Annotated[WordVectorsConfig, Discriminator("kind")] = WordVectorsConfig()
+    train: WordTrainConfig = WordTrainConfig()
+
+    def problems(self) -> Iterator[str]:
+        if not isinstance(self.tokenizer, WordsConfig):
+            yield f"tokenizer.kind must be words, since only words have vectors here; got {self.tokenizer.kind}"
+
+
+class Task(TextTask):
+    @classmethod
+    def prepare(cls, recipe: Any) -> Self:
+        engine_of(recipe.train)  # what this machine cannot do is refused before anything is made
+        task = super().prepare(recipe)
+        if int((task.counts() > 0).sum()) < 2:
+            raise DataError(
+                "Word vectors need two different words or more; lower tokenizer.min_count, or give more text."
+            )
+        return task
+
+    def text(self, split: str) -> Text:
+        return text_of(self.tokenizer, self.stream(split))
+
+    def counts(self) -> Tensor:
+        """How often each word (V,) is in the training text."""
+        return torch.bincount(self.text("train").words, minlength=len(self.tokenizer))
+
+    def scale(self) -> tuple[int, str]:
+        model: WordVectorsConfig = self.recipe.model
+        numbers = 2 * len(self.tokenizer) * (model.width + (model.objective == "glove"))
+        engine, device = engine_of(self.recipe.train)
+        threads = (
+            f", {self.recipe.train.workers} threads" if engine == "numba" and self.recipe.train.workers > 1 else ""
+        )
+        return numbers, f"{device} ({engine}{threads})"
+
+    def warnings(self) -> list[str]:
+        engine, device = engine_of(self.recipe.train)
+        if engine == "torch" and device.type == "cpu" and self.recipe.train.engine == "auto":
+            return [WITHOUT]
+        return []
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
+        """A stage for every line of the log; the model is kept once an epoch, or as `save_every` says."""
+        train: WordTrainConfig = self.recipe.train
+        if model is None:
+            model = self.model().draw(self.recipe.seed, self.counts())
+        trainer = Trainer(model, self.text("train"), train, seed=self.recipe.seed)
+        blocks = trainer.sampler.blocks
+        often = blocks if train.save_every is None else -(-train.save_every // train.block)
+        while step < trainer.total:
+            ends = (step + train.log_every, *((step // size + 1) * size for size in (often, blocks)), trainer.total)
+            rate, stage = trainer.rate(step), range(step, min(ends))
+            done = trainer.run(stage)
+            step = stage.stop
+            if not math.isfinite(done.loss):
+                hint = ", or train.batch" if trainer.engine == "torch" else ""
+                raise DivergedError(f"The loss is no longer a number at step {step}. Lower train.lr{hint}.")
+            kept = step % often == 0 or step == trainer.total
+            values = {"loss": done.loss, "learning_rate": rate, "epoch": step / blocks}
+            counted = "pairs" if model.glove else "words"
+            yield Estimate(step, trainer.total, model if kept else None, values, done.read, counted, "of samples")
+
+    # --- measuring --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        found = judge(space_of(model, self.tokenizer), word_sets())
+        return {**self.held_out(model, split), **as_metrics(found.items())}
+
+    def held_out(self, model: Any, split: str) -> dict[str, float]:
+        """The figures of a split of the text."""
+        text = self.text(split)
+        text = Text(text.words[:MOST_WORDS], text.documents[:MOST_WORDS])
+        if not len(text):
+            raise DataError(f"No word of {split} has a vector. Is it of another language than the training text?")
+        found = {"loss": held_out_loss(model, text), "neighbours": neighbours(model, text)}
+        return {**found, "unknown_rate": self.unknown_rate(split)}
+
+
+def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
+    """The words of a stream that have vectors."""
+    documents = (stream == END).cumsum(0) - (stream == END).long()
+    words = plain_words(tokenizer)[stream]
+    return Text(words[words >= 0], documents[words >= 0])
+
+
+def plain_words(tokenizer: Tokenizer) -> Tensor:
+    """The word each token (V,) is, −1 for none; one that is written without a space before it is the same as with."""
+    assert isinstance(tokenizer, Words)
+    ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
+    found = [-1, -1] + [ids.get(_plain(tokenizer, word), id) for word, id in ids.items()]
+    found = [-1 if id >= 2 and tokenizer.words[id - 2] == NEWLINE else word for id, word in enumerate(found)]
+    return torch.tensor(found)
+
+
+def _plain(tokenizer: Words, word: str) -> str:
+    return word[1:] if tokenizer.glued(word) else word
+
+
+def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model") -> WordSpace:
+    """The words that have vectors, the more frequent first."""
+    assert isinstance(tokenizer, Words)
+    counts = model.counts.cpu()
+    order = [id for id in torch.argsort(-counts, stable=True).tolist() if counts[id] > 0]
+    words = [_plain(tokenizer, tokenizer.token(id)) for id in order]
+    vectors = model.words.float().cpu().numpy()[np.array(order, dtype=np.int64)]
+    return WordSpace(words, vectors, tokenizer.config.lowercase, name)
+
+
+def judge(space: WordSpace, sets: WordSets) -> dict[str, Judged]:
+    """What people's judgements say of the vectors: nothing where no set is there."""
+    rated = {name: [RatedPair(*pair) for pair in pairs] for name, pairs in sets.rated.items()}
+    questions = [Question(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]
+    return measure(space, rated, questions)
+
+
+@torch.no_grad()
+def held_out_loss(model: WordVectors, text: Text) -> float:
+    """The loss of a text that was not trained on, as training would have met it, per prediction or pair."""
+    text = text.to(model.device)
+    if model.glove:
+        pairs = glove.near_each_other(text.to("cpu"), model.config.window, model.vocabulary)
+        if not len(pairs):
+            return math.nan
+        fitted = glove.fitted(model.config, pairs, model.device)
+        return float(glove.losses(fitted, glove.off(model, fitted)[2]).mean())
+    total, count = 0.0, 0
+    sampler = Sampler(model.config, text, model.counts, seed=HELD_OUT_SEED, block=10_000)
+    for step in range(sampler.blocks):
+        for made in sampler.predictions(sampler.block(step), 1 << 14):
+            total += float(negative_sampling.losses(negative_sampling.scores(model, made)[2], made).sum())
+            count += len(made.told)
+    return total / count if count else math.nan
+
+
+@torch.no_grad()
+def neighbours(model: WordVectors, text: Text) -> float:
+    """How often the cosine of two words that stand near each other is larger than that of the first and a word of the
+    noise: the same measure whatever the vectors were trained by. Half of the time is chance. Words that are more
+    frequent than the mean are left out as often as when training draws so."""
+    mean = 1 / max(1, int((model.counts > 0).sum()))
+    chosen = WordVectorsConfig(window=5, negatives=1, subsample=mean)
+    unit = torch.nn.functional.normalize(model.words.float(), dim=1)
+    sampler = Sampler(chosen, text.to(model.device), model.counts, seed=HELD_OUT_SEED, block=10_000)
+    right, count = 0.0, 0
+    for step in range(sampler.blocks):
+        for made in sampler.predictions(sampler.block(step), 1 << 16):
+            near, far = torch.einsum("pd,pkd->kp", unit[made.read[:, 0]], unit[made.told])
+            right += float((near > far).sum() + 0.5 * (near == far).sum())
+            count += len(near)
+    return right / count if count else math.nan
+
+
+def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
+    """Make a run of vectors that were trained elsewhere. It has no data of its own to be evaluated on."""
+    tokenizer = Words(WordsConfig(), words)
+    chosen = WordVectorsConfig(width=vectors.shape[1])
+    recipe = Recipe(data=None, tokenizer=WordsConfig(), model=chosen)
+    model = chosen.build(len(tokenizer))
+    model.vectors[2:] = vectors
+    model.counts[2:] = torch.arange(len(words), 0, -1)  # a file has no counts, but an order
+    run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": ADOPTED})
+    run.store().save_best(model.state_dict())
+    return run

@@ -1,0 +1,269 @@
+"""The linear dynamical system as a model: structures, forecasts, steps, what a run keeps, going on, bad input."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.classical.dynamical import Joint, drawn_system, drawn_values
+from tests.classical.test_kalman_em import STRUCTURES, walk
+
+from seqloom.classical.kalman import covariance, kalman_filter
+from seqloom.classical.kalman_em import Data
+from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
+from seqloom.core.config import build
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.protocols import Forecastable
+from seqloom.decoding.forecast import forecast
+
+
+def drawn_model(hidden: int = 3, variables: int = 2, inputs: int = 0, seed: int = 0) -> LinearDynamical:
+    model = KalmanConfig(structure="free", hidden=hidden).build(variables, inputs=inputs)
+    model.system = drawn_system(hidden, variables, seed, inputs)
+    return model
+
+
+# --- structures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_each_structure_learns_two_variables_with_gaps(structure: str) -> None:
+    data = walk(2, 24, 2, seed=1)
+    model = KalmanConfig(structure=structure, hidden=3, rounds=8, tolerance=0).build(2, 4)  # type: ignore[arg-type]
+    losses = [one.values["loss"] for one in model.estimates(data)]
+    assert len(losses) == 8 and losses[-1] < losses[0]
+    mean, spread = model.exact_forecast(data.values, None, 6)
+    assert torch.isfinite(mean).all()
+    assert (torch.linalg.eigvalsh(spread) > 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e12, 1e-12])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_unit_of_the_values_is_of_no_matter(structure: Any, scale: float) -> None:
+    data = walk(1, 20, 2, seed=5)
+    found = []
+    for values in (data.values, data.values * scale):
+        model = KalmanConfig(structure=structure, hidden=2, rounds=6, tolerance=0).build(2, 4)
+        *_, last = model.estimates(Data(values, data.mask))
+        found.append(last.values["loss"])
+    assert found[1] - found[0] == pytest.approx(np.log(scale), abs=1e-3)
+
+
+def test_null_is_seasonal_where_there_is_a_season_and_else_trend() -> None:
+    assert KalmanConfig().build(1, 12).structure == "seasonal"
+    assert KalmanConfig(season=4).build(1, 12).hidden == 5
+    assert KalmanConfig().build(1, 1).structure == "trend"
+
+
+@pytest.mark.parametrize("season", [2, 4, 12])
+def test_the_seasonal_structure_is_that_of_statsmodels(season: int) -> None:
+    structural = pytest.importorskip("statsmodels.tsa.statespace.structural")
+    data = walk(1, 40, 1, seed=2)
+    model = KalmanConfig(structure="seasonal").build(1, season)
+    model.begin(data)
+    system = model.system
+    theirs = structural.UnobservedComponents(data.values[0].numpy(), "lltrend", seasonal=season)
+    variances = system.process[:3].diagonal().square().tolist()
+    theirs.update([float(system.observation.square()), *variances])
+    np.testing.assert_array_equal(theirs["transition"], system.transition.numpy())
+    np.testing.assert_array_equal(theirs["design"].ravel(), system.emission.numpy().ravel())
+    theirs.ssm.initialize_known(system.mean.numpy(), covariance(system.factor).numpy())
+    theirs.ssm.tolerance, theirs.ssm.loglikelihood_burn = 0, 0
+    ours = float(kalman_filter(system, data.values, data.mask).log_likelihood.sum())
+    assert ours == pytest.approx(theirs.ssm.loglike(), rel=1e-7)
+
+
+def test_a_season_and_a_trend_go_on() -> None:
+    steps = torch.arange(60, dtype=torch.float64)
+    truth = 10 + 0.5 * steps + 4 * torch.sin(2 * torch.pi * steps / 6)
+    draw = torch.Generator().manual_seed(0)
+    values = (truth + 0.1 * torch.randn(60, generator=draw, dtype=torch.float64)).view(1, -1, 1)
+    model = KalmanConfig(rounds=30).build(1, 6)
+    *_, _ = model.estimates(Data(values[:, :48], torch.ones(1, 48, 1, dtype=torch.bool)))
+    mean, spread = model.exact_forecast(values[:, :48], None, 12)
+    assert (mean[0, :, 0] - truth[48:]).abs().max() < 0.5
+    assert (spread[0, 1:, 0, 0] >= spread[0, :-1, 0, 0] * 0.9).all()  # less and less sure
+
+
+# --- forecasts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", [0, 2])
+def test_a_forecast_conditions_the_joint_gaussian(inputs: int) -> None:
+    model = drawn_model(inputs=inputs)
+    values, mask = drawn_values(2, 6, 2)
+    driven = torch.randn(2, 10, inputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    known, future = (driven[:, :6], driven[:, 6:]) if inputs else (None, None)
+    mean, spread = model.exact_forecast(values, mask, 4, known, future)
+    for row in range(2):
+        joint = Joint(model.system, 10, driven[row].numpy() if inputs else None)
+        seen = np.concatenate([mask[row].numpy(), np.zeros((4, 2), dtype=bool)])
+        padded = np.concatenate([values[row].nan_to_num().numpy(), np.zeros((4, 2))])
+        means, covariances = joint.values_given(padded, seen)
+        np.testing.assert_allclose(mean[row].numpy(), means[6:], atol=1e-9)
+        np.testing.assert_allclose(spread[row].numpy(), covariances[6:], atol=1e-9)
+
+
+def test_steps_are_the_whole_in_pieces() -> None:
+    model = drawn_model(inputs=1)
+    assert isinstance(model, Forecastable)
+    values, mask = drawn_values(3, 8, 2)
+    inputs = torch.randn(3, 9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    state, scores = model.start(3), []
+    for part in (slice(0, 1), slice(1, 5), slice(5, 8)):
+        after = model.step(values[:, part], state, mask[:, part], inputs[:, part.start + 1 : part.stop + 1])
+        state = after.state
+        scores.append(after.mean)
+    mean, spread = model.exact_forecast(values, mask, 1, inputs[:, :8], inputs[:, 8:])
+    assert after.covariance is not None
+    torch.testing.assert_close(after.mean, mean[:, 0], atol=1e-10, rtol=0)
+    torch.testing.assert_close(after.covariance, spread[:, 0], atol=1e-10, rtol=0)
+    assert not torch.allclose(scores[0], scores[1])
+
+
+def test_paths_that_are_drawn_spread_as_the_exact_forecast_says() -> None:
+    model = drawn_model()
+    values, mask = drawn_values(2, 8, 2)
+
+    class Stepped:
+        """The same without its exact answer."""
+
+        start, step, score = model.start, model.step, model.score
+
+    exact = forecast(model, values, mask, 5)
+    drawn = forecast(Stepped(), values.nan_to_num(), mask, 5, paths=4000, generator=torch.Generator().manual_seed(0))
+    assert exact.exact and not drawn.exact
+    torch.testing.assert_close(drawn.mean, exact.mean, atol=0.12, rtol=0)
+    torch.testing.assert_close(drawn.deviation, exact.deviation, atol=0, rtol=0.06)
+
+
+def test_scores_add_up_to_the_likelihood() -> None:
+    model = drawn_model()
+    values, mask = drawn_values(2, 6, 2)
+    joint = Joint(model.system, 6)
+    scores = model.score(values, mask)
+    for row in range(2):
+        expected = joint.log_density(values[row].numpy(), mask[row].numpy())
+        assert float(scores[row].sum()) == pytest.approx(expected, abs=1e-9)
+    assert (scores[~mask.any(dim=2)] == 0).all()
+
+
+def test_what_is_drawn_is_as_likely_as_it_should_be() -> None:
+    """−log p of a Gaussian's own draws is its entropy, on the average."""
+    model = drawn_model()
+    values = model.sample(4000, 3, torch.Generator().manual_seed(0))
+    spread = Joint(model.system, 3).values
+    entropy = (np.linalg.slogdet(spread)[1] + len(spread) * np.log(2 * np.pi * np.e)) / 2
+    assert -float(model.filter(values).log_likelihood.mean()) == pytest.approx(entropy, abs=0.08)
+
+
+# --- what a run keeps -----------------------------------------------------------------------------------------------
+
+
+def kept(model: LinearDynamical) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("structure", ["free", "trend"])
+@pytest.mark.parametrize("stopped", [2, 5])
+def test_going_on_is_exact(structure: str, stopped: int) -> None:
+    data, config = walk(2, 16, 1, seed=4), KalmanConfig(structure=structure, hidden=2, rounds=9, tolerance=0)  # type: ignore[arg-type]
+    whole = config.build(1)
+    parts = {stage.step: kept(whole) for stage in whole.estimates(data)}
+    again = config.build(1)
+    again.load_state_dict(parts[stopped])
+    *_, last = again.estimates(data, stopped)
+    assert last.step == 9
+    for name, value in kept(whole).items():
+        assert torch.equal(again.state_dict()[name], value), name
+    assert not torch.equal(parts[8]["process"], parts[9]["process"])  # the control: a round does change something
+
+
+def test_what_has_settled_does_not_go_on() -> None:
+    data, config = walk(2, 16, 1, seed=4), KalmanConfig(structure="level", tolerance=1e-3)
+    model = config.build(1)
+    *_, last = model.estimates(data)
+    assert last.step < config.rounds and last.model is model
+    again = config.build(1)
+    again.load_state_dict(kept(model))
+    assert list(again.estimates(data, last.step)) == []
+
+
+def test_a_model_is_kept_now_and_then_and_at_the_end() -> None:
+    data, config = walk(1, 12, 1, seed=0), KalmanConfig(structure="level", rounds=7, tolerance=0, save_every=3)
+    model = config.build(1)
+    assert [one.step for one in model.estimates(data) if one.model is not None] == [3, 6, 7]
+    none = KalmanConfig(structure="level", rounds=0).build(1)
+    assert [(one.step, one.model) for one in none.estimates(data)] == [(0, none)]
+
+
+def test_tensors_of_another_model_are_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"state of 2: .*emission.* differ"):
+        KalmanConfig(structure="trend").build(1).load_state_dict(drawn_model().state_dict())
+
+
+def test_it_stays_on_the_cpu() -> None:
+    model = drawn_model()
+    assert model.to("cuda") is model and model.device.type == "cpu" and model.eval() is model.train() is model
+    assert model.system.mean.device.type == "cpu"
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_fade() -> None:
+    for structure in ("free", "constant-velocity"):
+        with pytest.raises(
+            UsageError, match=f"damped is for structures level, trend and seasonal, not for {structure}"
+        ):
+            build(KalmanConfig, {"kind": "kalman", "structure": structure, "damped": True})
+
+
+def test_all_problems_of_a_config_at_once() -> None:
+    wrong = {"hidden": 0, "structure": "level", "season": 1, "fixed": ["mean", "mean"], "rounds": -1, "tolerance": -1.0}
+    with pytest.raises(UsageError) as raised:
+        build(KalmanConfig, {"kind": "kalman", "save_every": 0, **wrong})
+    said = str(raised.value)
+    for words in (
+        "hidden must",
+        "season is for",
+        "season must",
+        "fixed must",
+        "rounds must",
+        "tolerance must",
+        "save_every",
+    ):
+        assert words in said
+    with pytest.raises(UsageError, match=r"must be one of.*constant-velocity"):
+        build(KalmanConfig, {"kind": "kalman", "structure": "velocity"})
+
+
+@pytest.mark.parametrize(
+    ("attempt", "words"),
+    [
+        (lambda m: m.filter(torch.zeros(2, 3)), r"reads values \(sequences, steps, 2\)"),
+        (lambda m: m.filter(torch.zeros(1, 0, 2)), "at least one step"),
+        (lambda m: m.filter(torch.zeros(1, 4, 3)), r"got \(1, 4, 3\)"),
+        (lambda m: m.filter(torch.zeros(1, 4, 2)), r"give all of them, \(1, 4, 1\), without a gap; got none"),
+        (lambda m: m.filter(torch.zeros(1, 4, 2), None, torch.full((1, 4, 1), torch.nan)), "with gaps"),
+        (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 0, torch.zeros(1, 4, 1)), "at least 1 step, got 0"),
+        (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 3, torch.zeros(1, 4, 1)), r"\(1, 3, 1\).*got none"),
+        (lambda m: KalmanConfig(structure="seasonal").build(1, 1), "needs a season of at least 2 steps"),
+    ],
+)
+def test_what_cannot_be_read(attempt: Callable[[LinearDynamical], object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        attempt(drawn_model(inputs=1))
+
+
+def test_one_step_can_be_read_and_forecast_from() -> None:
+    mean, spread = drawn_model().exact_forecast(torch.zeros(1, 1, 2), None, 2)
+    assert mean.shape == (1, 2, 2) and torch.isfinite(spread).all()
+
+
+def test_nothing_observed_leaves_what_was_believed() -> None:
+    model = drawn_model()
+    read = model.filter(torch.full((1, 3, 2), torch.nan))
+    torch.testing.assert_close(read.means[0, 0], model.system.mean)
+    assert float(read.log_likelihood) == 0

@@ -1,0 +1,317 @@
+"""Word vectors: the equations against autograd, the compiled loops against the equations, GloVe's counts."""
+
+import importlib.util
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqloom.classical import glove, negative_sampling
+from seqloom.classical.counter_draws import GAMMA, Noise, below, draws, lower
+from seqloom.classical.machine_code import compiler
+from seqloom.classical.negative_sampling import Predictions, Sampler, Text, kept_shares
+from seqloom.classical.word_vectors import Objective, WordVectors, WordVectorsConfig
+from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
+from seqloom.core.errors import CheckpointError, DataError, ResourceError
+
+OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")
+V = 30
+
+
+def small_text(length=240, seed=0):
+    """Words 2 … V − 1 in documents of 17."""
+    words = torch.randint(2, V, (length,), generator=torch.Generator().manual_seed(seed))
+    return Text(words, torch.arange(length) // 17)
+
+
+def small_model(objective, width=7, **keys):
+    text = small_text()
+    chosen = WordVectorsConfig(**{"objective": objective, "width": width, "window": 3, "negatives": 4, **keys})
+    return chosen.build(V).draw(1, torch.bincount(text.words, minlength=V)), text
+
+
+def trained(objective, steps=None, **keys):
+    model, text = small_model(objective, subsample=0.02)
+    settings = {"epochs": 1, "block": 50, "batch": 1, "lr": 0.3, "device": "cpu", **keys}
+    trainer = Trainer(model, text, WordTrainConfig(**settings), seed=5)
+    trainer.run(range(trainer.total) if steps is None else steps)
+    return trainer
+
+
+# --- draws ------------------------------------------------------------------------------------------------------------
+
+
+def test_draws_are_splitmix_by_whole_numbers():
+    def mixed(seed, n):
+        x = (seed + (n + 1) * GAMMA) % 2**64
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        return x ^ (x >> 31)
+
+    for seed in (0, 1, 2**63 - 1, 123456789):
+        found = draws(seed, torch.arange(50))
+        wanted = [mixed(seed, n) for n in range(50)]
+        assert [number % 2**64 for number in found.tolist()] == wanted
+        assert below(found, 1000).tolist() == [(number >> 32) * 1000 >> 32 for number in wanted]
+        assert lower(found).tolist() == [(number & 0xFFFFFF) / 2**24 for number in wanted]
+
+
+def test_the_noise_is_the_distribution_it_was_made_of():
+    p = torch.tensor([0.0, 5.0, 1.0, 0.0, 2.0, 0.5])
+    noise = Noise(p)
+    share = noise.share.double().clone()
+    made = torch.zeros(6, dtype=torch.float64).index_add_(0, noise.alias, 1 - share) + share
+    torch.testing.assert_close(made / 6, p.double() / p.sum(), atol=1e-7, rtol=0)
+    drawn = torch.bincount(noise(draws(3, torch.arange(100_000))), minlength=6) / 100_000
+    torch.testing.assert_close(drawn, p / p.sum(), atol=5e-3, rtol=0)
+    assert drawn[0] == drawn[3] == 0
+
+
+def test_frequent_words_are_kept_as_often_as_the_formula_says():
+    counts = torch.tensor([0, 900, 90, 10])
+    share = 0.01
+    wanted = [1.0, *(min(1, math.sqrt(share / q) + share / q) for q in (0.9, 0.09, 0.01))]
+    torch.testing.assert_close(kept_shares(counts, share)[1:], torch.tensor(wanted[1:]))
+    assert kept_shares(counts, 0).tolist() == [1, 1, 1, 1]
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["skipgram", "cbow"])
+def test_predictions_are_those_of_a_loop_over_the_text(objective):
+    model, text = small_model(objective, subsample=0.01)
+    sampler = Sampler(model.config, text, model.counts, seed=3, block=100)
+    block = sampler.block(1)
+    words, documents, reach = (part.tolist() for part in (block.words, block.documents, block.reach))
+    assert 0 < len(words) < 100 and set(reach) == {1, 2, 3}
+    wanted = []
+    for i, word in enumerate(words):
+        near = [
+            words[j]
+            for j in range(max(0, i - reach[i]), min(len(words), i + reach[i] + 1))
+            if j != i and documents[j] == documents[i]
+        ]
+        wanted += [(near, word)][: len(near)] if objective == "cbow" else [([word], one) for one in near]
+    made = list(sampler.predictions(block, 7))
+    found = [
+        ([w for w, there in zip(read, used, strict=True) if there], told[0])
+        for one in made
+        for read, used, told in zip(one.read.tolist(), one.used.tolist(), one.told.tolist(), strict=True)
+    ]
+    assert found == wanted
+    whole = next(sampler.predictions(block, 10_000))
+    assert torch.cat([one.told for one in made]).equal(whole.told)  # however they are cut, they draw the same
+    for told, real in zip(whole.told.tolist(), whole.real.tolist(), strict=True):
+        assert real == [word not in told[:place] for place, word in enumerate(told)]
+
+
+@pytest.mark.parametrize("objective", ["skipgram", "cbow"])
+def test_a_step_is_the_gradient_of_the_loss(objective):
+    """By autograd, in float64. word2vec's CBOW gives every neighbour the whole gradient of the mean, not its share."""
+    model, text = small_model(objective)
+    for name in ("vectors", "contexts"):
+        setattr(model, name, torch.randn(V, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
+    sampler = Sampler(model.config, text, model.counts, seed=3, block=100)
+    made = next(sampler.predictions(sampler.block(0), 5))
+    v, u = (getattr(model, name).clone().requires_grad_() for name in ("vectors", "contexts"))
+    x = (v[made.read] * made.used.unsqueeze(2)).sum(1) / made.used.sum(1, keepdim=True)
+    x.retain_grad()
+    score = torch.einsum("pd,pkd->pk", x, u[made.told])
+    y = F.one_hot(torch.zeros(len(score), dtype=torch.int64), score.shape[1]).double()
+    loss = (F.binary_cross_entropy_with_logits(score, y, reduction="none") * made.real).sum()
+    loss.backward()
+    before = model.vectors.clone(), model.contexts.clone()
+    found = negative_sampling.update(model, made, rate=0.01)
+    torch.testing.assert_close(found, loss.detach())
+    assert u.grad is not None and x.grad is not None
+    torch.testing.assert_close(model.contexts - before[1], -0.01 * u.grad, atol=1e-12, rtol=1e-10)
+    own = torch.zeros_like(before[0])
+    for row, (read, used) in enumerate(zip(made.read, made.used, strict=True)):
+        own.index_add_(0, read[used], x.grad[row].expand(int(used.sum()), -1))
+    torch.testing.assert_close(model.vectors - before[0], -0.01 * own, atol=1e-12, rtol=1e-10)
+
+
+def test_many_steps_on_one_word_are_no_larger_than_their_limit():
+    model, _ = small_model("skipgram")
+    model.contexts.fill_(0.5)
+    model.vectors.fill_(0.5)
+    pair = torch.tensor([[4, 5]])
+    one = Predictions(torch.tensor([[3]]), torch.tensor([[True]]), pair, torch.tensor([[True, True]]))
+    many = Predictions(*(part.repeat(500, 1) for part in (one.read, one.used, one.told, one.real)))
+    before = model.vectors[3].clone()
+    negative_sampling.update(model, many, rate=0.1)
+    together = model.vectors[3] - before
+    model.vectors.fill_(0.5)
+    model.contexts.fill_(0.5)
+    negative_sampling.update(model, one, rate=0.1)
+    torch.testing.assert_close(together, (model.vectors[3] - before) * negative_sampling.MOST / 0.1, rtol=1e-4, atol=0)
+
+
+# --- the compiled loops -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_compiled_loop_is_the_equations_one_prediction_at_a_time(objective):
+    pytest.importorskip("numba")
+    fast, plain = (trained(objective, engine=engine).model for engine in ("numba", "torch"))
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(getattr(fast, name), tensor, atol=2e-5, rtol=1e-4)
+    for name, tensor in plain.squares.items():
+        torch.testing.assert_close(fast.squares[name], tensor, atol=2e-5, rtol=1e-4)
+    begun, _ = small_model(objective)
+    assert (plain.vectors - begun.vectors).abs().max() > 0.01  # the control: there was something to be equal
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+def test_stretches_make_the_same_steps_as_the_whole(objective, engine):
+    if engine == "numba":
+        pytest.importorskip("numba")
+    batch = {} if engine == "numba" else {"batch": 16}
+    whole = trained(objective, engine=engine, **batch)
+    halves = trained(objective, range(3), engine=engine, **batch)
+    kept = {name: tensor.clone() for name, tensor in halves.model.state_dict().items()}
+    more = {name: tensor.clone() for name, tensor in halves.model.training_state().items()}
+    model = halves.model.config.build(V)
+    model.load_state_dict(kept)
+    model.load_training_state(more)
+    rest = Trainer(model, small_text(), halves.train, seed=5)
+    rest.run(range(3, rest.total))
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, getattr(model, name)), name
+    other = trained(objective, range(2), engine=engine, **batch)
+    assert not torch.equal(other.model.vectors, whole.model.vectors)  # the control
+
+
+def test_several_workers_make_every_step_once():
+    pytest.importorskip("numba")
+    one, two = (trained("skipgram", engine="numba", workers=workers) for workers in (1, 2))
+    assert one.run(range(1)).read == two.run(range(1)).read
+    assert torch.nn.functional.cosine_similarity(one.model.vectors[2:], two.model.vectors[2:]).mean() > 0.9
+
+
+def test_the_rate_falls_in_a_straight_line():
+    trainer = trained("skipgram", steps=[], engine="torch", lr=None, min_lr=0.001)
+    rates = [trainer.rate(step) for step in range(trainer.total)]
+    assert rates[0] == 0.025 and rates == sorted(rates, reverse=True)
+    assert rates[3] == pytest.approx(0.025 * (1 - 3 / trainer.total))
+    assert trainer.rate(trainer.total) == 0.001
+    steady = trained("glove", steps=[], engine="torch", lr=None, schedule="constant")
+    assert {steady.rate(step) for step in (0, 3)} == {0.05}
+
+
+def test_without_a_folder_to_keep_machine_code_in_it_is_compiled_all_the_same(monkeypatch):
+    numba = pytest.importorskip("numba")
+    asked = []
+
+    def njit(**options):
+        asked.append(options.get("cache", False))
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(numba, "njit", njit)
+    assert compiler()(len)("abc") == 3
+    assert asked == [True, False]
+
+
+def test_which_engine_computes(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert engine_of(WordTrainConfig())[0] == "torch"
+    with pytest.raises(ResourceError, match=r"seqloom\[fast\]"):
+        engine_of(WordTrainConfig(engine="numba"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert engine_of(WordTrainConfig())[0] == "numba"
+    assert engine_of(WordTrainConfig(engine="torch"))[0] == "torch"
+
+
+# --- GloVe ------------------------------------------------------------------------------------------------------------
+
+
+def test_pairs_are_those_of_a_loop_over_the_text(monkeypatch):
+    text, window = small_text(), 4
+    wanted: Counter[tuple[int, int]] = Counter()
+    for i in range(len(text)):
+        for j in range(max(0, i - window), min(len(text), i + window + 1)):
+            if i != j and text.documents[i] == text.documents[j]:
+                wanted[int(text.words[i]), int(text.words[j])] += 1 / abs(i - j)  # type: ignore[assignment]
+    for at_once in (glove.AT_ONCE, 20):  # in one go, and in many
+        monkeypatch.setattr(glove, "AT_ONCE", at_once)
+        found = glove.near_each_other(text, window, V)
+        made = dict(
+            zip(zip(found.rows.tolist(), found.columns.tolist(), strict=True), found.counts.tolist(), strict=True)
+        )
+        assert made == pytest.approx(dict(wanted))
+
+
+def test_a_step_of_glove_is_adagrad_on_the_weighted_square():
+    model, text = small_model("glove", cutoff=2.0)
+    fitted = glove.fitted(model.config, glove.near_each_other(text, 3, V), torch.device("cpu"))
+    pair = glove.Fitted(fitted.rows[:1], fitted.columns[:1], fitted.logs[:1], fitted.weights[:1])
+    leaves = {name: getattr(model, name).clone().requires_grad_() for name in model.squares}
+    i, j = int(pair.rows), int(pair.columns)
+    o = leaves["vectors"][i] @ leaves["contexts"][j] + leaves["biases"][i] + leaves["context_biases"][j] - pair.logs[0]
+    loss = 0.5 * pair.weights[0] * o**2
+    loss.backward()
+    for tensor in model.squares.values():
+        tensor.fill_(1.7)
+    torch.testing.assert_close(glove.update(model, pair, 0.05), loss.detach())
+    for name, leaf in leaves.items():
+        assert leaf.grad is not None
+        step = 0.05 * leaf.grad
+        torch.testing.assert_close(getattr(model, name), leaf.detach() - step / math.sqrt(1.7))
+        torch.testing.assert_close(model.squares[name], 1.7 + step**2)
+
+
+def test_rare_pairs_weigh_less():
+    pairs = glove.Pairs(torch.tensor([2, 2, 2]), torch.tensor([3, 4, 5]), torch.tensor([1.0, 10.0, 500.0]).double())
+    found = glove.fitted(WordVectorsConfig(objective="glove", cutoff=10.0, power=0.75), pairs, torch.device("cpu"))
+    torch.testing.assert_close(found.weights, torch.tensor([0.1**0.75, 1, 1]))
+    torch.testing.assert_close(found.logs, torch.tensor([0, math.log(10), math.log(500)]))
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_all_of_them_learn_which_words_stand_together(objective):
+    """Words come in five groups, and a document has words of one: in the end groups lie together."""
+    generator = np.random.default_rng(0)
+    documents = [generator.integers(2 + 5 * group, 7 + 5 * group, size=12) for group in generator.integers(0, 5, 150)]
+    text = Text(torch.from_numpy(np.concatenate(documents)), torch.arange(150).repeat_interleave(12))
+    model = WordVectorsConfig(objective=objective, width=8, window=3, subsample=0).build(27)
+    model.draw(1, torch.bincount(text.words, minlength=27))
+    trainer = Trainer(model, text, WordTrainConfig(epochs=25, lr=0.1, device="cpu", batch=64, block=300), seed=1)
+    trainer.run(range(trainer.total))
+    unit = F.normalize(model.words[2:], dim=1)
+    cosines = (unit @ unit.T).fill_diagonal_(-2)
+    nearest = cosines.argmax(dim=1)
+    assert (nearest // 5 == torch.arange(25) // 5).float().mean() > 0.9
+
+
+def test_foreign_tensors_are_refused_by_name():
+    model, _ = small_model("skipgram")
+    with pytest.raises(CheckpointError, match="differ in biases"):
+        model.load_state_dict(small_model("glove")[0].state_dict())
+    with pytest.raises(CheckpointError, match="differ in contexts, vectors"):
+        model.load_state_dict(small_model("skipgram", width=6)[0].state_dict())
+
+
+def test_every_problem_of_the_settings_is_named():
+    with pytest.raises(ValueError, match=r"width.*\n.*window.*\n.*subsample.*\n.*cutoff"):
+        WordVectorsConfig(width=0, window=-1, subsample=-1.0, cutoff=0.0)
+    with pytest.raises(ValueError, match=r"epochs.*\n.*workers.*\n.*batch.*\n.*numba computes on the CPU"):
+        WordTrainConfig(epochs=0, workers=0, batch=0, engine="numba", device="cuda")
+
+
+def test_a_text_without_words_is_refused():
+    empty = Text(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+    for objective in OBJECTIVES:
+        model = WordVectors(WordVectorsConfig(objective=objective), V)
+        with pytest.raises(DataError):
+            Trainer(model, empty, WordTrainConfig(device="cpu"), seed=1)

@@ -1,0 +1,200 @@
+"""`seqloom forecast` and its relatives: trained, asked, measured, compared, drawn, and what is refused."""
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.cli.app import main
+
+
+def write(path: Path, steps: int = 96, name: str = "sales", first: int = 0, every: int = 1) -> Path:
+    """Months of a season of 12, with a trend."""
+    rows = []
+    for n in range(first, first + steps):
+        month = n * every
+        value = 100 + n + 20 * math.sin(2 * math.pi * n / 12) + 5 * math.sin(n * n)
+        rows.append(f"{2000 + month // 12}-{month % 12 + 1:02d},{value:.3f},{200 - n + 3 * math.cos(n**3):.3f}")
+    path.write_text("\n".join([f"month,{name},visits", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file and two runs on it: `ar` and `lstm`."""
+    folder = tmp_path_factory.mktemp("forecast")
+    data = ["data.corpus=series-file", f"data.file={write(folder / 'sales.csv')}", "forecast.horizon=6"]
+    linear = ["model.kind=ar", "model.taps=2", "model.difference=season"]
+    small = ["model.kind=lstm", "model.hidden=4", "model.context=12", "train.steps=4", "train.evaluate_every=2"]
+    for name, model in (("ar", linear), ("lstm", small)):
+        assert main(["train", "series-forecast", *data, *model, "--out", str(folder / name)]) == 0
+    return folder
+
+
+def test_training_says_what_to_do_next(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    data = ["data.corpus=series-file", f"data.file={made / 'sales.csv'}", "model.kind=ar", "model.taps=2"]
+    shown = seqloom("train", "series-forecast", *data, "--out", tmp_path / "run")
+    assert shown.code == 0 and "parameters on cpu" in shown.out
+    assert "dev: loss" in shown.out and "mase" in shown.out and "perplexity" not in shown.out
+    assert f"Try: seqloom forecast {tmp_path / 'run'} · " in shown.out
+
+
+@pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from drawn paths")])
+def test_a_table(seqloom: Any, made: Path, name: str, how: str) -> None:
+    shown = seqloom("forecast", made / name)
+    lines = shown.out.splitlines()
+    assert lines[0] == f"{name} ({name}), 6 steps after 2007-12, {how}"
+    assert lines[2] == "sales" and lines[3].split()[:3] == ["time", "mean", "low"]
+    assert [line.split()[0] for line in lines[4:10]] == [f"2008-{month:02d}" for month in range(1, 7)]
+    mean, low_80, high_80, low_95, high_95 = map(float, lines[4].split()[1:])
+    assert low_95 < low_80 < mean < high_80 < high_95
+    assert "visits" in lines and seqloom("forecast", made / name, "--columns", "visits").out.count("time") == 1
+
+
+def test_json_csv_and_seeds(seqloom: Any, made: Path) -> None:
+    found = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 5, "--json").json
+    assert found["horizon"] == 3 and not found["exact"] and list(found["forecast"]) == ["sales", "visits"]
+    again = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 5, "--csv").out
+    rows = list(csv.DictReader(io.StringIO(again)))
+    assert [row["variable"] for row in rows] == ["sales"] * 3 + ["visits"] * 3
+    assert float(rows[1]["mean"]) == found["forecast"]["sales"][1]["mean"]
+    other = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 6, "--json").json
+    assert other["forecast"] != found["forecast"]
+
+
+def test_what_came_beside_what_was_said(seqloom: Any, made: Path) -> None:
+    shown = seqloom("forecast", made / "ar", "--back", 12)
+    assert "what came" in shown.out and "in the 80% interval" in shown.out and "12 steps after 2006-12" in shown.out
+    found = seqloom("forecast", made / "ar", "--back", 12, "--json").json
+    rows = (made / "sales.csv").read_text().splitlines()
+    assert found["forecast"]["sales"][0]["truth"] == float(rows[-12].split(",")[1])
+    error = [abs(row["mean"] - row["truth"]) for row in found["forecast"]["sales"]]
+    assert max(error) < 25, "a trend and a season are no surprise"
+
+
+def test_another_file_goes_on_elsewhere(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    later = write(tmp_path / "later.csv", steps=40, first=60)
+    found = seqloom("forecast", made / "ar", "--input", later, "--json").json
+    assert found["after"] == "2008-04" and found["notes"] == []
+    quarters = write(tmp_path / "quarters.csv", steps=40, every=3)
+    assert (
+        "trained on steps of 1 month, and those of quarters.csv are 3 months"
+        in seqloom("forecast", made / "ar", "--input", quarters).err
+    )
+
+
+@pytest.mark.parametrize("name", ["ar", "lstm"])
+def test_a_picture(seqloom: Any, made: Path, tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        shown = seqloom("forecast", made / name, "--back", 6, "--out", tmp_path / f"f{ending}", "--history", 30)
+        assert shown.code == 0 and (tmp_path / f"f{ending}").read_bytes().startswith(begins)
+
+
+def test_measuring_and_comparing(seqloom: Any, made: Path) -> None:
+    shown = seqloom("evaluate", made / "ar", "--split", "test").out
+    assert "6 steps ahead, from 3 origins" in shown and "MASE by steps ahead" in shown and "naive" in shown
+    assert "a season, 12 steps, ago" in shown and "MASE of each variable" in shown
+    found = seqloom("evaluate", made / "ar", "--split", "test", "--json").json
+    assert found["mase"] < found["naive_mase"] and len(found["by_step"]) == 6
+    seqloom("evaluate", made / "lstm", "--split", "test")
+    compared = seqloom("compare", made / "ar", made / "lstm", "--split", "test").out
+    assert "best first by CRPS" in compared and compared.index("ar") < compared.index("lstm")
+    assert "train.lr " not in compared, "what only one kind of training has does not tell runs apart"
+
+
+def test_a_recipe_for_a_file_of_ones_own(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    shown = seqloom("init", made / "sales.csv", "--task", "forecast", "--out", recipe)
+    assert shown.code == 0 and "68 steps of 2 variables to train on, 1 month each" in shown.out
+    assert "kind: ar" in recipe.read_text() and "season: 12" in recipe.read_text()
+    assert seqloom("train", recipe, "--out", tmp_path / "run").code == 0
+    long = write(tmp_path / "long.csv", steps=300)
+    assert seqloom("init", long, "--task", "forecast", "--out", tmp_path / "long.yaml").code == 0
+    assert "kind: lstm" in (tmp_path / "long.yaml").read_text()
+    assert seqloom("train", tmp_path / "long.yaml", "train.steps=1", "--out", tmp_path / "run-2").code == 0
+    assert seqloom("init", long, "--task", "forecast", "--tokens", "words").code == 2
+
+
+def test_the_doctor_and_the_data(seqloom: Any, made: Path) -> None:
+    shown = seqloom("doctor", made / "ar" / "recipe.yaml").out
+    assert "68 steps" in shown and "nothing to mend" in shown
+    shown = seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--lines", 2).out
+    assert "dev begins:" in shown and "2005-09" in shown
+    assert seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--json").json["season"] == 12
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--horizon", "97"], 2, "A horizon of 97 steps is longer than the series itself, which has 96"),
+        (["--back", "96"], 2, "back must leave something of the 96 steps"),
+        (["--back", "90", "--horizon", "12"], 2, "longer than the series itself, which has 6"),
+        (["--input", "none.csv"], 3, "none.csv does not exist"),
+        (["--columns", "sale"], 2, "did you mean sales"),
+        (["--json", "--csv"], 2, "choose one"),
+        (["--time", "month"], 2, "--input"),
+        (["--out", "x.pdf"], 2, "must end in .png or .svg"),
+        (["--horizon", "0"], 2, "--horizon"),
+    ],
+)
+def test_what_is_refused(seqloom: Any, made: Path, options: list[str], code: int, words: str) -> None:
+    shown = seqloom("forecast", made / "ar", *options)
+    assert shown.code == code and words in shown.err and "Traceback" not in shown.err
+    assert len(shown.err.strip().splitlines()) <= 6
+
+
+def test_files_that_do_not_fit(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other.csv", name="profit")
+    shown = seqloom("forecast", made / "ar", "--input", other)
+    assert shown.code == 3 and "which the model knows; it lacks sales" in shown.err
+    text = write(tmp_path / "sorted.csv").read_text().splitlines()
+    (tmp_path / "sorted.csv").write_text("\n".join([text[0], text[2], text[1], *text[3:]]))
+    shown = seqloom("forecast", made / "ar", "--input", tmp_path / "sorted.csv")
+    assert shown.code == 3 and "Line 3" in shown.err and "earlier than the line before it" in shown.err
+
+
+def test_other_models_do_not_forecast(seqloom: Any, made: Path, runs: Any) -> None:
+    shown = seqloom("forecast", runs / "chars")
+    assert shown.code == 2 and "a forecaster" in shown.err
+    assert seqloom("generate", made / "ar").code == 2
+
+
+def test_runs_of_numbers_that_do_not_forecast(seqloom: Any, tmp_path: Path) -> None:
+    tracks = ["data.train=2", "data.dev=1", "data.test=1", "data.steps=20", "model.rounds=1"]
+    assert seqloom("train", "kalman-track", *tracks, "--out", tmp_path / "track").code == 0
+    shown = seqloom("forecast", tmp_path / "track")
+    assert shown.code == 2 and "needs a forecaster" in shown.err and "text" not in shown.err
+
+
+def blank(text: str, every: int) -> str:
+    """A table with one of so many values of its first variable missing."""
+    head, *rows = text.splitlines()
+    cells = [row.split(",") for row in rows]
+    return "\n".join([head, *(f"{t},{'' if n % every == 0 else a},{b}" for n, (t, a, b) in enumerate(cells))]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "kind"), [(96, 1000, "ar"), (96, 6, "kalman"), (30, 1000, "kalman"), (260, 6, "lstm")]
+)
+def test_init_writes_what_can_be_trained(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, every: int, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / "own.csv", steps)
+    file.write_text(blank(file.read_text(), every))
+    assert seqloom("init", "--task", "forecast", "own.csv").code == 0
+    assert f"kind: {kind} " in Path("own.yaml").read_text()
+    short = {"lstm": ["train.epochs=1"], "kalman": ["model.rounds=2"]}.get(kind, [])
+    assert seqloom("train", "own.yaml", *short, "--out", "run").code == 0
+    assert seqloom("forecast", "run", "--horizon", 3).code == 0
+
+
+def test_a_constant_has_few_digits(seqloom: Any, tmp_path: Path) -> None:
+    file = tmp_path / "flat.csv"
+    file.write_text("\n".join(["day,flat", *(f"{n},5.0" for n in range(60))]))
+    assert seqloom("train", "series-file", f"data.file={file}", "--out", tmp_path / "flat").code == 0
+    assert seqloom("forecast", tmp_path / "flat").out.splitlines()[4].split() == ["60", *["5.0"] * 5]

@@ -1,0 +1,248 @@
+"""Hidden Markov models through the command line: taggers like any, language models like any, states looked at."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.understanding import write_sentences
+
+from seqloom import api
+from seqloom.api.recipes import read_recipe
+from seqloom.classical.hmm_search import PAUSE
+from seqloom.classical.machine_code import WITHOUT
+from seqloom.cli._states import _marked
+from seqloom.cli.app import main
+from seqloom.core.files import tensors_from_file
+from seqloom.data.corpora import pydocs
+from seqloom.evaluate.clusters import cluster_figures
+from seqloom.inspect import doctor
+from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.inspect.states import TextStates
+from seqloom.tasks import hmm
+from seqloom.train.events import Saved
+
+LETTERS = ["train.restarts=2", "train.iterations=25", "train.tolerance=0"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
+    """Do not change these: `letters` and `words` of texts, `names` a tagger, `found` of sentences with tags, `nile`."""
+    folder = tmp_path_factory.mktemp("hmm")
+    write_sentences(folder / "mine.conll")
+    files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
+    own = ["data.corpus=text", *files, "data.documents=line"]
+    tagged = ["data.corpus=conll", f"data.train={folder / 'mine.conll'}", "data.dev_fraction=0.2"]
+    commands = {
+        "letters": ["hmm-letters", *own, *LETTERS],
+        "words": ["hmm-words-ewt", *own, "model.states=5", "tokenizer.min_count=1", *LETTERS],
+        "found": ["hmm-words-ewt", *tagged, "model.states=4", "tokenizer.min_count=1", *LETTERS],
+        "names": ["hmm-tag-people", *tagged],
+        "nile": ["hmm-weather", "data.series=nile", "model.states=2", *LETTERS],
+    }
+    pytest.importorskip("statsmodels", reason="the Nile's flow ships inside it")
+    for name, words in commands.items():
+        assert main(["train", *words, "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+def test_a_tagger_that_was_counted_is_a_tagger(
+    seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "Ann lives in New Delhi."
+    assert seqloom("tag", made / "names", line, "", "Dee sings in Oslo .").out == (
+        "Ann:PER lives in [New Delhi]:LOC.\n\nDee:PER sings in Oslo:LOC .\n"
+    )
+    shown = seqloom("tag", made / "names", line, "--format", "conll").out
+    assert shown == "Ann\tB-PER\nlives\tO\nin\tO\nNew\tB-LOC\nDelhi\tI-LOC\n.\tO\n\n"
+    (word, *_) = seqloom("tag", made / "names", line, "--json").json["words"]
+    assert word["tag"] == "B-PER" and 0.5 < word["probability"] <= 1
+    found = seqloom("evaluate", made / "names", "--confusion", tmp_path / "c.png", "--json").json
+    assert found["span_f1"] == 1 and found["invalid"] == 0 and (tmp_path / "c.png").stat().st_size > 1000
+    assert "words right" in seqloom("evaluate", made / "names").out
+    assert "3" in seqloom("compare", made / "names", made / "names", "--by", "span_f1").out
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(2, 0.5, 2.0, memory=1 << 29))
+    assert "counted, not trained" in seqloom("doctor", "hmm-tag-people", "data.train=60", "data.dev=10").out
+
+
+def test_unknown_words_are_judged_by_their_endings(seqloom: Any, tmp_path: Path) -> None:
+    """Names end in -ov and are capital, verbs in -izes: words that no sentence had; without letters they are lost."""
+    stems = ["mar", "tel", "kor", "ban", "dul", "fen", "gos", "hap", "jin", "lum"]
+    said = [
+        [(f"{one.title()}ov", "NAME"), (f"{other}izes", "VERB"), (f"{one}ness", "NOUN"), (".", "MARK")]
+        for one in stems
+        for other in stems
+    ]
+    write_sentences(tmp_path / "mine.conll", said)
+    own = ["data.corpus=conll", f"data.train={tmp_path / 'mine.conll'}", "data.dev_fraction=0.2"]
+    assert seqloom("train", "hmm-tag-people", *own, "--out", tmp_path / "run").code == 0
+    new = "Quibov zorpizes vexness ."
+    assert seqloom("tag", tmp_path / "run", new).out == "Quibov:NAME zorpizes:VERB vexness:NOUN .:MARK\n"
+    lonely = seqloom(
+        "tag", tmp_path / "run", "zorpizes"
+    ).out  # the chain says NAME comes first; the ending knows better
+    assert lonely == "zorpizes:VERB\n"
+    assert seqloom("train", "hmm-tag-people", *own, "model.characters=null", "--out", tmp_path / "blind").code == 0
+    assert seqloom("tag", tmp_path / "blind", "zorpizes").out != lonely
+    shown = seqloom("tag", tmp_path / "blind", new)
+    assert "the vocabulary lacks parts of 1 line" in shown.err
+
+
+def test_a_language_model_like_any(seqloom: Any, made: Path) -> None:
+    written = [
+        seqloom("generate", made / "words", "--prompt", "the", "--max-tokens", 8, "--seed", 3).out for _ in range(2)
+    ]
+    assert written[0] == written[1] and written[0].startswith("the")
+    assert seqloom("generate", made / "words", "--prompt", "the", "--max-tokens", 5, "--beam", 3).code == 0
+    (first, second) = seqloom("score", made / "words", "the cat sat here .", "here . sat cat the", "--json").objects
+    assert first["log_prob"] > second["log_prob"] + 3
+    found = seqloom("evaluate", made / "words", "--split", "test", "--json").json
+    assert 1 < found["perplexity"] < 12
+    mixed = seqloom("evaluate", made / "words", made / "words", "--interpolate", "--json").json
+    assert mixed["perplexity"] == pytest.approx(seqloom("evaluate", made / "words", "--json").json["perplexity"])
+
+
+def test_letters_are_read_as_they_were_taught(seqloom: Any, made: Path) -> None:
+    """Capitals, digits and marks, wherever a text comes in."""
+    (plain, written) = seqloom("score", made / "letters", "the cat", "The CAT, 7!", "--json").objects
+    assert written["log_prob"] == plain["log_prob"]
+    small, large = (
+        seqloom("generate", made / "letters", "--prompt", prompt, "--max-tokens", 9).out.lower()
+        for prompt in ("the ", "The ")
+    )
+    assert small == large
+
+
+def test_states_have_to_do_with_tags_that_nobody_told(seqloom: Any, made: Path) -> None:
+    found = seqloom("evaluate", made / "found", "--json").json
+    assert found["many_to_one"] > 0.7 and 0.4 < found["v_measure"] <= 1
+    sklearn = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(0)
+    labels, groups = [str(one) for one in random.integers(4, size=200)], random.integers(6, size=200).tolist()
+    expected = sklearn.v_measure_score(labels, groups)
+    assert cluster_figures(labels, groups)["v_measure"] == pytest.approx(expected, abs=1e-12)
+    assert cluster_figures(labels, [int(one) for one in labels]) == {"many_to_one": 1.0, "v_measure": pytest.approx(1)}
+
+
+def test_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    shown = seqloom("inspect", "states", made / "letters", "--out", tmp_path / "s.png")
+    assert shown.code == 0 and "state 1," in shown.out and "vowels" in shown.out and "END" in shown.out
+    assert (tmp_path / "s.png").stat().st_size > 5000
+    found = seqloom("inspect", "states", made / "letters", "The CAT, 7!", "--json").json
+    assert "".join(found["tokens"]) == "the cat"
+    assert np.allclose(np.sum(found["transition"], axis=1), 1) and len(found["path"]) == 7
+    assert sum(found["share"]) == pytest.approx(1)
+    for shares in found["kinds"].values():
+        assert sum(shares) == pytest.approx(1)
+    seqloom("inspect", "states", made / "letters", "123").refuses(3, "nothing in this text")
+    seqloom("inspect", "states", made / "names").refuses(2, "Only a hidden Markov model has states")
+    assert seqloom("inspect", "states", made / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
+
+
+def test_numbers_of_many_states_stand_below_their_letters() -> None:
+    nothing = np.zeros((13, 13))
+    view = TextStates([[]] * 12, nothing, list("abc"), [0, 11, 9], [1.0] * 3, [1 / 12] * 12, None, "this text")
+    assert _marked(view).splitlines() == ["abc", " 11", "120"]
+
+
+def test_without_numba_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = hmm.Task.prepare(read_recipe("hmm-letters")[1])
+    for there in (True, False):
+        monkeypatch.setattr(hmm, "installed", lambda there=there: there)
+        assert task.warnings() == ([] if there else [WITHOUT])
+
+
+def test_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    """The Nile sank at the end of the century: the state changes once."""
+    found = seqloom("inspect", "states", made / "nile", "--json", "--out", tmp_path / "n.png").json
+    changes = [year for year, a, b in zip(found["times"][1:], found["path"], found["path"][1:], strict=False) if a != b]
+    assert changes == ["1899"]
+    low, high = sorted(mean for (mean,) in found["means"])
+    assert 800 < low < 880 and 1050 < high < 1150
+    assert (tmp_path / "n.png").stat().st_size > 5000
+    figures = seqloom("evaluate", made / "nile", "--split", "test", "--json").json
+    assert figures["loss"] < figures["one_state"]
+    seqloom("inspect", "states", made / "nile", "text").refuses(2, "of a series, not of a text")
+    assert "never left again" in seqloom("inspect", "states", made / "nile").out
+
+
+def test_stopped_in_between_it_goes_on_to_the_same_model(
+    made: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints after every iteration; broken off after each kind of them, whole models compared bit by bit."""
+    monkeypatch.setattr("seqloom.classical.hmm_search.PAUSE", -1.0)
+    assert PAUSE > 0
+    files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
+    words = ["data.corpus=text", *files, "data.documents=line", "train.restarts=2", "train.iterations=6"]
+    _, recipe = api.read_recipe("hmm-letters", [*words, "train.tolerance=0"])
+    list(api.begin(recipe, tmp_path / "whole").events())
+    whole = tensors_from_file(tmp_path / "whole" / "model.safetensors")
+    for stop_at in (3, 6, 8):
+        path = tmp_path / f"stopped-{stop_at}"
+        for event in api.begin(recipe, path).events():
+            if isinstance(event, Saved) and event.step >= stop_at:
+                break
+        assert not (path / "model.safetensors").exists()
+        assert list(api.resume(path).events())
+        again = tensors_from_file(path / "model.safetensors")
+        assert whole.keys() == again.keys() and all(whole[name].equal(again[name]) for name in whole)
+    done = list(api.resume(tmp_path / "whole").events())
+    assert [type(event).__name__ for event in done] == ["Started", "Evaluated", "Finished"]
+    assert all(
+        whole[name].equal(table) for name, table in tensors_from_file(tmp_path / "whole" / "model.safetensors").items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["hmm-letters", "model.smoothing=0"], 3, "never has '<unk>'"),
+        (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "states must be at least 1"),
+        (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "order must be 2 or 3"),
+        (["hmm-tag-people", "tokenizer.split=punctuation"], 2, "split: whitespace"),
+        (["hmm-letters", "data.corpus=people"], 2, "read=letters is for texts"),
+        (["hmm-weather", "model.min_variance=-1"], 2, "min_variance must be at least 0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    seqloom: Any, tmp_path: Path, words: list[str], code: int, message: str
+) -> None:
+    if words[0] == "hmm-weather":
+        pytest.importorskip("vega_datasets")
+    seqloom("train", *words, "--out", tmp_path / "run").refuses(code, message, lines=4)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_singular_covariance_in_one_line(seqloom: Any, tmp_path: Path) -> None:
+    rows = "".join(f"{2000 + n},{5 if n % 3 else n},{n % 7}\n" for n in range(60))
+    (tmp_path / "flat.csv").write_text(f"year,a,b\n{rows}", encoding="utf-8")
+    own = ["hmm-weather", "data.corpus=series-file", f"data.file={tmp_path / 'flat.csv'}", "model.min_variance=0"]
+    shown = seqloom("train", *own, "--out", tmp_path / "run")
+    assert shown.code == 3 and "has become singular" in shown.err and "model.min_variance" in shown.err
+    assert seqloom("train", *own[:-1], "train.restarts=1", "--out", tmp_path / "mended").code == 0
+
+
+def test_a_damaged_run_says_so(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(made / "letters", tmp_path / "letters"))
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace("states: 2", "states: 3"))
+    seqloom("score", run, "the cat").refuses(4, "transition must be 4 × 4 numbers")
+    card = (made / "letters" / "card.md").read_text()
+    assert "`hmm`" in card and json.loads((made / "letters" / "data.json").read_text())["counts"]["train"]
+
+
+def test_two_states_find_vowels(seqloom: Any, tmp_path: Path) -> None:
+    """A part of what `hmm-letters` reads, and fewer beginnings: the rest is the same."""
+    corpus = pydocs.load(pydocs.Config())
+    for split in ("train", "dev"):
+        text = "\n".join(corpus.split(split))[: 60_000 if split == "train" else 10_000]
+        (tmp_path / f"{split}.txt").write_text(text, encoding="utf-8")
+    own = ["data.corpus=text", f"data.train={tmp_path / 'train.txt'}", f"data.dev={tmp_path / 'dev.txt'}"]
+    few = ["train.restarts=4", "train.iterations=60", "train.tolerance=1e-5", "--out", tmp_path / "run"]
+    assert seqloom("train", "hmm-letters", *own, "data.test_fraction=0", *few).code == 0
+    kinds = seqloom("inspect", "states", tmp_path / "run", "--json").json["kinds"]
+    state = int(np.argmax(kinds["vowels"]))
+    assert kinds["vowels"][state] > 0.9
+    assert kinds["consonants"][state] < 0.25

@@ -1,0 +1,70 @@
+"""The level, slope and season of a series, from the command line."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom.cli.app import main
+
+STEPS = 48
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`seasonal` and `log` of two variables that rise, with a season of 4; `free`, and one of `ar`."""
+    folder = tmp_path_factory.mktemp("components")
+    rows = ["time,wet,dry"]
+    for t in range(STEPS):
+        season = (3, -1, -4, 2)[t % 4]
+        wet = "" if t in (7, 8) else f"{100 + t + season + 0.3 * math.sin(7 * t):.3f}"
+        rows.append(f"{2000 + t // 4}-{1 + 3 * (t % 4):02d}-01,{wet},{50 + 2 * math.sin(t):.3f}")
+    (folder / "series.csv").write_text("\n".join(rows) + "\n")
+    data = ["data.corpus=series-file", f"data.file={folder / 'series.csv'}", "data.season=4"]
+    models = {
+        "seasonal": ["model.kind=kalman", "model.rounds=15"],
+        "log": ["model.kind=kalman", "model.rounds=2", "model.damped=true", "forecast.transform=log"],
+        "free": ["model.kind=kalman", "model.rounds=2", "model.structure=free"],
+        "ar": ["model.kind=ar", "model.taps=2", "data.fill=previous"],
+    }
+    for name, words in models.items():
+        assert main(["train", "series-forecast", *data, *words, "--out", str(folder / name)]) == 0, name
+    return folder
+
+
+def test_the_parts_are_what_the_series_was_made_of(seqloom: Any, runs: Path) -> None:
+    found = seqloom("inspect", "components", runs / "seasonal", "--json").json
+    assert found["variable"] == "wet" and found["times"][0].startswith("2000-01") and not found["logarithmic"]
+    assert found["observed"][7] is None and len(found["observed"]) == STEPS
+    parts = {name: np.array(part["mean"]) for name, part in found["parts"].items()}
+    assert list(parts) == ["level", "slope", "season"]
+    steps = np.arange(STEPS)
+    np.testing.assert_allclose(parts["level"], 100 + steps, atol=1.0)
+    np.testing.assert_allclose(parts["slope"][4:], 1.0, atol=0.3)
+    np.testing.assert_allclose(parts["season"], np.array([3, -1, -4, 2])[steps % 4], atol=0.7)
+    deviation = np.array(found["parts"]["level"]["deviation"])
+    assert deviation[7] > deviation[20] > 0  # less sure in a gap
+
+
+def test_another_variable_a_picture_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "parts.png"
+    shown = seqloom("inspect", "components", runs / "log", "--column", "dry", "--out", picture)
+    assert shown.code == 0 and "dry of" in shown.out and "(logarithms)" in shown.out
+    assert len(shown.out.splitlines()) == 14
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    found = seqloom("inspect", "components", runs / "log", "--column", "dry", "--json").json
+    assert found["logarithmic"] and abs(found["parts"]["level"]["mean"][-1] - math.log(50)) < 0.2
+
+
+def test_what_has_no_components(seqloom: Any, runs: Path) -> None:
+    seqloom("inspect", "components", runs / "ar").refuses(2, "no model with a level", "model.kind=kalman", lines=1)
+    seqloom("inspect", "components", runs / "free").refuses(2, "is free", "model.structure=trend", lines=1)
+    seqloom("inspect", "components", runs / "log", "--column", "wett").refuses(2, "did you mean wet", lines=1)
+
+
+def test_a_forecast_of_it_is_exact(seqloom: Any, runs: Path) -> None:
+    found = seqloom("evaluate", runs / "seasonal", "--split", "test", "--json").json
+    assert found["mase"] < found["naive_mase"]

@@ -1,0 +1,81 @@
+"""Runs that follow tracks, from the command line: trained, measured, compared, looked at."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom.cli.app import main
+
+SMALL = ["data.train=3", "data.dev=2", "data.test=2", "data.steps=40", "model.rounds=4"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tracks") / "track"
+    assert main(["train", "kalman-track", *SMALL, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_training_shows_rounds_and_what_they_are_worth(seqloom: Any, tmp_path: Path) -> None:
+    shown = seqloom("train", "kalman-track", *SMALL, "--out", tmp_path / "run")
+    assert shown.code == 0 and "perplexity" not in shown.out
+    assert "step 4/4  loss " in shown.out and " values/s" in shown.out
+    assert "dev: loss " in shown.out and "rmse_observed" in shown.out and "rmse_smoothed" in shown.out
+
+
+def test_evaluating_and_comparing(seqloom: Any, run: Path) -> None:
+    shown = seqloom("evaluate", run, "--split", "test")
+    assert "2 tracks, 80 steps" in shown.out and "error of observations" in shown.out
+    found = seqloom("evaluate", run, "--split", "test", "--json").json
+    assert found["rmse_smoothed"] < found["rmse_observed"]
+    assert "smoothed" in seqloom("compare", run).out
+
+
+def test_the_corpus(seqloom: Any) -> None:
+    shown = seqloom("data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "lost=0.8", "--lines", "5").out
+    assert "missing" in shown and "train begins:" in shown
+    found = seqloom("data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "--json").json
+    assert found["counts"]["train"]["steps"] == 60
+
+
+def test_looking_at_a_track(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shown = seqloom("inspect", "track", run, "--number", 2, "--out", tmp_path / "track.png")
+    assert shown.out.splitlines()[0].startswith(f"{run}: track test 2, 40 steps")
+    assert [line.split()[0] for line in shown.out.splitlines()[2:]] == ["observed", "filtered", "smoothed"]
+    assert (tmp_path / "track.png").read_bytes().startswith(b"\x89PNG")
+    assert seqloom("inspect", "track", run, "--out", tmp_path / "track.svg").code == 0
+
+
+def test_a_track_as_json(seqloom: Any, run: Path) -> None:
+    found = seqloom("inspect", "track", run, "--split", "dev", "--json").json
+    truth, smoothed = np.array(found["truth"]), np.array(found["smoothed"])
+    assert truth.shape == smoothed.shape == (40, 2) and np.array(found["smoothed_covariances"]).shape == (40, 2, 2)
+    seen = [place for place, row in enumerate(found["observed"]) if None not in row]
+    error = np.sqrt(((smoothed - truth)[seen] ** 2).sum(axis=1).mean())
+    assert found["figures"]["rmse_smoothed"] == pytest.approx(error)
+    for first, last in found["gaps"]:
+        assert all(found["observed"][step] == [None, None] for step in range(first, last + 1))
+
+
+def test_what_cannot_be_looked_at(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    seqloom("inspect", "track", run, "--number", 3).refuses(2, "--number must be from 1 to 2", "got 3", lines=1)
+    seqloom("inspect", "track", run, "--number", 0).refuses(2, "from 1 to 2", lines=1)
+    seqloom("inspect", "track", run, "--out", tmp_path / "track.gif").refuses(2, ".png or .svg", lines=1)
+    seqloom("generate", run).refuses(2, "reads numbers", lines=1)
+
+
+def test_a_run_of_something_else(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    """Its task is asked for before anything else is."""
+    (tmp_path / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))
+    seqloom("inspect", "track", tmp_path).refuses(2, "follows no track: its task is ngram", "kalman-track", lines=1)
+
+
+def test_a_recipe_that_is_wrong_in_several_ways(seqloom: Any, tmp_path: Path) -> None:
+    wrong = ["data.noise=-1.0", "model.rounds=-1", "model.hidden=0", "train.keep=x"]
+    shown = seqloom("train", "kalman-track", *wrong, "--out", tmp_path / "run")
+    assert shown.code == 2
+    for words in ("data: noise must", "model: hidden must", "model: rounds must", "train.keep"):
+        assert words in shown.err

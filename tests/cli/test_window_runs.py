@@ -1,0 +1,120 @@
+"""A feed-forward language model on the command line: trained, and used as any language model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom import api
+from seqloom.cli.app import main
+
+TEXT = "the owl slept here ."
+SIZES = ["batch.rows=4", "batch.chunk=16", "model.embedding=6", "model.hidden=12"]
+STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train.schedule=constant", "train.warmup=0"]
+WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]  # as `grams` and `words` have them, but for the marks
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+    path = tmp_path_factory.mktemp("windows") / "ffnn"
+    assert main(["train", "ffnn-pydocs", *own, *SIZES, *STEPS, *WORDS, "--out", str(path)]) == 0
+    return path
+
+
+def test_it_writes_and_searches(seqloom: Any, run: Path) -> None:
+    words = ("generate", run, "--prompt", "the owl", "--tokens", 30, "--min-tokens", 20, "--seed", 3)
+    found = seqloom(*words)
+    assert found.code == 0 and found.out.startswith("the owl") and len(found.out.split()) > 15
+    assert found.out == seqloom(*words).out
+    best = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 10)
+    assert best.code == 0 and best.out.count("--- ") == 3
+
+
+def test_what_stood_before_the_window_changes_no_score(seqloom: Any, run: Path) -> None:
+    """Four words in view: the fifth before, and whatever came earlier, is forgotten."""
+    one, other = (
+        seqloom("score", run, f"{first} dog sat on a mat .", "--json").json["tokens"] for first in ("the", "here")
+    )
+    assert [token["log_prob"] for token in one[5:]] == [token["log_prob"] for token in other[5:]]
+    assert all(a["log_prob"] != b["log_prob"] for a, b in zip(one[:5], other[:5], strict=True))
+
+
+def test_it_is_measured_compared_and_mixed(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
+    found = seqloom("evaluate", run, "--split", "test", "--json").json
+    assert 1 < found["perplexity"] < 300
+    picture = tmp_path / "curves.png"
+    compared = seqloom("compare", run, runs / "grams", runs / "words", "--plot", picture)
+    assert compared.code == 0 and "ffnn" in compared.out and picture.stat().st_size > 1000
+    mixed = seqloom("evaluate", run, "--interpolate", runs / "grams", "--split", "test", "--json").json
+    assert mixed["loss"] <= found["loss"] + 1e-6
+    text = tmp_path / "other.txt"
+    text.write_text(f"{TEXT}\n", "utf-8")
+    assert seqloom("evaluate", run, "--text", text, "--json").json["loss"] > 0
+
+
+def test_texts_become_vectors(run: Path) -> None:
+    trained = api.load(run, "cpu")
+    one, two = trained.embed([TEXT, "the dog sat here ."])
+    assert one.shape == (6,) and (one != two).any()
+
+
+def test_a_training_that_stopped_goes_on(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+    words = ["ffnn-pydocs", *own, *SIZES, *STEPS, *WORDS]
+    assert seqloom("train", *words, "train.steps=7", "--out", tmp_path / "run").code == 0
+    assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0
+    assert seqloom("train", *words, "--out", tmp_path / "once").code == 0
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "once"))
+    assert one == other
+
+
+def test_checkpoints_are_averaged(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    assert seqloom("average", run, "--last", 2, "--out", tmp_path / "mean").code == 0
+    assert seqloom("score", tmp_path / "mean", TEXT).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["model.window=0"], ["window must be at least 1"]),
+        (["model.window=0", "model.layers=-1", "model.dropout=1"], ["window must", "layers must", "dropout must"]),
+        (["model.window=four"], ["model.window"]),
+        (["model.softmax.kind=adaptive", "model.softmax.cutoffs=[5]"], ["tied needs one output matrix"]),
+    ],
+)
+def test_recipes_that_make_no_sense(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
+    seqloom("train", "ffnn-pydocs", *words, "--out", tmp_path / "none").refuses(2, *told, lines=4)
+    assert not (tmp_path / "none").exists()
+
+
+def test_it_has_no_gates_gradients_through_time_or_heads(seqloom: Any, run: Path) -> None:
+    seqloom("inspect", "gates", run, TEXT).refuses(2, "is of kind window-lm")
+    seqloom("inspect", "gradients", run).refuses(2, "is of kind window-lm")
+    seqloom("inspect", "attention", run, TEXT).refuses(2, "has no heads to look at")
+
+
+def test_it_is_no_body_to_fine_tune(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    seqloom("train", "tag-people-finetune", f"init.from={run}", "--out", tmp_path / "none").refuses(
+        2, "cannot be fine-tuned: its model is of kind window-lm"
+    )
+
+
+# --- what its window is worth ---------------------------------------------------------------------------------------
+
+
+def test_the_worth_of_each_place(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "window.png"
+    found = seqloom("inspect", "window", run, "--json", "--out", picture)
+    (one,) = found.json["runs"]
+    assert found.json["split"] == "dev" and len(one["shuffled"]) == len(one["worth"]) == 4
+    assert one["loss"] == pytest.approx(api.load(run, "cpu").evaluate("dev")["loss"], rel=1e-5)
+    assert picture.stat().st_size > 1000
+    table = seqloom("inspect", "window", run, run, "--split", "test", "--tokens", 50)
+    assert table.code == 0 and table.out.count("back says nothing true") == 8 and "50 tokens" in table.out
+
+
+def test_what_has_no_window(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
+    seqloom("inspect", "window", runs / "grams").refuses(2, "has a window to look at", "kind ngram")
+    seqloom("inspect", "window", run, runs / "chars").refuses(2, "kind recurrent-lm")
+    seqloom("inspect", "window", run, "--tokens", 1).refuses(2, "--tokens must be at least 2")
+    seqloom("inspect", "window", run, "--split", "tset").refuses(3, "tset")
+    seqloom("inspect", "window", run, "--out", tmp_path / "window.txt").refuses(2, ".png or .svg")

@@ -1,0 +1,205 @@
+"""`seqloom words`: neighbours, analogies, pictures, files in and out; what `evaluate` says of word vectors."""
+
+import random
+
+import pytest
+
+from seqloom.api import load
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("words")
+
+
+@pytest.fixture(scope="module")
+def vectors(folder):
+    """A run of word vectors, made from a file: fast, and known to the number."""
+    from seqloom import api
+
+    generator = random.Random(2)
+    groups = {"king": 0, "queen": 0, "prince": 0, "milk": 1, "bread": 1, "cheese": 1, "red": 2, "blue": 2, "Green": 2}
+    lines = []
+    for word, group in groups.items():
+        numbers = [3.0 * (place == group) + generator.uniform(-0.3, 0.3) for place in range(4)]
+        lines.append(" ".join([word, *(f"{number:.4f}" for number in numbers)]))
+    (folder / "vectors.txt").write_text("\n".join(lines) + "\n")
+    api.import_vectors(folder / "vectors.txt", folder / "vectors")
+    return folder / "vectors"
+
+
+@pytest.fixture(scope="module")
+def text(folder):
+    generator = random.Random(3)
+    lines = [" ".join(generator.choices(["cat", "dog", "owl", "sat", "ran"], k=9)) for _ in range(40)]
+    path = folder / "text.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_similar_words(seqloom, vectors):
+    found = seqloom("words", "similar", vectors, "king", "--top", 2)
+    assert found.code == 0 and {line.split("\t")[1] for line in found.out.splitlines()} == {"queen", "prince"}
+    several = seqloom("words", "similar", vectors, "king", "milk", "--top", 1)
+    assert several.out.splitlines()[0] == "king:" and "milk:" in several.out
+    made = seqloom("words", "similar", vectors, "red", "--json").json
+    assert made["similar"][0]["word"] == "red" and made["similar"][0]["best"][0]["word"] in ("blue", "Green")
+
+
+def test_an_analogy(seqloom, vectors):
+    best = [
+        line.split("\t")[1] for line in seqloom("words", "analogy", vectors, "king", "queen", "milk").out.splitlines()
+    ]
+    assert len(best) == 5 and best[0] in ("bread", "cheese")
+    assert (
+        seqloom("words", "analogy", vectors, "king", "queen", "milk", "--top", 1, "--json").json["best"][0]["score"]
+        > 0.5
+    )
+
+
+def test_a_word_that_is_not_there(seqloom, vectors):
+    seqloom("words", "similar", vectors, "chese").refuses(2, "no vector of 'chese'; did you mean cheese?")
+    seqloom("words", "analogy", vectors, "king", "queen", "green").refuses(2, "did you mean Green?")
+    seqloom("words", "similar", vectors, "xylophone").refuses(2, "nothing of its 9 words is spelled like it")
+    seqloom("words", "plot", vectors, "--near", "quen", "--out", "x.png").refuses(2, "did you mean queen")
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_a_picture(seqloom, vectors, folder, method):
+    pytest.importorskip("matplotlib")
+    if method == "tsne":
+        pytest.importorskip("sklearn")
+    for name, more in (("all.png", []), ("near.svg", ["--near", "king", "--near", "milk", "--top", 3])):
+        out = folder / f"{method}-{name}"
+        assert seqloom("words", "plot", vectors, "--method", method, "--out", out, *more).code == 0
+        assert out.stat().st_size > 3000
+
+
+def test_pictures_that_cannot_be_drawn(seqloom, vectors, folder):
+    seqloom("words", "plot", vectors, "--out", folder / "x.jpeg").refuses(2, ".png or .svg")
+    seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king").refuses(
+        2, "four words or more, got 1"
+    )
+    both = seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king", "--near", "king")
+    both.refuses(2, "--word or by --near")
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_pictures_of_odd_vectors(seqloom, folder, method):
+    """All alike, which t-SNE does not survive; of one number; words of one letter."""
+    pytest.importorskip("matplotlib")
+    if method == "tsne":
+        pytest.importorskip("sklearn")
+    for name, numbers in (("alike", "1 1 1 1 1"), ("narrow", "1 2 -1 3 -4")):
+        lines = [f"{word} {number}" for word, number in zip("abcde", numbers.split(), strict=True)]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        run, out = folder / f"{name}-{method}", folder / f"{name}-{method}.png"
+        assert seqloom("words", "import", folder / f"{name}.txt", run).code == 0
+        drawn = seqloom("words", "plot", run, "--method", method, "--out", out)
+        if name == "alike":
+            drawn.refuses(2, "all the same vector")
+        else:
+            assert "5 words: a b c d e" in drawn.out
+
+
+def test_one_word_is_refused_and_leaves_no_run(seqloom, folder):
+    (folder / "one.txt").write_text("a 1 2\n")
+    seqloom("words", "import", folder / "one.txt", folder / "one").refuses(3, "has vectors of 1 word: two or more")
+    assert not (folder / "one").exists()
+
+
+def test_a_file_with_the_unknown_word_makes_a_run_that_opens(seqloom, folder):
+    """GloVe's files end with it."""
+    (folder / "unk.txt").write_text("cat 1 2\n</s> 2 1\nNew York 3 1\n<unk> 1 1\n")
+    assert "3 words" in seqloom("words", "import", folder / "unk.txt", folder / "unk").out
+    assert "cat" in seqloom("words", "similar", folder / "unk", "New York").out
+    seqloom("words", "similar", folder / "unk", "<unk>").refuses(2, "no vector of '<unk>'")
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out.bin", "out.txt.gz"])
+def test_there_and_back(seqloom, vectors, folder, name):
+    assert "9 words" in seqloom("words", "export", vectors, folder / name).out
+    made = seqloom("words", "import", folder / name, folder / f"{name}-run")
+    assert "9 words, vectors of 4 numbers" in made.out and "seqloom words similar" in made.out
+    same = [seqloom("words", "similar", run, "king").out for run in (vectors, folder / f"{name}-run")]
+    assert same[0] == same[1]
+    assert (folder / name).read_bytes().startswith(b"9 4\n") or name.endswith(".gz")
+    seqloom("words", "export", vectors, folder / name).refuses(2, "exists")
+    seqloom("words", "import", folder / name, vectors).refuses(2, "exists")
+
+
+def test_a_bad_file_is_named_by_its_line(seqloom, folder):
+    (folder / "bad.txt").write_text("a 1 2\nb 1 two\n")
+    seqloom("words", "import", folder / "bad.txt", folder / "bad").refuses(3, "Line 2 of", "'two'")
+    seqloom("words", "import", folder / "none.txt", folder / "bad").refuses(3, "does not exist")
+    assert not (folder / "bad").exists()
+
+
+def test_runs_of_other_models(seqloom, folder, text):
+    """A language model of words has vectors of words, one of characters has none, an n-gram has none at all."""
+    small = [
+        "batch.rows=4",
+        "batch.chunk=16",
+        "model.hidden=8",
+        "train.steps=2",
+        "train.evaluate_every=2",
+        "train.schedule=constant",
+        "train.warmup=0",
+    ]
+    data = ["data.corpus=text", f"data.train={text}", "data.documents=line"]
+    for name, kind in (("lm", "words"), ("characters", "characters")):
+        made = seqloom("train", "lm-char-lstm", *data, f"tokenizer.kind={kind}", *small, "--out", folder / name)
+        assert made.code == 0, made.err
+    found = seqloom("words", "similar", folder / "lm", "cat")
+    assert len(found.out.splitlines()) == 4
+    model = load(folder / "lm", "cpu")
+    assert found.code == 0 and model.model.embed.weight.shape[0] == len(model.tokenizer)
+    seqloom("words", "similar", folder / "characters", "cat").refuses(2, "reads characters, not whole words")
+    assert seqloom("train", "ngram-kn5", *data, "tokenizer.kind=words", "--out", folder / "ngram").code == 0
+    seqloom("words", "similar", folder / "ngram", "cat").refuses(2, "kind ngram, which has no vectors of words")
+
+
+def test_trained_evaluated_listed_and_compared(seqloom, folder, text, monkeypatch):
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+    data = ["data.corpus=text", f"data.train={text}", "data.documents=line"]
+    small = [
+        "tokenizer.min_count=1",
+        "tokenizer.split=whitespace",
+        "model.width=6",
+        "train.epochs=2",
+        "train.device=cpu",
+    ]
+    for objective in ("skipgram", "glove"):
+        words = ["train", "word2vec-pydocs", *data, *small, f"model.objective={objective}", "--out", folder / objective]
+        made = seqloom(*words)
+        assert made.code == 0, made.err
+        assert f"{'pairs' if objective == 'glove' else 'words'}/s" in made.out and "seqloom words plot" in made.out
+    shown = seqloom("evaluate", folder / "skipgram", "--split", "test")
+    assert "neighbours told from noise" in shown.out and "5 words have vectors" in shown.out
+    assert "WordSim-353, SimLex-999, Google's analogies" in shown.err
+    assert seqloom("evaluate", folder / "skipgram", "--json").json["missing"][0] == "WordSim-353"
+    assert seqloom("evaluate", folder / "skipgram", "--text", text).code == 0
+    compared = seqloom("compare", folder / "skipgram", folder / "glove", "--json").json
+    assert compared["ranked_by"] == "neighbours" and len(compared["runs"]) == 2
+    seqloom("compare", folder / "skipgram", folder / "glove", "--by", "loss").refuses(2, "losses of their own kind")
+    monkeypatch.chdir(folder.parent)
+    assert seqloom("list", "tasks").out.count("word-vectors") == 1
+    assert seqloom("doctor", "word2vec-pydocs", *data, *small).code == 0
+    assert seqloom("train", "--resume", folder / "skipgram").code == 0
+    seqloom("generate", folder / "skipgram").refuses(2, "word vectors: `seqloom words` asks them")
+
+
+def test_what_people_say_is_reported_with_its_coverage(seqloom, vectors, folder, monkeypatch):
+    sets = folder / "data" / "word_vectors_eval"
+    sets.mkdir(parents=True)
+    pairs = [("king", "queen"), ("king", "milk"), ("red", "blue"), ("red", "milk"), ("bread", "cheese")]
+    pairs += [("milk", "cheese"), ("queen", "bread"), ("prince", "king"), ("blue", "green"), ("prince", "blue")]
+    pairs += [("tiger", "cat")]
+    rows = [f"{a},{b},{n}" for n, (a, b) in enumerate(pairs)]
+    (sets / "wordsim353_combined.csv").write_text("\n".join(["a,b,c", *rows]) + "\n")
+    monkeypatch.setenv("SEQLOOM_DATA", str(folder / "data"))
+    found = seqloom("evaluate", vectors)
+    assert "(10 of 11 pairs, 90.9%)" in found.out and "no text of its own" in found.out
+    assert "SimLex-999, Google's analogies" in found.err
+    made = seqloom("evaluate", vectors, "--json").json["wordsim353"]
+    assert made["asked"] == 10 and -1 <= made["interval"][0] <= made["value"] <= made["interval"][1] <= 1

@@ -1,0 +1,275 @@
+"""Series: times, gaps, splits that keep their past, files of one's own, and those inside packages."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.core.config import build
+from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.data import corpora, packaged_series
+from seqloom.data.packaged_series import SERIES
+from seqloom.data.series import SeriesCorpus, arranged, filled
+from seqloom.data.series_windows import SeriesWindows
+from seqloom.data.times import clock_of, labels_of, parse_times
+
+
+def parsed(*texts: str, form: str | None = None) -> Any:
+    return parse_times(texts, list(range(2, len(texts) + 2)), "series.csv", form)
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "said", "season", "then"),
+    [
+        (["2020-11", "2020-12", "2021-01"], "1 month", 12, ["2021-02", "2021-03"]),
+        (["2020-01-31", "2020-02-29", "2020-03-31"], "1 month", 12, ["2020-04-30", "2020-05-31"]),
+        (["2020-01-15", "2020-04-15", "2020-07-15"], "3 months", 4, ["2020-10-15", "2021-01-15"]),
+        (["2020/02/27", "2020/02/28", "2020/02/29"], "1 day", 7, ["2020-03-01", "2020-03-02"]),
+        (["20200101", "20200108", "20200115"], "7 days", 52, ["2020-01-22", "2020-01-29"]),
+        (["2020-01-01 22:00", "2020-01-01 23:00"], "1 hour", 24, ["2020-01-02 00:00", "2020-01-02 01:00"]),
+        (["2020-01-01 23:59:59", "2020-01-02 00:00:00"], "1 second", 1, ["2020-01-02 00:00:01", "2020-01-02 00:00:02"]),
+        ([f"2020-01-{day:02d}" for day in (1, 2, 3, 6, 7, 8, 9)], "1 weekday", 5, ["2020-01-10", "2020-01-13"]),
+        (["1998", "1999", "2000"], "1", 1, ["2001", "2002"]),
+        (["1700000000", "1700000060"], "60", 1, ["1700000120", "1700000180"]),
+        (["0.5", "1.0", "1.5"], "0.5", 1, ["2", "2.5"]),
+    ],
+)
+def test_times_go_on_as_they_went(texts: list[str], said: str, season: int, then: list[str]) -> None:
+    times = parsed(*texts)
+    clock = clock_of(times)
+    assert (clock.said(), clock.season) == (said, season)
+    assert labels_of(np.concatenate([times, clock.after(times, 2)]))[-2:] == then
+
+
+def test_times_in_a_form_of_their_own() -> None:
+    assert labels_of(parsed("31.01.2020", "01.02.2020", form="%d.%m.%Y")) == ["2020-01-31", "2020-02-01"]
+    with pytest.raises(DataError, match=r"Line 3 of series.csv must have a time such as .* got '1/2/2020'"):
+        parsed("2020-01-01", "1/2/2020")
+
+
+def test_offsets_from_utc() -> None:
+    same = parsed("2020-01-01T00:00+01:00", "2020-01-02T00:00+01:00")
+    assert labels_of(same) == ["2020-01-01", "2020-01-02"], "as it is written"
+    assert labels_of(parsed("2020-01-01T10:00Z", "2020-01-01T11:00Z")) == ["2020-01-01 10:00", "2020-01-01 11:00"]
+    summer = parsed("2020-03-29T01:00+01:00", "2020-03-29T03:00+02:00", "2020-03-29T04:00+02:00")
+    assert clock_of(summer).said() == "1 hour" and labels_of(summer)[1] == "2020-03-29 01:00", "clocks were changed"
+    with pytest.raises(DataError, match=r"Line 2 of series.csv .* how far from UTC"):
+        parsed("2020-01-01T10:00Z", "2020-01-01T11:00")
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (
+            ("2020-01", "2020-03", "2020-02"),
+            r"Line 4 of series.csv is earlier than the line before it: '2020-02'. Sort",
+        ),
+        (
+            ("2020-01", "2020-02", "2020-02"),
+            r"Line 4 of series.csv is a time that stands there before: '2020-02'. Keep",
+        ),
+        (("3", "2"), r"Line 3 of series.csv is earlier"),
+        (("2020-01-01 00:00:00.1", "2020-01-01 00:00:00.2"), r"Line 3 of series.csv is the same time .* to the second"),
+    ],
+)
+def test_times_must_rise(texts: tuple[str, ...], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        parsed(*texts)
+
+
+# --- gaps -------------------------------------------------------------------------------------------------------------
+
+
+def made(times: list[str], **options: Any) -> tuple[Any, list[str]]:
+    values = np.arange(float(len(times))).reshape(-1, 1)
+    return arranged(values, parsed(*times), ["y"], name="s", **options)
+
+
+DAYS = [f"2020-01-{day:02d}" for day in range(1, 21)]
+
+
+def test_a_missing_row_is_a_missing_value() -> None:
+    series, notes = made([day for day in DAYS if day != "2020-01-05"])
+    assert len(series) == 20 and np.isnan(series.values[4, 0]) and series.labels() == DAYS
+    assert "1 row is missing" in notes[0] and "1 of the 20 values" in notes[1]
+    assert not made(DAYS)[1]
+
+
+def test_weekdays_are_steps() -> None:
+    weekdays = [f"2020-01-{day:02d}" for day in range(1, 32) if day % 7 not in (4, 5)]
+    series, notes = made(weekdays)
+    assert len(series) == len(weekdays) and series.season == 5 and not notes
+    holiday, notes = made([day for day in weekdays if day != "2020-01-20"])
+    assert holiday.labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row is missing" in notes[0]
+
+
+def test_rows_are_steps_where_many_are_missing() -> None:
+    some = [day for day in DAYS if int(day[-2:]) % 3]
+    series, notes = made(some)
+    assert len(series) == len(some) and "do not lie evenly, mostly 1 day apart and at most 2 days" in notes[0]
+    assert series.season == 1, "seven rows are no week"
+    whole = made(some, gaps="insert")[0]
+    assert len(whole) == 20 and whole.season == 7
+    with pytest.raises(DataError, match=r"data.gaps=insert needs times that lie evenly"):
+        made([f"2020-01-{day:02d}" for day in (1, 3, 5, 7, 9, 11, 14, 16, 18, 20)], gaps="insert")
+
+
+def test_what_models_see_of_missing_values() -> None:
+    values = np.array([[1.0], [2.0], [np.nan], [4.0], [np.nan]])
+    assert filled(values, "previous", 2).ravel().tolist() == [1, 2, 2, 4, 4]
+    assert filled(values, "season", 2).ravel().tolist() == [1, 2, 1, 4, 1]
+    first = filled(np.array([[np.nan], [1.0]]), "previous", 1)
+    assert np.isnan(first[0, 0]), "nothing is known before the first value"
+
+
+def test_no_series_without_values() -> None:
+    times = parsed(*DAYS)
+    with pytest.raises(DataError, match=r"The column 'b' of s has no value at all"):
+        arranged(np.column_stack([np.arange(20.0), np.full(20, np.nan)]), times, ["a", "b"], name="s")
+    with pytest.raises(DataError, match=r"at least 8 rows"):
+        arranged(np.zeros((3, 1)), times[:3], ["a"], name="s")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def own(path: Path, text: str, **settings: Any) -> SeriesCorpus:
+    path.write_text(text)
+    config = build(corpora.find("series-file").Config, {"corpus": "series-file", "file": str(path), **settings})
+    return corpora.load_series(config)
+
+
+def table(rows: int = 20, name: str = "a,b,word") -> str:
+    lines = [f"{day},{n},{n * n},x" for n, day in enumerate(DAYS[:rows])]
+    return "\n".join([f"time,{name}", *lines]) + "\n"
+
+
+def known(first: int, last: int) -> str:
+    """A table whose column a has values from one row to before another alone."""
+    lines = [f"{day},{n if first <= n < last else ''},{n}" for n, day in enumerate(DAYS)]
+    return "\n".join(["time,a,b", *lines]) + "\n"
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    corpus = own(tmp_path / "s.csv", table())
+    assert corpus.columns == ("a", "b") and "word of s.csv holds no numbers and was left out" in corpus.notes[0]
+    assert {split: corpus.sizes(split)["steps"] for split in corpus.splits} == {"train": 14, "dev": 3, "test": 3}
+    dev = corpus.split("dev")[0]
+    assert (len(dev), dev.begins, dev.own) == (17, 14, 3), "what came before dev stays with it"
+    assert np.array_equal(dev.values[:14], corpus.split("train")[0].values)
+    assert own(tmp_path / "s.csv", table(), columns=["b"], season=3).season == 3
+    assert own(tmp_path / "s.csv", table(), test_fraction=0).absent.keys() == {"test"}
+
+
+def test_versions_of_a_file_differ(tmp_path: Path) -> None:
+    before, same = (own(tmp_path / "s.csv", table()) for _ in range(2))
+    after = own(tmp_path / "s.csv", table().replace("19,361", "19,362"))
+    assert before.fingerprint() == same.fingerprint() and before.version == same.version
+    assert before.fingerprint()["test"] != after.fingerprint()["test"]
+    assert before.fingerprint()["train"] == after.fingerprint()["train"]
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "nan", "null", "?"])
+def test_missing_values_of_a_file(tmp_path: Path, missing: str) -> None:
+    corpus = own(tmp_path / "s.csv", table().replace("2020-01-03,2,4", f"2020-01-03,{missing},4"))
+    assert np.isnan(corpus.split("train")[0].values[2, 0]) and corpus.sizes("train")["missing"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "words"),
+    [
+        (table().replace("2020-01-03,2,4", "2020-01-03,two,4"), {"columns": ["a"]}, r"'a' at line 4 of .* got 'two'"),
+        (table().replace("2020-01-03,2,4", "2020-01-03,inf,4"), {"columns": ["a"]}, r"'a' at line 4 of .* got 'inf'"),
+        (table().replace("2020-01-03,2,4", "2020-01-03,two,4"), {}, r"'a' at line 4 of .* got 'two'"),
+        (table(), {"columns": ["a", "c", "d"]}, r"must name the columns 'c', 'd' \(data.columns\); it has"),
+        (known(14, 20), {}, r"'a' of s.csv has no value in the training part, its first 14 rows"),
+        (known(0, 14), {"columns": ["a"]}, r"The dev part of s.csv, rows 15 to 17, has no value"),
+        (table().replace("2020-01-03", "2020-01-02"), {}, r"Line 4 of .*s.csv is a time that stands there before"),
+        (table().replace("2020-01-03", "2020-01-31"), {}, r"Line 5 of .*s.csv is earlier than the line before it"),
+        (table().replace("2020-01-03", "soon"), {}, r"Line 4 of .*s.csv must have a time"),
+        (table(), {"columns": ["c"]}, r"must name the column 'c'"),
+        (table(), {"time": "when"}, r"must name the column 'when'"),
+        (table(7), {}, r"at least 8 rows"),
+        (table(10), {}, r"too short: of its 10 rows 6 are left to train on"),
+        ("time\n2020\n", {}, r"a column of times and one of numbers"),
+        ("time,a\n2020,x\n2021,y\n", {}, r"must have a column of numbers"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        own(tmp_path / "s.csv", text, **settings)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data.file="):
+        corpora.load_series(corpora.find("series-file").Config(file=str(tmp_path / "none.csv")))
+
+
+def test_all_problems_of_a_config_at_once() -> None:
+    with pytest.raises(UsageError) as error:
+        settings = {"dev_fraction": 0.6, "test_fraction": 0.6, "season": 0, "time": "a", "columns": ["a"]}
+        build(corpora.find("series-file").Config, {"corpus": "series-file", "file": "x.csv", **settings})
+    assert all(word in str(error.value) for word in ("dev_fraction", "season must be", "different columns"))
+
+
+# --- those inside packages --------------------------------------------------------------------------------------------
+
+pytest_packages = pytest.mark.skipif(
+    not all(map(find_spec, ("statsmodels", "vega_datasets"))), reason="the extra `series` is missing"
+)
+
+
+@pytest_packages
+@pytest.mark.parametrize("name", SERIES)
+def test_packaged_series(name: str) -> None:
+    corpus = corpora.load_series(corpora.find("series").Config(series=name))
+    test = corpus.split("test")[0]
+    assert test.season < len(corpus.split("train")[0]) and np.isfinite(test.values[-1]).all()
+    assert test.clock.regular and len(set(test.labels())) == len(test)
+
+
+@pytest_packages
+def test_packaged_series_say_what_their_packages_say() -> None:
+    sunspots = corpora.load_series(corpora.find("series").Config(series="sunspots")).split("test")[0]
+    statsmodels = pytest.importorskip("statsmodels.datasets.sunspots")
+    assert np.array_equal(sunspots.values[:, 0], statsmodels.load_pandas().data["SUNACTIVITY"].to_numpy())
+    co2 = corpora.load_series(corpora.find("series").Config(series="co2")).split("test")[0]
+    weekly = pytest.importorskip("statsmodels.datasets.co2").load_pandas().data["co2"].resample("MS").mean()
+    assert np.allclose(co2.values[:, 0], weekly.to_numpy(), equal_nan=True)
+
+
+@pytest_packages
+def test_variables_of_a_packaged_series() -> None:
+    config = corpora.find("series").Config
+    assert corpora.load_series(config(series="weather", columns=("wind",))).columns == ("wind",)
+    with pytest.raises(UsageError, match="did you mean wind"):
+        corpora.load_series(config(series="weather", columns=("wimd",)))
+
+
+def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packaged_series, "find_spec", lambda name: None)
+    with pytest.raises(ResourceError, match=r"pip install 'seqloom\[series\]'"):
+        corpora.load_series(corpora.find("series").Config(series="nile"))
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_reads_every_window_once() -> None:
+    values = torch.arange(20.0).double().unsqueeze(1)
+    windows = SeriesWindows([(values, torch.ones_like(values, dtype=torch.bool))], 5, rows=4)
+    batches = [windows.batch(1, step)["values"] for step in range(windows.steps_per_epoch)]
+    assert sorted(batch[0].item() for rows in batches for batch in rows) == list(range(16))
+    assert torch.equal(windows.batch(1, 2)["values"], batches[2]) and not torch.equal(
+        windows.batch(1, 2 + windows.steps_per_epoch)["values"], batches[2]
+    )
+    halves = [windows.batch(1, 2, rank, 2)["values"] for rank in range(2)]
+    assert torch.equal(torch.cat(halves), batches[2])
+    with pytest.raises(DataError, match=r"windows of 30 steps.*has 20"):
+        SeriesWindows([(values, values > 0)], 30, rows=4)

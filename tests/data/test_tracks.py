@@ -1,0 +1,63 @@
+"""Tracks are a function of their seed; noise and gaps are what the recipe says."""
+
+import numpy as np
+import pytest
+
+from seqloom.core.config import build, to_mapping
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.corpora import TracksConfig, load_tracks
+from seqloom.data.corpora.track import Config
+from seqloom.data.tracks import Motion, draw_track
+
+SMALL = {"train": 3, "dev": 2, "test": 2, "steps": 40}
+
+
+def test_they_are_made_of_the_seed_alone() -> None:
+    one, same, other = (load_tracks(Config(seed=seed, **SMALL)) for seed in (0, 0, 1))  # type: ignore[arg-type]
+    assert one.fingerprint() == same.fingerprint()
+    assert not set(one.fingerprint().values()) & set(other.fingerprint().values())
+    assert one.version == "1 seed 0" and other.version == "1 seed 1"
+    assert one.sizes("dev")["tracks"] == 2 and one.sizes("dev")["steps"] == 80
+
+
+def test_a_track_does_not_depend_on_how_many_there_are_and_none_is_in_two_splits() -> None:
+    few, many = load_tracks(Config(**SMALL)), load_tracks(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(few.split("train")[2].truth, many.split("train")[2].truth)
+    starts = [tuple(one.truth[:5].ravel()) for split in many.splits for one in many.split(split)]
+    assert len(set(starts)) == len(starts)
+
+
+@pytest.mark.parametrize("kind", ["turns", "drift"])
+def test_noise_gaps_and_losses_are_as_large_as_asked_for(kind: str) -> None:
+    motion = Motion(kind, 120, noise=6.0, gaps=0.15, lost=0.05)
+    tracks = [draw_track(motion, 0, "train", number) for number in range(60)]
+    errors = np.concatenate([(one.observed - one.truth)[one.mask.all(axis=1)].ravel() for one in tracks])
+    assert errors.std() == pytest.approx(6.0, rel=0.05) and abs(errors.mean()) < 0.2
+    whole = np.concatenate([~one.mask.any(axis=1) for one in tracks])
+    single = np.concatenate([one.mask.sum(axis=1) == 1 for one in tracks])
+    assert whole.mean() == pytest.approx(0.15, abs=0.04)
+    assert single.mean() == pytest.approx(2 * 0.05 * 0.85, abs=0.02)
+    assert all(one.mask[0].all() for one in tracks)  # of the first step everything is seen
+    speeds = np.concatenate([np.linalg.norm(np.diff(one.truth, axis=0), axis=1) for one in tracks])
+    assert 1 < np.median(speeds) < 10
+
+
+def test_without_noise_what_is_seen_is_true() -> None:
+    motion = Motion("turns", 50, noise=0.0, gaps=0.0, lost=0.0)
+    track = draw_track(motion, 0, "train", 0)
+    np.testing.assert_array_equal(track.observed, track.truth)
+
+
+def test_the_config() -> None:
+    made = build(TracksConfig, {"corpus": "track", "motion": "drift"})
+    assert isinstance(made, Config) and build(TracksConfig, to_mapping(made)) == made
+    wrong = {"corpus": "track", "steps": 1, "noise": -1.0, "gaps": 0.9, "lost": -0.1, "dev": 0}
+    with pytest.raises(UsageError) as raised:
+        build(TracksConfig, wrong)
+    for words in ("steps must", "noise must", "gaps must", "lost must", "each be at least 1"):
+        assert words in str(raised.value)
+
+
+def test_a_split_that_is_not_there() -> None:
+    with pytest.raises(DataError, match="no split 'other'"):
+        load_tracks(Config(**SMALL)).split("other")  # type: ignore[arg-type]

@@ -1,0 +1,144 @@
+"""Whole files of vectors: there and back in both formats, as gensim has them, and what is wrong with one."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.folder import use_data_folder
+from seqloom.data.vector_files import read_whole, write_vectors
+from seqloom.data.word_questions import word_sets
+from seqloom.data.word_vectors import read_vectors
+
+WORDS = ["the", "बाज़ार", "naïve", "1.5", "</s>"]
+VECTORS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32) * np.array(
+    [[1e-8], [1], [1e6], [1], [1]], np.float32
+)
+
+
+@pytest.mark.parametrize("form", ["text", "binary"])
+@pytest.mark.parametrize("name", ["v", "v.gz"])
+def test_there_and_back_to_the_bit(tmp_path, form, name):
+    write_vectors(tmp_path / name, WORDS, VECTORS, form)
+    words, vectors = read_whole(tmp_path / name)
+    assert words == WORDS and np.array_equal(vectors, VECTORS)
+    found = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # as a classifier looks them up
+    assert np.array_equal(found.rows[0], VECTORS[2]) and np.array_equal(found.rows[2], VECTORS[0])
+    assert found.found.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_gensim_reads_ours_and_we_read_gensims(tmp_path, binary):
+    models = pytest.importorskip("gensim.models")
+    write_vectors(tmp_path / "ours", WORDS, VECTORS, "binary" if binary else "text")
+    theirs = models.KeyedVectors.load_word2vec_format(str(tmp_path / "ours"), binary=binary)
+    assert theirs.index_to_key == WORDS and np.array_equal(theirs.vectors, VECTORS)
+    theirs.save_word2vec_format(str(tmp_path / "theirs"), binary=binary)
+    words, vectors = read_whole(tmp_path / "theirs")
+    assert words == WORDS
+    np.testing.assert_allclose(vectors, VECTORS, rtol=1e-6)
+
+
+def numbers(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+@pytest.mark.parametrize("between", [b"", b"\n"])
+def test_line_breaks_after_binary_vectors_may_be_there_or_not(tmp_path, between):
+    content = b"2 2\n" + b"a " + numbers(1, 2) + between + b"b " + numbers(3, 4) + between
+    (tmp_path / "v.bin").write_bytes(content)
+    words, vectors = read_whole(tmp_path / "v.bin")
+    assert words == ["a", "b"] and vectors.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"2 2\na " + numbers(1, 2) + b"b " + numbers(3, 4)[:5], "promises 2 vectors, and it ends within number 2"),
+        (b"2 2\na " + numbers(1, 2), "ends within number 2"),
+        (b"2 999999999999\na " + numbers(1, 2), "says that its vectors have 999,999,999,999 numbers each"),
+        (b"a 1 2\n<unk> 1 2\n", "vectors of 1 word: two or more are needed"),
+        (b"1 2\na " + numbers(1, float("nan")), "Vector 1 of .*, that of 'a', must have finite numbers"),
+        (b"1 2\n " + numbers(1, 2), "Vector 1 .* must begin with a word; it begins with a space"),
+        (b"1 2\n" + b"x" * 5000 + b"\0", "has none within 4,096 bytes"),
+        (b"2 2\na 1 2\nb 1 x\n", "Line 3 .* finite numbers after its word; it has 'x'"),
+        (b"a 1 2\nb 1\n", "Line 2 .* must have a word and 2 numbers; it has 1"),
+        (b"a 1 2\n 1 2\n", "Line 2 .* must begin with a word"),
+    ],
+)
+def test_what_is_wrong_is_said_by_line_or_number(tmp_path, content, words):
+    (tmp_path / "v").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        read_whole(tmp_path / "v")
+
+
+def test_of_a_word_that_is_there_twice_the_first_counts(tmp_path):
+    (tmp_path / "v").write_text("a 1 2\nb 3 4\na 5 6\n")
+    words, vectors = read_whole(tmp_path / "v")
+    assert words == ["a", "b"] and vectors.tolist() == [[1, 2], [3, 4]]
+
+
+def test_the_unknown_word_is_no_word_and_a_space_before_one_is_no_part_of_it(tmp_path):
+    (tmp_path / "v").write_text("3 2\n<unk> 1 2\nNew York 3 4\n a 5 6\n")
+    words, vectors = read_whole(tmp_path / "v")
+    assert words == ["New York", "a"] and vectors.tolist() == [[3, 4], [5, 6]]
+
+
+def test_a_word_with_a_space_cannot_be_written(tmp_path):
+    with pytest.raises(UsageError, match="no space in it; 'a b' has one"):
+        write_vectors(tmp_path / "v", ["a b"], VECTORS[:1], "text")
+    assert not (tmp_path / "v").exists()
+
+
+# --- what people say of words -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sets(tmp_path):
+    folder = tmp_path / "word_vectors_eval"
+    folder.mkdir()
+    (folder / "wordsim353_combined.csv").write_text("Word 1,Word 2,Human (mean)\nlove,sex,6.77\ntiger,cat,7.35\n")
+    (folder / "SimLex-999.txt").write_text("word1\tword2\tPOS\tSimLex999\told\nold\tnew\tA\t1.58\t2\n")
+    (folder / "questions-words.txt").write_text(
+        ": capital\nAthens Greece Oslo Norway\n: gram1\ncalm calmly free freely\n"
+    )
+    return tmp_path
+
+
+def test_the_sets_are_read(sets):
+    with use_data_folder(sets):
+        found = word_sets()
+    assert found.rated == {
+        "wordsim353": [("love", "sex", 6.77), ("tiger", "cat", 7.35)],
+        "simlex999": [("old", "new", 1.58)],
+    }
+    assert found.analogies[1] == ("gram1", ("calm", "calmly", "free", "freely")) and not found.missing
+
+
+def test_sets_that_are_not_there_are_named(sets, monkeypatch):
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+    assert word_sets().missing == ["WordSim-353", "SimLex-999", "Google's analogies"]
+    (sets / "word_vectors_eval" / "SimLex-999.txt").unlink()
+    with use_data_folder(sets):
+        assert word_sets().missing == ["SimLex-999"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        (
+            "wordsim353_combined.csv",
+            "head\nlove,sex,much\n",
+            "Line 2 .* two words and, in column 3, a number; it is 'love",
+        ),
+        ("wordsim353_combined.csv", "head\nlove,sex\n", "Line 2"),
+        ("SimLex-999.txt", "head\na\tb\tA\tnan\n", "Line 2"),
+        ("questions-words.txt", "Athens Greece Oslo Norway\n", "Line 1 .* four words after a line with"),
+        ("questions-words.txt", ": one\na b c\n", "Line 2"),
+    ],
+)
+def test_a_bad_line_of_a_set_is_named(sets, name, text, words):
+    (sets / "word_vectors_eval" / name).write_text(text)
+    with use_data_folder(sets), pytest.raises(DataError, match=words):
+        word_sets()

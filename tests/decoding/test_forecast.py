@@ -1,0 +1,98 @@
+"""Forecasts by drawn paths, of any model that can be stepped."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import FutureStep
+from seqloom.core.tree import Tree
+from seqloom.decoding.forecast import Forecast, forecast
+
+
+class Walk:
+    """y_{t+1} ~ N(y_t, Σ): its state is what it read last."""
+
+    def __init__(self, covariance: Tensor | None = None) -> None:
+        self.covariance = covariance
+        self.read: list[int] = []
+
+    def start(self, rows: int) -> Tree:
+        return torch.zeros(rows, 2, dtype=torch.float64)
+
+    def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
+        self.read.append(values.shape[1])
+        last = values[:, -1]
+        if self.covariance is None:
+            return FutureStep(last, last, deviation=torch.ones_like(last))
+        return FutureStep(last, last, covariance=self.covariance.expand(len(last), 2, 2))
+
+
+VALUES = torch.tensor([[[0.0, 5.0], [1.0, 6.0]], [[3.0, 3.0], [2.0, 2.0]]], dtype=torch.float64)  # (2, 2, 2)
+KNOWN = torch.ones_like(VALUES, dtype=torch.bool)
+
+
+def test_uncertainty_grows_as_a_walk_does() -> None:
+    found = forecast(Walk(), VALUES, KNOWN, 9, paths=20_000, generator=torch.Generator().manual_seed(0))
+    assert found.points.shape == (2, 20_000, 9, 2) and not found.exact
+    assert torch.allclose(found.mean, VALUES[:, -1:].expand(-1, 9, -1), atol=0.1)
+    assert torch.allclose(found.deviation[0, :, 0], torch.arange(1.0, 10.0).double().sqrt(), rtol=0.03)
+    low, high = found.interval(0.8)
+    assert (high - low)[0, 3, 0].item() == pytest.approx(2 * 1.2816 * 2, rel=0.05)
+
+
+def test_variables_are_drawn_together() -> None:
+    covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
+    found = forecast(Walk(covariance), VALUES, KNOWN, 1, paths=20_000, generator=torch.Generator().manual_seed(0))
+    assert torch.corrcoef(found.points[0, :, 0].T)[0, 1].item() == pytest.approx(0.9, abs=0.02)
+
+
+class Count(Walk):
+    """y_{t+1} ≈ how many values were read: only its state knows."""
+
+    def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
+        read = state + values.shape[1]
+        return FutureStep(read, read, deviation=torch.full_like(read, 1e-9))
+
+
+def test_the_state_goes_with_the_paths() -> None:
+    found = forecast(Count(), VALUES, KNOWN, 4, paths=3)
+    assert torch.allclose(found.mean[0, :, 0], torch.tensor([2.0, 3, 4, 5], dtype=torch.float64))
+
+
+def test_the_generator_decides_and_rows_do_not_mix() -> None:
+    def drawn(seed: int, rows: slice = slice(None)) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return forecast(Walk(), VALUES[rows], KNOWN[rows], 3, paths=5, generator=generator).points
+
+    assert torch.equal(drawn(1), drawn(1)) and not torch.equal(drawn(1), drawn(2))
+    assert torch.equal(drawn(1, slice(0, 1))[0], drawn(1)[0])
+
+
+def test_a_model_reads_no_more_than_it_looks_back() -> None:
+    model = Walk()
+    forecast(model, VALUES, KNOWN, 3, paths=2)
+    assert model.read == [2, 1, 1]
+    model.memory = 1  # type: ignore[attr-defined]
+    model.read.clear()
+    forecast(model, VALUES, KNOWN, 3, paths=2)
+    assert model.read == [1, 1, 1]
+    with pytest.raises(UsageError, match="at least one step"):
+        forecast(model, VALUES, KNOWN, 0)
+
+
+def test_exact_quantiles_and_their_exponentials() -> None:
+    mean, deviation = torch.full((1, 1, 1), 2.0).double(), torch.full((1, 1, 1), 0.5).double()
+    found = Forecast.normal(mean, deviation)
+    assert found.exact and found.quantile(0.975).item() == pytest.approx(2 + 0.5 * 1.959964, rel=1e-6)
+    assert found.points.mean().item() == pytest.approx(2.0) and found.points.shape[1] % 2 == 1
+    grown = found.exponential()
+    assert grown.quantile(0.5).item() == pytest.approx(math.exp(2))
+    assert grown.mean.item() == pytest.approx(math.exp(2 + 0.125))
+    spread = math.exp(2.125) * math.sqrt(math.expm1(0.25))
+    assert grown.deviation.item() == pytest.approx(spread)
+    drawn = Forecast(torch.randn(1, 200_000, 1, 1).double() * 0.5 + 2, mean, deviation).exponential()
+    assert drawn.mean.item() == pytest.approx(math.exp(2.125), rel=0.02)
+    assert drawn.deviation.item() == pytest.approx(spread, rel=0.03)

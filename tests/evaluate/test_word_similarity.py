@@ -1,0 +1,112 @@
+"""Words as points: neighbours and analogies against plain loops and gensim; figures and their coverage."""
+
+import numpy as np
+import pytest
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.evaluate.word_similarity import Question, RatedPair, analogies, as_metrics, measure, rated
+from seqloom.evaluate.word_space import WordSpace
+
+WORDS = ["the", "king", "queen", "man", "woman", "King", "paris", "france", "rome", "italy"]
+
+
+def space(words=WORDS, width=6, seed=0, **keys):
+    return WordSpace(
+        list(words), np.random.default_rng(seed).normal(size=(len(words), width)).astype(np.float32), **keys
+    )
+
+
+def cosine(x, y):
+    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+def test_nearest_words_are_those_of_a_loop():
+    one = space()
+    wanted = sorted(
+        ((cosine(one.vector("king"), one.vector(word)), word) for word in WORDS if word != "king"), reverse=True
+    )
+    found = one.similar("king", 4)
+    assert [near.word for near in found] == [word for _, word in wanted[:4]]
+    assert [near.score for near in found] == pytest.approx([score for score, _ in wanted[:4]], abs=1e-6)
+    assert len(one.similar("king", 100)) == len(WORDS) - 1
+
+
+def test_an_analogy_is_solved_by_adding_unit_vectors():
+    one = space()
+    a, b, c = (one.vector(word) / np.linalg.norm(one.vector(word)) for word in ("man", "woman", "king"))
+    scores = {word: cosine(b - a + c, one.vector(word)) for word in WORDS if word not in ("man", "woman", "king")}
+    found = one.analogy("man", "woman", "king", 3)
+    assert [near.word for near in found] == sorted(scores, key=scores.__getitem__, reverse=True)[:3]
+    assert found[0].score == pytest.approx(max(scores.values()), abs=1e-6)
+
+
+def test_a_word_that_is_not_there_gets_near_spellings():
+    with pytest.raises(UsageError, match=r"no vector of 'quen'; did you mean queen\?"):
+        space().similar("quen")
+    with pytest.raises(UsageError, match=r"no vector of 'PARIS'; did you mean paris\?"):
+        space().similar("PARIS")
+    with pytest.raises(UsageError, match="nothing of its 10 words is spelled like it"):
+        space().similar("zzzzz")
+    assert space(lowercase=True).place("PARIS") == WORDS.index("paris")
+    with pytest.raises(UsageError, match="top must be at least 1"):
+        space().similar("king", 0)
+    with pytest.raises(DataError, match="two or more"):
+        space(["one"])
+
+
+def test_a_zero_vector_is_like_nothing():
+    one = WordSpace(["a", "b", "c"], np.array([[0, 0], [1, 0], [2, 0]], dtype=np.float32))
+    assert [near.score for near in one.similar("a")] == [0, 0]
+    assert one.similar("b")[0].word == "c"
+
+
+def test_gensim_finds_the_same():
+    """The same neighbours, the same ρ, the same share of analogies, question by question."""
+    models = pytest.importorskip("gensim.models")
+    generator = np.random.default_rng(1)
+    words = [f"w{n}" for n in range(60)]
+    base = generator.normal(size=(6, 5))
+    vectors = (base[np.arange(60) % 6] + 3 * base[np.arange(60) // 10] + generator.normal(size=(60, 5)) * 0.4).astype(
+        "f4"
+    )
+    ours, theirs = WordSpace(words, vectors), models.KeyedVectors(5)
+    theirs.add_vectors(words, vectors)
+    for word in words[:5]:
+        assert [n.word for n in ours.similar(word, 7)] == [name for name, _ in theirs.most_similar(word, topn=7)]
+    quartets = [[f"w{10 * g + k}" for g, k in ((a, x), (a, y), (b, x), (b, y))]
+                for a in range(5) for b in range(5) for x, y in ((0, 1), (2, 5)) if a != b]  # fmt: skip
+    questions = [Question(quartet[0], quartet[1], quartet[2], quartet[3], syntactic=False) for quartet in quartets]
+    right = sum(theirs.most_similar(positive=[b, c], negative=[a], topn=1)[0][0] == d for a, b, c, d in quartets)
+    assert 0 < right < len(questions)
+    assert analogies(ours, questions)[""].value == pytest.approx(right / len(questions))
+    pairs = [RatedPair(words[i], words[j], float(generator.normal())) for i, j in generator.integers(0, 60, (40, 2))]
+    said = [theirs.similarity(pair.one, pair.other) for pair in pairs]
+    stats = pytest.importorskip("scipy.stats")
+    assert rated(ours, pairs).value == pytest.approx(stats.spearmanr(said, [pair.score for pair in pairs]).statistic)
+
+
+def test_figures_say_how_much_they_cover():
+    one = space([f"w{n}" for n in range(20)])
+    pairs = [RatedPair(f"w{n}", f"W{n + 1}", n) for n in range(12)] + [RatedPair("w1", "other", 1)] * 4
+    questions = [Question(f"w{n}", f"w{n + 1}", f"w{n + 2}", f"w{n + 3}", syntactic=n % 2 == 0) for n in range(25)]
+    found = measure(one, {"wordsim353": pairs}, questions)
+    assert (found["wordsim353"].asked, found["wordsim353"].total) == (12, 16)
+    assert found["analogies"].asked == 17 and found["analogies"].coverage == 17 / 25
+    assert found["analogies_semantic"].value is None  # eight questions are too few to say
+    metrics = as_metrics(found.items())
+    assert metrics["wordsim353_coverage"] == 0.75 and "analogies_semantic" not in metrics
+    assert found["wordsim353"].interval is not None
+
+
+def test_spellings_in_another_case_are_one_candidate():
+    """`King` must not stand in the way of queen, nor be an answer beside king."""
+    vectors = np.eye(6, dtype=np.float32)
+    rows = {"man": vectors[0], "woman": vectors[0] + vectors[1], "king": vectors[2] + vectors[0]}
+    rows |= {
+        "queen": vectors[2] + vectors[0] + vectors[1],
+        "KING": rows["king"] * 1.01 + vectors[1] * 0.9,
+        "x": vectors[5],
+    }
+    one = WordSpace(list(rows), np.stack(list(rows.values())))
+    questions = [Question("Man", "Woman", "King", "Queen", syntactic=False)] * 10
+    assert analogies(one, questions)[""].value == 1.0

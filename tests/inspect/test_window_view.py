@@ -1,0 +1,68 @@
+"""What each place of a window is worth: by hand, and that the dealing is one place's alone."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom.inspect.figures import to_png
+from seqloom.inspect.window import WindowView, _dealt, _loss, _seen, draw_window
+from seqloom.models.window_lm import WindowLMConfig
+from seqloom.text import END
+
+V, K = 9, 3
+
+
+def model() -> Any:
+    torch.manual_seed(0)
+    lm = WindowLMConfig(window=K, embedding=4, hidden=6, dropout=0.5).build(V).double()
+    for parameter in lm.parameters():
+        torch.nn.init.uniform_(parameter, -1, 1)
+    return lm
+
+
+def test_the_windows_of_a_stream() -> None:
+    stream = torch.tensor([5, END, 6, 7, 8])
+    joined = [[END, END, END], [END, END, 5], [END, 5, END], [5, END, 6], [END, 6, 7]]
+    assert _seen(model(), stream, apart=False).tolist() == joined
+    apart = [[END, END, END], [END, END, 5], [END, END, END], [END, END, 6], [END, 6, 7]]
+    assert _seen(model(), stream, apart=True).tolist() == apart
+
+
+@pytest.mark.parametrize("place", range(1, K + 1))
+def test_one_place_is_dealt_out_anew_and_no_other(place: int) -> None:
+    seen = torch.arange(60).view(20, K)
+    dealt = _dealt(seen, place)
+    others = [column for column in range(K) if column != K - place]
+    assert torch.equal(dealt[:, others], seen[:, others])
+    assert not torch.equal(dealt, seen) and torch.equal(dealt[:, K - place].sort()[0], seen[:, K - place])
+    assert torch.equal(dealt, _dealt(seen, place))
+
+
+def test_the_loss_is_that_of_the_scores_without_dropout() -> None:
+    lm, stream = model(), torch.randint(V, (50,), generator=torch.Generator().manual_seed(1))
+    found = _loss(lm, _seen(lm, stream, apart=False), stream)
+    assert lm.training  # as it was
+    inputs = torch.cat([torch.tensor([END]), stream[:-1]])[None]
+    scores, _ = lm.eval().score(inputs, stream[None], lm.start())
+    assert found == pytest.approx(-scores.mean().item(), rel=1e-12)
+
+
+def test_a_place_that_the_model_does_not_look_at_is_worth_nothing() -> None:
+    lm, stream = model(), torch.randint(V, (80,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        lm.hidden[0].weight[:, : 2 * 4] = 0  # blind but for the last token
+    seen = _seen(lm, stream, apart=False)
+    losses = [_loss(lm, _dealt(seen, place), stream) for place in (1, 2, 3)]
+    whole = _loss(lm, seen, stream)
+    assert losses[1] == losses[2] == whole != losses[0]
+
+
+@pytest.mark.parametrize("shuffled", [[3.0, 2.5, 2.1], [3.0, 1.9, 2.1]])
+def test_the_picture(shuffled: list[float]) -> None:
+    views = [WindowView("a $1 run", 100, 2.0, shuffled), WindowView("other", 100, 2.2, [2.5])]
+    figure = draw_window(views)
+    (axes,) = figure.axes
+    assert axes.get_yscale() == ("log" if min(shuffled) > 2 else "linear")
+    assert axes.lines[0].get_ydata() == pytest.approx([loss - 2.0 for loss in shuffled])
+    assert to_png(figure)[:4] == b"\x89PNG"

@@ -1,0 +1,190 @@
+"""Neural forecasters: what they see, what they must not see, and that they learn."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import Forecastable
+from seqloom.core.tree import tree_map
+from seqloom.decoding.forecast import forecast
+from seqloom.models.forecaster import Forecaster, log_density
+from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
+from seqloom.models.transformer_forecaster import TransformerForecasterConfig
+from seqloom.models.window_forecaster import WindowForecasterConfig
+
+CONFIGS: dict[str, Any] = {
+    "ffn": WindowForecasterConfig,
+    "lstm": RecurrentForecasterConfig,
+    "gru": RecurrentForecasterConfig,
+    "transformer": TransformerForecasterConfig,
+}
+SEASON = 4
+
+
+def made(kind: str, variables: int = 2, **settings: Any) -> Forecaster:
+    torch.manual_seed(0)
+    own = {"cell": kind} if kind == "gru" else {"width": 8, "heads": 2} if kind == "transformer" else {}
+    model: Forecaster = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **own, **settings}).build(variables, SEASON)
+    model.set_scale([(series(40, variables, seed=9), torch.ones(40, variables, dtype=torch.bool))])
+    return model.eval()
+
+
+def series(length: int = 20, variables: int = 2, seed: int = 0) -> Tensor:
+    draws = torch.randn(length, variables, generator=torch.Generator().manual_seed(seed))
+    return 50 + 3 * draws.cumsum(dim=0)
+
+
+def everything(values: Tensor) -> Tensor:
+    return torch.ones_like(values, dtype=torch.bool)
+
+
+kinds = pytest.mark.parametrize("kind", CONFIGS)
+differences = pytest.mark.parametrize("difference", ["none", "step", "season"])
+
+
+@kinds
+@differences
+def test_steps_and_scores_say_the_same(kind: str, difference: Any) -> None:
+    """log p of a value is that of the Gaussian the model expects after having read what stands before it."""
+    model, values = made(kind, difference=difference), series()[None]
+    mask = everything(values)
+    mask[0, 7, 0] = mask[0, 11, 1] = False
+    assert isinstance(model, Forecastable)
+    with torch.no_grad():
+        scores = model.score(values, mask)
+        for t in (model.memory + 1, 15, 19):
+            past = slice(t - model.memory, t)
+            after = model.step(values[:, past], model.start(1), mask[:, past])
+            assert after.deviation is not None
+            wanted = log_density(values[:, t], after.mean, after.deviation)
+            assert torch.allclose(scores[:, t], (wanted * mask[:, t]).sum(dim=1), atol=1e-4)
+
+
+@kinds
+@pytest.mark.parametrize(("difference", "lag"), [("step", 1), ("season", SEASON), (None, SEASON)])
+def test_what_is_added_to_is_what_stood_there_a_lag_ago(kind: str, difference: Any, lag: int) -> None:
+    """A network that says nothing expects the value of m steps before, and the mean change of train."""
+    model, values = made(kind, difference=difference), series()[None]
+    torch.nn.init.zeros_(model.output.weight)
+    with torch.no_grad():
+        after = model.step(values, model.start(1))
+        assert torch.allclose(after.mean, values[:, -lag] + model.centre, atol=1e-4)
+        after = model.step(torch.full((1, 1, 2), 5.0), after.state)
+        wanted = torch.full((1, 2), 5.0) if lag == 1 else values[:, 1 - lag]
+        assert torch.allclose(after.mean, wanted + model.centre, atol=1e-4)
+    past = series(40, 2, seed=9)
+    assert torch.allclose(model.centre, (past[lag:] - past[:-lag]).mean(dim=0), atol=1e-4)
+
+
+@kinds
+@differences
+def test_reading_in_pieces_is_reading_at_once(kind: str, difference: Any) -> None:
+    model, values = made(kind, difference=difference), series(10)[None]
+    with torch.no_grad():
+        whole = model.step(values, model.start(1))
+        state = model.step(values[:, :7], model.start(1)).state
+        for t in (7, 8, 9):
+            last = model.step(values[:, t : t + 1], state)
+            state = last.state
+    assert torch.allclose(whole.mean, last.mean, atol=1e-5)
+    assert whole.deviation is not None and last.deviation is not None
+    assert torch.allclose(whole.deviation, last.deviation, atol=1e-5)
+
+
+@kinds
+@differences
+def test_what_is_missing_is_not_looked_at(kind: str, difference: Any) -> None:
+    model, values = made(kind, difference=difference), series()[None]
+    mask = everything(values)
+    mask[0, 12, 0] = mask[0, 17] = False
+    other = values.clone()
+    other[~mask] = 1e4
+    with torch.no_grad():
+        first, second = (model.step(one, model.start(1), mask) for one in (values, other))
+        assert torch.equal(first.mean, second.mean)
+        assert torch.equal(model.score(values, mask), model.score(other, mask))
+        losses = [model.loss(one[:, -model.window :], mask[:, -model.window :])[0] for one in (values, other)]
+        assert torch.equal(*losses)
+        assert not torch.equal(model.step(values, model.start(1)).mean, first.mean), "the gap itself is seen"
+
+
+@kinds
+def test_rows_are_alone(kind: str) -> None:
+    model = made(kind)
+    values = torch.stack([series(seed=1), series(seed=2)])
+    with torch.no_grad():
+        both = model.step(values, model.start(2))
+        one = model.step(values[1:], model.start(1))
+    assert torch.allclose(both.mean[1:], one.mean, atol=1e-5)
+    branched = tree_map(lambda leaf: leaf.repeat_interleave(3, dim=0), both.state)
+    assert len(branched["past"]) == 6
+
+
+@kinds
+@differences
+def test_units_do_not_matter(kind: str, difference: Any) -> None:
+    """Scaled and moved, a series is forecast just so, scaled and moved."""
+    values = series(40, 1, seed=9)
+    found = []
+    for factor, shift in ((1.0, 0.0), (8.0, 1024.0)):
+        model = made(kind, 1, difference=difference)
+        own = values * factor + shift
+        model.set_scale([(own, everything(own))])
+        drawn = forecast(
+            model, own[None], everything(own)[None], 5, paths=20, generator=torch.Generator().manual_seed(0)
+        )
+        found.append((drawn.mean - shift) / factor)
+    assert torch.allclose(found[0], found[1], atol=0.02)
+
+
+@kinds
+def test_a_short_history_will_do(kind: str) -> None:
+    for difference in ("none", "season"):
+        model = made(kind, difference=difference)
+        for length in (1, 3, 5):
+            values = series(length)[None]
+            found = forecast(model, values, everything(values), 7, paths=3)
+            assert torch.isfinite(found.points).all()
+
+
+@kinds
+def test_a_pattern_is_learnt_and_its_noise_too(kind: str) -> None:
+    """A sine with noise 0.1: the mean must follow it, and the deviation be about as large as the noise."""
+    generator = torch.Generator().manual_seed(0)
+    t = torch.arange(400.0)
+    values = (torch.sin(2 * torch.pi * t / 8) + 0.1 * torch.randn(400, generator=generator)).unsqueeze(1)
+    torch.manual_seed(0)
+    config = CONFIGS[kind](context=16, dropout=0.0, difference="none", **({"cell": "gru"} if kind == "gru" else {}))
+    model = config.build(1, 8)
+    model.set_scale([(values, everything(values))])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        starts = torch.randint(0, 360 - model.window, (32,), generator=generator)
+        batch = torch.stack([values[s : s + model.window] for s in starts])
+        loss, _ = model.loss(batch, everything(batch))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    past = values[None, :376]
+    found = forecast(model, past, everything(past), 8, paths=100, generator=generator)
+    assert (found.mean[0, :, 0] - torch.sin(2 * torch.pi * t[376:384] / 8)).abs().max() < 0.3
+    after = model.step(past[:, -model.memory :], model.start(1))
+    assert after.deviation is not None and 0.05 < after.deviation.item() < 0.25
+
+
+def test_all_problems_at_once() -> None:
+    with pytest.raises(UsageError) as error:
+        build(
+            TransformerForecasterConfig, {"kind": "transformer", "context": 0, "width": 7, "heads": 2, "dropout": 1.0}
+        )
+    assert all(word in str(error.value) for word in ("context", "heads", "dropout"))
+    with pytest.raises(UsageError, match="did you mean"):
+        build(RecurrentForecasterConfig, {"kind": "lstm", "cell": "lsm"})
+    with pytest.raises(UsageError, match="at most the 10 learned positions"):
+        positions = {"kind": "learned", "max_length": 10}
+        build(TransformerForecasterConfig, {"kind": "transformer", "context": 20, "positions": positions})

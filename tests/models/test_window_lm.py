@@ -1,0 +1,327 @@
+"""The feed-forward language model: against its equations window by window, whole, stepped, scored, padded, refused."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqloom.core.config import build
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.tree import clone
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.models.window_lm import WindowLMConfig, windows, within_document
+from seqloom.text import END
+
+V, B, T, K = 11, 3, 9, 4
+SOFTMAXES: dict[str, dict[str, Any]] = {
+    "full": {"kind": "full"},
+    "adaptive": {"kind": "adaptive", "cutoffs": [3, 7], "factor": 2.0},
+    "sampled": {"kind": "sampled", "samples": 4},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "deep": {"layers": 3, "activation": "relu"},
+    "direct": {"direct": True},
+    "tied": {"tied": True},
+    "tied-and-direct": {"tied": True, "direct": True, "activation": "gelu"},
+    "log-bilinear": {"tied": True, "direct": True, "layers": 0},
+    "linear": {"direct": True, "layers": 0},
+    "one": {"window": 1, "activation": "sigmoid"},
+    "wide": {"window": 2 * T},
+    "adaptive": {"softmax": SOFTMAXES["adaptive"]},
+    "adaptive-direct": {"softmax": SOFTMAXES["adaptive"], "direct": True},
+    "sampled": {"softmax": SOFTMAXES["sampled"], "tied": True},
+}
+
+
+def exactly(actual: Any, wanted: Any) -> None:
+    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+
+
+def model(seed: int = 0, **options: Any) -> Any:
+    torch.manual_seed(seed)
+    lm = build(WindowLMConfig, {"window": K, "embedding": 5, "hidden": 8, **options}).build(V).double().eval()
+    for parameter in lm.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
+    return lm
+
+
+def some_tokens(rows: int = B, steps: int = T, seed: int = 1) -> Tensor:
+    return torch.randint(V, (rows, steps), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(params=KINDS)
+def lm(request: pytest.FixtureRequest) -> Any:
+    return model(**KINDS[request.param])
+
+
+def by_hand(lm: Any, context: list[int]) -> Tensor:
+    """log p (V,) after a text, by the equations, from one window cut out of it."""
+    config, weights = lm.config, lm.state_dict()
+    window = ([END] * config.window + context)[-config.window :]
+    x = torch.cat([weights["embed.weight"][token] for token in window])
+    h = x
+    g = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid, "gelu": F.gelu}[config.activation]
+    for layer in range(config.layers):
+        h = g(weights[f"hidden.{layer}.weight"] @ h + weights[f"hidden.{layer}.bias"])
+    if config.direct:
+        h = torch.cat([h, x]) if config.layers else x
+    if "project.weight" in weights:
+        h = weights["project.weight"] @ h
+    if config.softmax.kind == "adaptive":
+        return lm.output.log_probs(h)
+    return (weights["output.weight"] @ h + weights["output.bias"]).log_softmax(0)
+
+
+# --- what it says ---------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_language_model(lm: Any) -> None:
+    assert isinstance(lm, LanguageModel)
+
+
+def test_a_chunk_at_once_is_every_window_by_itself(lm: Any) -> None:
+    inputs = some_tokens()
+    assert (inputs == END).any()
+    whole, state = lm(inputs)
+    for row, tokens in enumerate(inputs.tolist()):
+        for t in range(T):
+            exactly(whole[row, t].log_softmax(0), by_hand(lm, tokens[: t + 1]))
+    exactly(state, F.pad(inputs, (lm.config.window, 0))[:, -lm.config.window :])
+
+
+@pytest.mark.parametrize("cut", [1, 2, K - 1, K, K + 1, T - 1])
+def test_windows_reach_across_the_borders_of_chunks(lm: Any, cut: int) -> None:
+    inputs, targets = some_tokens(), some_tokens(seed=2)
+    whole, after = lm.score(inputs, targets, lm.start(rows=B))
+    first, state = lm.score(inputs[:, :cut], targets[:, :cut], lm.start(rows=B))
+    second, state = lm.score(inputs[:, cut:], targets[:, cut:], state)
+    exactly(torch.cat([first, second], dim=1), whole)
+    assert torch.equal(state.carry, after.carry)
+
+
+def test_token_by_token_equals_whole_equals_score(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, targets = some_tokens(), some_tokens(seed=2)
+    whole = lm(inputs)[0].log_softmax(dim=-1)
+    exactly(whole.exp().sum(-1), torch.ones(B, T, dtype=torch.float64))
+    state = lm.start(rows=B)
+    for t in range(T):
+        output = lm.step(inputs[:, t : t + 1], state)
+        exactly(output.log_probs, whole[:, t])
+        state = output.state
+    monkeypatch.setattr("seqloom.models.window_lm.SCORED_AT_ONCE", 4)
+    scores, after = lm.score(inputs, targets, lm.start(rows=B))
+    exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
+    assert torch.equal(after.carry, state.carry)
+
+
+@pytest.mark.parametrize("t", range(T))
+def test_a_token_is_seen_for_as_long_as_it_is_in_the_window_and_no_longer(t: int) -> None:
+    """Memoryless: what stood before the window changes nothing, to the last bit."""
+    lm, tokens = model(direct=True), some_tokens()
+    edited = tokens.clone()
+    edited[:, t] = (edited[:, t] + 1) % V
+    before, after = lm(tokens)[0], lm(edited)[0]
+    changed = (before != after).any(dim=-1)  # (B, T)
+    expected = torch.tensor([t <= place < t + K for place in range(T)])
+    assert torch.equal(changed, expected.expand(B, T))
+
+
+def test_the_window_before_a_text_is_full_of_ends() -> None:
+    lm = model()
+    assert lm.start(rows=2).carry.tolist() == [[END] * K] * 2
+    beginning = torch.full((1, 1), END)
+    exactly(lm.step(beginning, lm.start()).log_probs[0], by_hand(lm, []))
+    with pytest.raises(UsageError, match="takes no source"):
+        lm.start(source=some_tokens())
+
+
+@settings(max_examples=40, deadline=None)
+@given(mask=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4), chunks=st.booleans())
+def test_padding_anywhere_is_not_seen(mask: list[list[bool]], chunks: bool) -> None:
+    lm, real = model(), torch.tensor(mask)
+    tokens, targets = some_tokens(len(mask), 6, seed=3), some_tokens(len(mask), 6, seed=4)
+    state, parts = lm.start(rows=len(mask)), []
+    for part in (slice(0, 2), slice(2, 6)) if chunks else (slice(0, 6),):
+        scores, state = lm.score(tokens[:, part], targets[:, part], state, real[:, part])
+        parts.append(scores)
+    scores = torch.cat(parts, dim=1)
+    assert not scores[~real].any()
+    stepped = lm.step(tokens, lm.start(rows=len(mask)), real)
+    assert torch.equal(stepped.state.carry, state.carry)
+    for row in range(len(mask)):
+        own, wanted = tokens[row, real[row]], targets[row, real[row]]
+        found = [by_hand(lm, own[: t + 1].tolist())[wanted[t]] for t in range(len(own))]
+        exactly(scores[row, real[row]], torch.stack(found) if found else scores.new_empty(0))
+        exactly(stepped.log_probs[row], by_hand(lm, own.tolist()))
+
+
+def test_a_row_that_reads_nothing_predicts_what_it_did(lm: Any) -> None:
+    first = lm.step(some_tokens(), lm.start(rows=B))
+    mask = torch.ones(B, 2, dtype=torch.bool)
+    mask[1] = False
+    second = lm.step(some_tokens(steps=2, seed=5), clone(first.state), mask)
+    exactly(second.log_probs[1], first.log_probs[1])
+    assert not torch.allclose(second.log_probs[0], first.log_probs[0])
+    nothing = lm.step(some_tokens(steps=0), first.state)
+    assert torch.equal(nothing.log_probs, first.log_probs)
+
+
+def test_a_beam_that_is_wide_enough_finds_the_likeliest_text() -> None:
+    lm = model(window=2)
+    texts = [[a, b, END] for a in range(1, V) for b in range(1, V)] + [[a, END] for a in range(1, V)] + [[END]]
+    scored = {}
+    for text in texts:
+        context = [[END, *text[:t]] for t in range(len(text))]
+        scored[tuple(text[:-1])] = sum(
+            by_hand(lm, before)[token].item() for before, token in zip(context, text, strict=True)
+        )
+    best = max(scored, key=scored.__getitem__)
+    options = BeamConfig(beam=V * V, max_length=3, length_penalty=0.0, stopping="exact")
+    ((found,),) = beam_search(lm, options=options, end=END, rows=1)
+    assert tuple(found.tokens)[: len(best)] == best and found.log_prob == pytest.approx(scored[best], abs=1e-9)
+
+
+def test_rows_can_be_selected_and_branched() -> None:
+    lm = model()
+    after = lm.step(some_tokens(), lm.start(rows=B))
+    rows = torch.tensor([2, 2, 0])
+    picked = lm.step(some_tokens(steps=1, seed=6), select(after.state, rows, rows))
+    alone = lm.step(some_tokens(steps=1, seed=6)[1:2], select(after.state, rows[1:2], rows[1:2]))
+    exactly(picked.log_probs[1:2], alone.log_probs)
+
+
+def test_a_window_begins_with_its_document() -> None:
+    seen = torch.tensor([[5, 6, END, 7], [END, 5, 6, 7], [5, END, END, 7], [5, 6, 7, END], [5, 6, 7, 8]])
+    assert within_document(seen).tolist() == [
+        [END, END, END, 7],
+        [END, 5, 6, 7],
+        [END, END, END, 7],
+        [END, END, END, END],
+        [5, 6, 7, 8],
+    ]
+
+
+def test_windows_by_hand() -> None:
+    seen, after = windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]))
+    assert seen.tolist() == [[[3, 4], [4, 5], [5, 6]]] and after.tolist() == [[5, 6]]
+    mask = torch.tensor([[True, False, True]])
+    seen, after = windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]), mask)
+    assert seen[0, 0].tolist() == [3, 4] and seen[0, 2].tolist() == [4, 6] and after.tolist() == [[4, 6]]
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [KINDS["plain"], KINDS["tied-and-direct"], KINDS["adaptive-direct"]], ids=str)
+def test_the_loss_is_that_of_the_scores_and_its_gradient_is_right(options: dict[str, Any]) -> None:
+    lm, inputs, targets = model(**options), some_tokens(2, 3), some_tokens(2, 3, seed=2)
+    value, state = lm.loss(inputs, targets)
+    scores, after = lm.score(inputs, targets, lm.start(rows=2))
+    exactly(value, -scores.mean())
+    assert torch.equal(state, after.carry) and not state.requires_grad
+    names, parameters = zip(*lm.named_parameters(), strict=True)
+
+    def loss(*given: Tensor) -> Tensor:
+        return torch.func.functional_call(lm, dict(zip(names, given, strict=True)), (inputs,))[0].square().sum()
+
+    assert torch.autograd.gradcheck(loss, parameters, fast_mode=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"direct": True, "tied": True}, {"layers": 2, "activation": "relu"}], ids=str)
+def test_eight_examples_are_learned_by_heart(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    lm = WindowLMConfig(window=9, embedding=16, hidden=48, **options).build(V)
+    tokens = torch.randint(1, V, (8, 10))
+    tokens[:, 0] = torch.arange(1, 9)  # tells the rows apart; a row that began with END would be another in its middle
+    optimizer = torch.optim.Adam(lm.parameters(), lr=1e-2)
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss, _ = lm.loss(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.01
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=list(KINDS))
+def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    lm = build(WindowLMConfig, {"hidden": 32, **options}).build(V).eval()
+    log_probs = lm.step(some_tokens(), lm.start(rows=B)).log_probs
+    assert (log_probs + torch.log(torch.tensor(V))).abs().max() < 0.7
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.4}, {"embedding_dropout": 0.4}], ids=str)
+def test_every_dropout_falls_in_training_alone(options: dict[str, Any]) -> None:
+    lm, tokens = model(**options), some_tokens()
+    assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
+    lm.eval()
+    exactly(lm(tokens)[0], model()(tokens)[0])
+
+
+def test_dropout_falls_on_the_window_and_on_every_hidden_layer() -> None:
+    lm, widths = model(dropout=0.5, layers=3).train(), []
+    lm.dropout.register_forward_hook(lambda part, given, result: widths.append(result.shape[-1]))
+    lm(some_tokens())
+    assert widths == [K * 5, 8, 8, 8]
+
+
+def test_tied_embeddings_are_one_parameter() -> None:
+    lm = model(tied=True)
+    assert lm.output.weight is lm.embed.weight and lm.project.weight.shape == (5, 8)
+    same = model(tied=True, hidden=5)
+    assert isinstance(same.project, torch.nn.Identity)
+    other = model(seed=1, tied=True)
+    other.load_state_dict(lm.state_dict())
+    assert other.output.weight is other.embed.weight
+    exactly(other(some_tokens())[0], lm(some_tokens())[0])
+
+
+def test_initial_range_reaches_every_parameter() -> None:
+    torch.manual_seed(0)
+    for name, parameter in WindowLMConfig(init=0.05, tied=True, direct=True).build(V).named_parameters():
+        assert 0.03 < parameter.abs().max() <= 0.05, name
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"window": 0}, "window must be at least 1, so that something is seen; got 0"),
+        ({"window": -3}, "window must be at least 1"),
+        ({"embedding": 0}, "embedding must be at least 1; got 0"),
+        ({"hidden": 0}, "hidden must be at least 1; got 0"),
+        ({"layers": 0}, "layers must be at least 1, or 0 with direct=true"),
+        ({"layers": -1, "direct": True}, "layers must be at least 1, or 0 with direct=true"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+        ({"embedding_dropout": -0.1}, "embedding_dropout must be at least 0 and below 1; got -0.1"),
+        ({"init": 0.0}, "init must be above 0; got 0.0"),
+        ({"activation": "softplus"}, "tanh"),
+        ({"tied": True, "softmax": {"kind": "adaptive", "cutoffs": [3]}}, "tied needs one output matrix"),
+        ({"cell": "lstm"}, "cell"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_words(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(WindowLMConfig, options)
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(UsageError) as caught:
+        build(WindowLMConfig, {"window": 0, "hidden": 0, "layers": 0, "dropout": 1.5, "init": -1.0})
+    for word in ("window", "hidden", "layers", "dropout", "init"):
+        assert f"{word} must be" in str(caught.value)
+
+
+def test_log_probs_are_normalised_and_at_least_single_precision() -> None:
+    lm = model().to(torch.bfloat16)
+    output = lm.step(some_tokens(), lm.start(rows=B))
+    assert output.log_probs.dtype == torch.float32
+    torch.testing.assert_close(output.log_probs.exp().sum(dim=1), torch.ones(B))

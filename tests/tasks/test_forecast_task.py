@@ -1,0 +1,264 @@
+"""The forecast task: what it trains on, what it must not see, what it measures."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.errors import DataError, UsageError
+from seqloom.tasks.forecast import Origin, Task
+from seqloom.train.estimate import EstimateConfig
+from seqloom.train.fit import FitConfig
+
+Make = Callable[..., Task]
+AR = ("model.kind=ar", "model.taps=3")
+LSTM = ("model.kind=lstm", "model.hidden=4", "model.context=8", "train.steps=6", "train.evaluate_every=3")
+
+
+def sales(path: Path, steps: int = 120, change: Callable[[np.ndarray], None] | None = None) -> Path:
+    """Months of a season of 12, with a trend and noise; two variables."""
+    t = np.arange(steps)
+    noise = np.random.default_rng(0).normal(size=(2, steps))
+    values = np.stack([100 + 0.5 * t + 20 * np.sin(2 * np.pi * t / 12) + 3 * noise[0], 50 + 2 * noise[1]])
+    if change is not None:
+        change(values)
+    rows = [f"{2000 + n // 12}-{n % 12 + 1:02d},{a:.4f},{b:.4f}" for n, (a, b) in enumerate(values.T)]
+    path.write_text("\n".join(["month,sales,visits", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Any]:
+    def read(*overrides: str, file: Path | None = None) -> Any:
+        file = file or sales(tmp_path / "sales.csv")
+        own = ["data.corpus=series-file", f"data.file={file}", "forecast.horizon=6", *overrides]
+        return api.read_recipe("series-forecast", own)[1]
+
+    return read
+
+
+@pytest.fixture
+def make(recipe: Callable[..., Any]) -> Make:
+    return lambda *overrides, **options: Task.prepare(recipe(*overrides, **options))
+
+
+def estimated(task: Task) -> Any:
+    (*_, last) = task.estimates(None, 0)
+    return last.model
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_recipe_for_both_ways_of_training(recipe: Callable[..., Any]) -> None:
+    assert isinstance(recipe(*LSTM).train, FitConfig)
+    assert recipe(*AR).train == EstimateConfig() and isinstance(recipe("model.kind=kalman").train, EstimateConfig)
+    kept = recipe(*AR, "train.keep=3")
+    assert kept.train == EstimateConfig(keep=3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ((*AR, "train.kep=3"), ["train.kep: no such key", "did you mean train.keep"]),
+        (("train.lrr=1",), ["train.lrr: no such key; did you mean train.lr?"]),
+        (("train.lr=-1", "forecast.paths=1", "batch.rows=0", "data.season=0"), ["lr must", "paths", "rows", "season"]),
+        (("model.kind=lstm", "model.taps=3"), ["model.taps: is a key of kind ar, not of lstm"]),
+        (("model.kind=rnn",), ["model.kind: must be one of ar, kalman, ffn, lstm, transformer"]),
+        (("train=null",), ["train"]),
+    ],
+)
+def test_problems_of_a_recipe(recipe: Callable[..., Any], overrides: tuple[str, ...], words: list[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        recipe(*overrides)
+    assert all(word in str(error.value) for word in words), str(error.value)
+    lines = str(error.value).splitlines()
+    assert len(lines) == len(set(lines)) and "EstimateConfig" not in str(error.value)
+
+
+def test_a_kind_that_learns_must_be_told_how_long() -> None:
+    with pytest.raises(UsageError, match="learns by gradient: say how long"):
+        api.build_recipe({"task": "forecast", "data": {"corpus": "series"}, "model": {"kind": "lstm"}}, "it")
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [AR, ("model.kind=kalman", "model.rounds=3"), LSTM])
+def test_only_train_is_trained_on(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
+    """Other values of dev and test change no scale, no weight; other values of train do."""
+
+    def weights(begins: int | None) -> dict[str, torch.Tensor]:
+        def change(values: np.ndarray) -> None:
+            if begins is not None:
+                values[:, begins:] += 1000
+
+        task = Task.prepare(recipe(*kind, file=sales(tmp_path / f"{begins}.csv", change=change)))
+        torch.manual_seed(0)
+        model = task.model() if task.learns else estimated(task)
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+    own, later, train = weights(None), weights(84), weights(50)
+    assert all(torch.equal(own[name], later[name]) for name in own)
+    assert any(not torch.equal(own[name], train[name]) for name in own)
+
+
+@pytest.mark.parametrize("kind", [AR, LSTM])
+@pytest.mark.parametrize("fill", ["mask", "previous", "season"])
+def test_a_forecast_sees_only_what_came_before(make: Make, tmp_path: Path, kind: tuple[str, ...], fill: str) -> None:
+    def change(values: np.ndarray) -> None:
+        values[0, 90] = np.nan
+
+    def later(values: np.ndarray) -> None:
+        change(values)
+        values[:, 96:] *= 3
+
+    found = []
+    for name, changed in (("a", change), ("b", later)):
+        file = sales(tmp_path / f"{name}.csv", change=changed)
+        task = make(*kind, f"data.fill={fill}", file=file)
+        torch.manual_seed(0)
+        model = task.model().eval() if task.learns else estimated(task)
+        found.append(task.forecasts(model, [Origin(task.corpus.split("test")[0], 96)], paths=5).mean)
+    assert torch.equal(*found)
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+def test_origins_roll_on_by_a_horizon(make: Make) -> None:
+    task = make(*AR)
+    origins = task.origins("dev")
+    assert [origin.place for origin in origins] == [84, 90, 96]
+    truth = task.truth(origins)
+    dev = task.corpus.split("dev")[0]
+    assert np.array_equal(truth[1], dev.values[90:96]) and np.array_equal(truth[2], dev.values[96:102])
+    test = task.truth(task.origins("test"))
+    assert test.shape == (3, 6, 2) and not np.isnan(test).any()
+
+
+def test_a_model_is_measured_beside_the_naive_forecast(make: Make) -> None:
+    task = make(*AR, "model.taps=13")
+    found = task.report(estimated(task), "test")
+    metrics = found.metrics
+    assert metrics["mase"] < metrics["naive_mase"] and metrics["crps"] < metrics["mase"]
+    assert 0.5 < metrics["coverage_80"] <= metrics["coverage_95"] <= 1
+    assert len(found.by_step) == 6 and set(found.by_variable) == {"sales", "visits"}
+    sales_error = found.by_variable["sales"]["naive_mase"]
+    test = task.corpus.split("test")[0].values
+    by_hand = np.abs(test[102:] - test[90:-12]).mean(axis=0)  # twelve months ago; the horizon is shorter
+    assert sales_error == pytest.approx(by_hand[0] / task.usual_error[0])
+
+
+def test_losses_are_of_the_values_themselves(make: Make) -> None:
+    """With logarithms, −log p(y) = −log N(log y; μ, σ²) + log y."""
+    task = make(*AR, "forecast.transform=log", "data.columns=[sales]", "data.test_fraction=0")
+    model, dev = estimated(task), task.corpus.split("dev")[0]
+    values = torch.from_numpy(dev.values).log()
+    total = 0.0
+    for t in range(dev.begins, len(dev)):
+        after = model.step(values[None, :t], model.start(1))
+        mean, variance = after.mean.item(), after.covariance.item()
+        y = values[t].item()
+        total += 0.5 * (y - mean) ** 2 / variance + 0.5 * math.log(2 * math.pi * variance) + y
+    assert task.one_step_loss(model, "dev") == pytest.approx(total / dev.own, rel=1e-6)
+    plain = make(*AR, "data.columns=[sales]", "data.test_fraction=0")
+    assert plain.one_step_loss(estimated(plain), "dev") == pytest.approx(total / dev.own, rel=0.2), "comparable"
+
+
+def test_what_is_made_up_has_no_part_in_the_loss(make: Make, tmp_path: Path) -> None:
+    def change(values: np.ndarray) -> None:
+        values[0, 86] = np.nan
+
+    task = make(*AR, "data.fill=previous", file=sales(tmp_path / "gaps.csv", change=change))
+    model, dev = estimated(task), task.corpus.split("dev")[0]
+    ((values, mask),) = task.seen("dev")
+    scores = model.score(values[None], mask[None])[0]
+    whole = [t for t in range(dev.begins, len(dev)) if t != 86]
+    assert task.one_step_loss(model, "dev") == pytest.approx(-float(scores[whole].sum()) / (2 * len(whole)), rel=1e-6)
+
+
+def test_missing_truths_are_left_out(make: Make, tmp_path: Path) -> None:
+    def change(values: np.ndarray) -> None:
+        values[0, 86] = values[1, 100] = np.nan
+
+    file = sales(tmp_path / "gaps.csv", change=change)
+    metrics = make(*AR, file=file).evaluate(estimated(make(*AR, file=file)), "dev")
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+# --- refusals and warnings --------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_forecast(make: Make, tmp_path: Path) -> None:
+    def zero(values: np.ndarray) -> None:
+        values[1, 3] = 0.0
+
+    with pytest.raises(DataError, match=r"values above 0; visits of sales.csv has 0 at 2000-04"):
+        make(*AR, "forecast.transform=log", file=sales(tmp_path / "sales.csv", change=zero))
+    with pytest.raises(DataError, match=r"A season of 90 steps must be shorter than the training part, which has 84"):
+        make(*AR, "data.season=90")
+    with pytest.raises(DataError, match=r"A horizon of 85 steps is longer than the training part, which has 84"):
+        make(*AR, "forecast.horizon=85")
+    with pytest.raises(DataError, match=r"windows of 213 steps.*has 84"):
+        make(*LSTM, "model.context=200")
+    with pytest.raises(DataError, match=r"no dev split"):
+        make(*AR, "data.dev_fraction=0")
+
+
+def test_warnings(make: Make, tmp_path: Path) -> None:
+    def flat(values: np.ndarray) -> None:
+        values[1] = 7.0
+
+    found = make(*AR, "forecast.horizon=24", file=sales(tmp_path / "flat.csv", change=flat)).warnings()
+    assert any("dev has 18 steps, fewer than the horizon of 24" in line for line in found)
+    assert any("visits does not change" in line for line in found)
+    assert make(*AR).warnings() == []
+
+    def far(values: np.ndarray) -> None:
+        values[0] += 1e8
+
+    file = sales(tmp_path / "far.csv", change=far)
+    assert "sales changes by less than 1e-05 of its size" in make(*LSTM, file=file).warnings()[0]
+    assert make(*AR, file=file).warnings() == [] == make(*LSTM).warnings()
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", [LSTM, ("model.kind=ffn", *LSTM[1:]), ("model.kind=transformer", "model.width=8", *LSTM[2:])]
+)
+def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
+    whole = api.begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
+    for _ in whole.events():
+        pass
+    part = api.begin(recipe(*kind, "train.schedule=constant", "train.steps=3"), tmp_path / "part")
+    for _ in part.events():
+        pass
+    again = api.resume(tmp_path / "part", ["train.steps=6"])
+    for _ in again.events():
+        pass
+    ours, theirs = (run.store().load() for run in (whole.run, again.run))
+    assert ours is not None and theirs is not None
+    assert all(torch.equal(value, theirs.parts["model"][name]) for name, value in ours.parts["model"].items())
+
+
+def test_a_run_opens_again(recipe: Callable[..., Any], tmp_path: Path) -> None:
+    for name, kind in (("ar", AR), ("transformer", ("model.kind=transformer", "model.width=8", *LSTM[2:]))):
+        training = api.begin(recipe(*kind), tmp_path / name)
+        for _ in training.events():
+            pass
+        model = api.load(tmp_path / name, "cpu", api.Forecaster)
+        assert model.columns == ("sales", "visits") and model.horizon == 6 and model.season == 12
+        first, second = model.forecast(seed=1), api.load(tmp_path / name, "cpu").forecast(seed=1)
+        assert np.array_equal(first.mean, second.mean) and first.labels[0] == "2010-01"
+        assert first.exact == (name == "ar")
+    sales(tmp_path / "sales.csv", steps=119)
+    with pytest.raises(DataError, match="has changed since it was trained"):
+        api.load(tmp_path / "ar").evaluate()

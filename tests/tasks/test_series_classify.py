@@ -1,0 +1,159 @@
+"""Classification of series: the model, the task, files of one's own, the commands."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.cli.app import main
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data import corpora
+from seqloom.models.series_classifier import SeriesClassifierConfig
+from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.transformer_encoder import TransformerEncoderConfig
+from seqloom.tasks.series_classify import Task
+
+ENCODERS: dict[str, Any] = {
+    "recurrent": RecurrentEncoderConfig(hidden=6),
+    "convolution": ConvolutionEncoderConfig(widths=(2, 3), filters=4),
+    "transformer": TransformerEncoderConfig(width=8, heads=2, layers=1, dropout=0.0),
+}
+SMALL = ["model.encoder.kind=convolution", "model.encoder.filters=8", "train.epochs=12", "train.lr=1e-2"]
+
+
+def rows(path: Path, count: int = 60, header: bool = False) -> Path:
+    """Waves that are slow or fast, of 12 to 16 steps."""
+    lines = ["kind," + ",".join(f"t{n}" for n in range(16))] if header else []
+    for n in range(count):
+        speed, length = (0.3, "slow") if n % 2 else (1.2, "fast"), 12 + n % 5
+        values = [f"{10 + math.sin(speed[0] * t + n):.3f}" for t in range(length)]
+        lines.append(",".join([speed[1], *values, *[""] * (16 - length)]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("waves")
+    file = rows(folder / "waves.csv")
+    assert main(["train", "series-rows", f"data.train={file}", *SMALL, "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_padding_and_missing_values_do_not_count(kind: str) -> None:
+    torch.manual_seed(0)
+    model = SeriesClassifierConfig(encoder=ENCODERS[kind]).build(2, 3).eval()
+    model.set_scale([torch.randn(30, 2) * 4 + 7])
+    values = torch.randn(2, 5, 2) + 7
+    observed, mask = torch.ones(2, 5, 2, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool)
+    observed[0, 1, 0] = False
+    batch = {"values": values, "observed": observed, "mask": mask}
+    longer = {name: torch.cat([one, torch.zeros_like(one[:, :2])], dim=1) for name, one in batch.items()}
+    other = values.clone()
+    other[~observed] = 1e5
+    with torch.no_grad():
+        found = model(batch)
+        assert torch.allclose(found, model(longer), atol=1e-5), "padding changes nothing"
+        assert torch.equal(found, model({**batch, "values": other})), "what is missing is not looked at"
+        assert not torch.allclose(found, model({**batch, "observed": torch.ones_like(observed)}))
+
+
+def test_scaling_is_that_of_train() -> None:
+    model = SeriesClassifierConfig().build(2, 2)
+    series = torch.tensor([[1.0, 5.0], [3.0, 5.0], [math.nan, 5.0]])
+    model.set_scale([series])
+    assert model.centre.tolist() == [2, 5] and model.scale.tolist() == [1, 1]
+
+
+def test_an_epoch_reads_every_series_once(run: Path) -> None:
+    task: Task = api.load(run).task()
+    train = task.corpus.split("train")
+    read = [
+        tuple(row[row != 0].tolist()) for step in range(task.steps_per_epoch()) for row in task.batch(3, step)["values"]
+    ]
+    assert len(set(read)) == len(train)
+    assert torch.equal(task.batch(3, 1)["values"], task.batch(3, 1)["values"])
+    halves = torch.cat([task.batch(3, 1, rank, 2)["values"] for rank in (0, 1)])
+    assert torch.equal(halves, task.batch(3, 1)["values"])
+
+
+def test_waves_are_told_apart(run: Path, tmp_path: Path) -> None:
+    model = api.load(run, "cpu", api.SeriesClassifier)
+    assert model.labels == ["fast", "slow"] and model.evaluate("test")["accuracy"] == 1.0
+    fast = model.classify([10 + math.sin(1.2 * t) for t in range(14)])
+    assert fast[0].label == "fast" and sum(one.probability for one in fast) == pytest.approx(1)
+    with pytest.raises(UsageError, match="got 0 numbers"):
+        model.classify([])
+    with pytest.raises(UsageError, match=r"finite values \(T, 1\)"):
+        model.classify(np.zeros((3, 2)))
+
+
+def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--split", "test", "--confusion", str(tmp_path / "c.svg")]) == 0
+    shown = capsys.readouterr().out
+    assert "accuracy" in shown and "series" in shown and "what is taken for what" in shown
+    line = ",".join(f"{10 + math.sin(0.3 * t):.2f}" for t in range(14))
+    assert main(["classify", str(run), line, "--top", "2"]) == 0
+    assert capsys.readouterr().out.split("\t")[0] == "slow"
+    assert main(["classify", str(run), "1,2,three"]) == 3
+    assert "Line 1 must be finite numbers" in capsys.readouterr().err
+    assert main(["data", "show", "series-rows", f"train={run.parent / 'waves.csv'}", "--lines", "1"]) == 0
+    assert "slow 50.0%" in capsys.readouterr().out
+
+
+def load(path: Path, **settings: Any) -> Any:
+    return corpora.load_labelled_series(corpora.find("series-rows").Config(train=str(path), **settings))
+
+
+def test_rows_of_ones_own(tmp_path: Path) -> None:
+    plain, named = load(rows(tmp_path / "a.csv")), load(rows(tmp_path / "b.csv", header=True), label="kind")
+    assert plain.fingerprint() == named.fingerprint() and plain.labels == ("fast", "slow")
+    assert {len(one.values) for one in plain.split("train")} == {12, 13, 14, 15, 16}
+    assert all(set(plain.label_counts(split)) == {"fast", "slow"} for split in ("train", "dev", "test"))
+    two = load(rows(tmp_path / "c.csv"), variables=2)
+    assert two.variables == 2 and len(two.split("train")[0].values) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "words"),
+    [
+        (lambda text: text.replace("slow,1", "slow,x", 1), {}, r"Line 2 of .* must hold finite numbers .* got 'x"),
+        (lambda text: text.replace("slow,10.", "slow,1e999", 1), {}, r"Line 2 of .* finite numbers .* got '1e999"),
+        (lambda text: text.replace("slow", " ", 1), {}, r"Line 2 of .* has no label, which is to stand in column 1"),
+        (lambda text: "kind," + ",".join("abcdefghijklmnop") + "\n" + text, {}, r"Line 1 of .* data.header=true"),
+        (lambda text: text, {"label": "kind"}, r"no column 'kind' for the labels"),
+        (lambda text: text, {"variables": 3}, r"Line 1 of .* has 16 numbers, which are not as many for each"),
+        (lambda text: text.replace("slow", "fast"), {}, r"at least two labels"),
+        (lambda text: text, {"label": 40}, r"no column 40"),
+        (lambda text: "slow" + "," * 16 + "\n" + text, {}, r"Line 1 of .* has no number at all"),
+    ],
+)
+def test_bad_rows(tmp_path: Path, change: Callable[[str], str], settings: dict[str, Any], words: str) -> None:
+    file = rows(tmp_path / "bad.csv")
+    file.write_text(change(file.read_text()))
+    with pytest.raises(DataError, match=words):
+        load(file, **settings)
+
+
+def test_digits() -> None:
+    pytest.importorskip("sklearn")
+    corpus = corpora.load_labelled_series(corpora.find("digits").Config())
+    assert {split: len(corpus.split(split)) for split in corpus.splits} == {"train": 1165, "dev": 287, "test": 345}
+    assert corpus.labels == tuple("0123456789") and corpus.split("train")[0].values.shape == (8, 8)
+    pixels = corpora.load_labelled_series(corpora.find("digits").Config(by="pixels"))
+    assert pixels.split("train")[0].values.shape == (64, 1)
+    assert np.array_equal(pixels.split("dev")[3].values.ravel(), corpus.split("dev")[3].values.ravel())
+
+
+def test_a_series_longer_than_the_encoder_knows(tmp_path: Path) -> None:
+    file = rows(tmp_path / "a.csv")
+    overrides = [f"data.train={file}", "model.encoder.kind=transformer", "model.encoder.positions.kind=learned"]
+    _, recipe = api.read_recipe("series-rows", [*overrides, "model.encoder.positions.max_length=10"])
+    with pytest.raises(UsageError, match="longest series has 16 steps, and the encoder knows 10 places"):
+        Task.prepare(recipe)

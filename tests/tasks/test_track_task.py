@@ -1,0 +1,118 @@
+"""Following tracks: what is measured is right, filter and smoother are worth their while, and a run goes on exactly."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.errors import DataError, UsageError
+from seqloom.data.tracks import Track
+from seqloom.tasks.track import Task, measured, within
+from seqloom.train.events import Evaluated, Finished, Saved
+
+SMALL = ["data.train=4", "data.dev=4", "data.test=2", "data.steps=50", "model.rounds=12", "model.save_every=4"]
+
+
+def train(out: Path, *overrides: str) -> dict[str, float]:
+    _, recipe = api.read_recipe("kalman-track", [*SMALL, *overrides])
+    events = list(api.begin(recipe, out).events())
+    assert isinstance(events[-1], Finished)
+    return next(dict(event.metrics) for event in events if isinstance(event, Evaluated))
+
+
+@pytest.mark.parametrize("motion", ["turns", "drift"])
+def test_smoothed_is_better_than_filtered_and_that_than_what_was_observed(tmp_path: Path, motion: str) -> None:
+    found = train(tmp_path / "run", f"data.motion={motion}", "data.train=16", "data.dev=16", "model.rounds=30")
+    assert found["rmse_smoothed"] < 0.8 * found["rmse_filtered"] < 0.8 * found["rmse_observed"]
+    assert found["gap_smoothed"] < found["gap_filtered"]
+    assert found["rmse_observed"] == pytest.approx(6 * 2**0.5, rel=0.1)
+    for name in ("within_filtered", "within_smoothed"):
+        assert 0.88 < found[name] < 0.995
+    assert found["next_rmse"] < found["next_naive"]
+
+
+def test_what_is_measured_by_hand(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    model = api.load(tmp_path / "run").model
+    truth = np.array([[0.0, 0], [3, 4], [6, 8], [9, 12]])
+    observed = truth + np.array([[3.0, 4], [0, 0], [np.nan, np.nan], [0, 0]])
+    found = measured(model, [Track("by hand", observed, truth)])
+    assert found["rmse_observed"] == pytest.approx((25 / 3) ** 0.5)
+    assert found["next_naive"] == pytest.approx(((0**2 + 0**2) / 2 + (6**2 + 8**2) / 2) ** 0.5)
+    smoothed = model.smooth(torch.from_numpy(observed)[None]).means[0, :, [0, 2]].numpy()
+    errors = np.linalg.norm(smoothed - truth, axis=1)
+    assert found["gap_smoothed"] == pytest.approx(errors[2])
+    assert found["rmse_smoothed"] == pytest.approx(np.sqrt((errors[[0, 1, 3]] ** 2).mean()))
+
+
+def test_an_ellipse_holds_95_of_100() -> None:
+    draw = torch.Generator().manual_seed(0)
+    factor = torch.tensor([[2.0, 0], [1, 0.5]], dtype=torch.float64)
+    errors = torch.randn(20_000, 2, generator=draw, dtype=torch.float64) @ factor.mT
+    covariances = (factor @ factor.mT).expand(20_000, 2, 2)
+    assert float(within(errors, covariances).double().mean()) == pytest.approx(0.95, abs=0.005)
+
+
+def test_tracks_of_other_lengths_are_measured_as_each_alone(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    trained = api.load(tmp_path / "run")
+    tracks = list(trained.task().corpus.split("dev"))
+    tracks[1] = Track("shorter", tracks[1].observed[:20], tracks[1].truth[:20])
+    both, alone = measured(trained.model, tracks[:2]), [measured(trained.model, [one]) for one in tracks[:2]]
+    counts = [int(one.mask.sum()) for one in tracks[:2]]
+    mean = sum(one["loss"] * count for one, count in zip(alone, counts, strict=True)) / sum(counts)
+    assert both["loss"] == pytest.approx(mean)
+
+
+def contents(run: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = api.load(run).model.state_dict()
+    return found
+
+
+def test_a_run_that_was_killed_goes_on_exactly(tmp_path: Path) -> None:
+    train(tmp_path / "whole")
+    _, recipe = api.read_recipe("kalman-track", SMALL)
+    for event in api.begin(recipe, tmp_path / "killed").events():
+        if isinstance(event, Saved) and event.step == 8:
+            break  # whatever came after it is lost
+    resumed = list(api.resume(tmp_path / "killed").events())
+    assert resumed[0].step == 8 and isinstance(resumed[-1], Finished) and resumed[-1].step == 12
+    whole, killed = contents(tmp_path / "whole"), contents(tmp_path / "killed")
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    losses = [
+        [entry["values"]["loss"] for entry in api.load(tmp_path / name).run.log() if entry["event"] == "progress"]
+        for name in ("whole", "killed")
+    ]
+    assert losses[0] == losses[1] and len(losses[0]) == 12
+    assert api.load(tmp_path / "whole").evaluate("test") == api.load(tmp_path / "killed").evaluate("test")
+
+
+def test_other_tracks_are_not_the_same_data(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    run = api.load(tmp_path / "run").run
+    _, recipe = api.read_recipe("kalman-track", [*SMALL, "data.seed=1"])
+    with pytest.raises(DataError, match="has changed since it was trained: dev, test, train of track"):
+        Task.reopen(recipe, run)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("data.corpus=series", "data"),
+        ("model.kind=ngram", "kalman"),
+        ("model.structure=spiral", "constant-velocity"),
+        ("train.steps=4", "train.steps"),
+    ],
+)
+def test_what_a_recipe_cannot_say(override: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        api.read_recipe("kalman-track", [override])
+
+
+def test_a_season_a_track_does_not_have(tmp_path: Path) -> None:
+    recipe: Any = api.read_recipe("kalman-track", [*SMALL, "model.structure=seasonal"])[1]
+    with pytest.raises(UsageError, match="needs a season"):
+        list(api.begin(recipe, tmp_path / "run").events())

@@ -1,0 +1,244 @@
+"""A feed-forward model in the task of language models: windows across chunks, documents, forgetting, exact resume."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.errors import UsageError
+from seqloom.core.files import tensors_from_file
+from seqloom.core.protocols import Goal
+from seqloom.inspect.doctor import model_facts
+from seqloom.models.window_lm import windows
+from seqloom.tasks.language_model import Task
+from seqloom.text import END
+from seqloom.train.events import Evaluated, Finished
+from seqloom.train.fit import Trainer
+
+K = 4
+WINDOW = ["model.kind=window-lm", f"model.window={K}", "model.embedding=6", "model.hidden=8"]
+APART = [*WINDOW, "batch.documents=apart"]
+GOLDEN = [2.6958, 2.6556, 2.6161, 2.6477, 2.4569, 2.4314, 2.3338, 2.4349, 2.1295, 2.0904]  # as last looked at
+
+Make = Callable[..., Any]
+
+
+def model_of(task: Task) -> Any:
+    torch.manual_seed(0)
+    model = task.model().double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
+    return model
+
+
+def alone(model: Any, context: list[int], target: int) -> float:
+    """−log p of a token after these, from one window."""
+    window = torch.tensor([([END] * K + context)[-K:]])
+    return -model.output.log_probs(model.features(window))[0, target].item()
+
+
+def row_so_far(task: Task, step: int, row: int) -> tuple[list[int], list[int]]:
+    """All that a row has read in an epoch up to the end of this step, and what it was to say then."""
+    batches = [task.batch(1, before) for before in range(step + 1)]
+    return torch.cat([batch["inputs"][row] for batch in batches]).tolist(), batches[-1]["targets"][row].tolist()
+
+
+# --- what a chunk sees ----------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_goes_on_where_the_one_before_it_ended(recipe: Make) -> None:
+    """The loss is that of every window by itself, whatever the cut; documents are joined."""
+    task = Task.prepare(recipe(*WINDOW, "batch.forget=0"))
+    model, carry = model_of(task), None
+    for step in range(3):
+        found = task.loss(model, task.batch(1, step), carry)
+        total, count = 0.0, 0
+        for row in range(3):
+            read, targets = row_so_far(task, step, row)
+            first = len(read) - len(targets)
+            total += sum(alone(model, read[: first + t + 1], target) for t, target in enumerate(targets))
+            count += len(targets)
+        assert found.value.item() == pytest.approx(total / count, rel=1e-12), step
+        assert found.carry.tolist() == [row_so_far(task, step, row)[0][-K:] for row in range(3)]
+        carry = found.carry
+
+
+def test_a_row_that_forgets_has_only_ends_before_it(recipe: Make) -> None:
+    task = Task.prepare(recipe(*WINDOW, "batch.forget=1"))
+    model = model_of(task)
+    carry = task.loss(model, task.batch(1, 0), None).carry
+    batch = task.batch(1, 1)
+    forgotten, begun = task.loss(model, batch, carry), task.loss(model, batch, None)
+    assert carry.any() and forgotten.value.item() == begun.value.item()
+    remembered = Task.prepare(recipe(*WINDOW, "batch.forget=0")).loss(
+        model, {**batch, "remember": batch["remember"] | True}, carry
+    )
+    assert remembered.value.item() != pytest.approx(begun.value.item(), rel=1e-4)
+
+
+def test_an_epoch_begins_without_a_memory(recipe: Make) -> None:
+    task = Task.prepare(recipe(*WINDOW, "batch.forget=0"))
+    model, first = model_of(task), task.batch(1, task.steps_per_epoch())
+    stale = torch.full((3, K), 5)
+    assert first["fresh"]
+    assert task.loss(model, first, stale).value.item() == task.loss(model, first, None).value.item()
+
+
+def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
+    task = Task.prepare(recipe(*APART, "batch.forget=0"))
+    model, carry = model_of(task), None
+    for step in range(3):
+        found = task.loss(model, task.batch(1, step), carry)
+        total, count = 0.0, 0
+        for row in range(3):
+            read, targets = row_so_far(task, step, row)
+            for t, target in enumerate(targets, start=len(read) - len(targets)):
+                context = read[: t + 1]
+                last = max((place for place, token in enumerate(context) if token == END), default=0)
+                total, count = total + alone(model, context[last:], target), count + 1
+        assert found.value.item() == pytest.approx(total / count, rel=1e-12), step
+        carry = found.carry
+    joined = Task.prepare(recipe(*WINDOW, "batch.forget=0")).loss(model, task.batch(1, 2), carry)
+    assert joined.value.item() != pytest.approx(found.value.item(), rel=1e-4)
+
+
+def test_apart_is_also_how_it_is_evaluated(recipe: Make) -> None:
+    task = Task.prepare(recipe(*APART))
+    model, total, count = model_of(task), 0.0, 0
+    for document in task.corpus.split("dev"):
+        ids = [*task.tokenizer.encode(document), END]
+        total += sum(alone(model, [END, *ids[:t]], target) for t, target in enumerate(ids))
+        count += len(ids)
+    found = task.evaluate(model, "dev")
+    assert count == len(task.stream("dev"))
+    assert found["loss"] == pytest.approx(total / count, rel=1e-10)
+    assert found["perplexity"] == pytest.approx(math.exp(total / count))
+
+
+def test_joined_a_stream_is_its_windows_one_by_one_in_any_pieces(recipe: Make) -> None:
+    task = Task.prepare(recipe(*WINDOW))
+    model, stream = model_of(task), task.stream("dev").tolist()
+    total = sum(alone(model, [END, *stream[:t]], target) for t, target in enumerate(stream))
+    for task.eval_chunk in (1, 3, 256):
+        assert task.evaluate(model, "dev")["loss"] == pytest.approx(total / len(stream), rel=1e-10)
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_ten_losses(recipe: Make) -> None:
+    made = recipe(*WINDOW, "model.dropout=0.1", "model.direct=true")
+    trainer = Trainer(Task.prepare(made), made.train, made.seed)
+    assert [trainer.update().loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
+
+
+OPTIONS = [
+    WINDOW,
+    [*APART, "model.tied=true", "model.direct=true"],
+    [*WINDOW, "batch.shift=true", "model.softmax.kind=sampled", "model.softmax.samples=5", "batch.forget=0.3"],
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["joined", "apart", "sampled"])
+def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> None:
+    dropped = ["model.dropout=0.3", "model.embedding_dropout=0.1", "train.save_every=2"]
+
+    def trained(name: str, *steps: int) -> dict[str, torch.Tensor]:
+        for number in steps:
+            made = recipe(*options, *dropped, f"train.steps={number}")
+            path = tmp_path / name
+            training = api.begin(made, path) if number == steps[0] else api.resume(path, [f"train.steps={number}"])
+            assert [type(event) for event in training.events()][-1] is Finished
+        newest = tmp_path / name / "checkpoints" / f"step-{steps[-1]}"
+        files = sorted(newest.glob("*.safetensors"))
+        return {f"{file.name}/{key}": value for file in files for key, value in tensors_from_file(file).items()}
+
+    once, twice, other = trained("once", 8), trained("twice", 3, 8), trained("other", 3, 7)
+    assert any(value.dtype == torch.long and value.shape == (3, K) for value in once.values())  # the window is kept
+    assert once.keys() == twice.keys()
+    assert all(torch.equal(value, twice[key]) for key, value in once.items())
+    assert any(not torch.equal(value, other[key]) for key, value in once.items())
+
+
+def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
+    training = api.begin(recipe(*WINDOW), tmp_path / "run")
+    evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
+    best = min(evaluated, key=lambda event: event.metrics["loss"])
+    assert api.load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
+
+
+def test_a_training_goes_on_with_another_run(recipe: Make, tmp_path: Path) -> None:
+    assert list(api.begin(recipe(*WINDOW), tmp_path / "first").events())
+    files = {name: str(tmp_path / f"{name}.txt") for name in ("train", "dev", "test")}
+    made = {
+        "task": "language-model",
+        "init": {"from": str(tmp_path / "first")},
+        "data": {"corpus": "text", "documents": "line", **files},
+        "batch": {"rows": 3, "chunk": 8},
+        "train": {"steps": 2, "device": "cpu"},
+    }
+    path = tmp_path / "more.yaml"
+    path.write_text(json.dumps(made), "utf-8")
+    _, more = api.read_recipe(str(path))
+    assert more.model == recipe(*WINDOW).model
+    task = Task.prepare(more)
+    kept = api.load(tmp_path / "first", device="cpu").model.state_dict()
+    assert all(torch.equal(value, kept[name]) for name, value in task.model().state_dict().items())
+
+
+def test_it_is_looked_over_before_training(recipe: Make) -> None:
+    found = model_facts(Task.prepare(recipe(*WINDOW, "model.tied=true")), torch.device("cpu"))
+    vocabulary = len(Task.prepare(recipe(*WINDOW)).tokenizer)
+    parts = {"embedding": vocabulary * 6, "hidden": (K * 6 + 1) * 8, "project": 8 * 6, "output": vocabulary}
+    assert (found.kind, found.parts, found.notes) == ("window-lm", parts, [])
+
+
+def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
+    sampled = Task.prepare(recipe(*WINDOW, "model.softmax.kind=sampled", "model.softmax.sampler=unigram"))
+    assert sampled.goal.unit == "nats, of samples" and Task.prepare(recipe(*WINDOW)).goal == Goal("loss")
+    proposal = sampled.model().output.proposal
+    assert proposal.max() > 2 * proposal.min()  # the counts of the training text have come through
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ([*WINDOW, "model.window=0"], ["model: window must be at least 1"]),
+        (
+            [*WINDOW, "model.window=0", "model.layers=0", "model.dropout=1", "batch.rows=0", "batch.forget=2"],
+            ["window must be", "layers must be", "dropout must be", "rows must be", "forget must be"],
+        ),
+        ([*WINDOW, "model.cell=gru"], ["model.cell"]),
+        ([*WINDOW, "model.windows=3"], ["did you mean model.window?"]),
+        (["batch.documents=apart"], ["batch.documents=apart is for model.kind gpt or window-lm"]),
+        (["model.kind=window"], ["window-lm"]),
+    ],
+)
+def test_all_problems_are_named(recipe: Make, overrides: list[str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        recipe(*overrides)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_an_output_layer_that_does_not_fit_is_refused_before_the_run_is_made(recipe: Make, tmp_path: Path) -> None:
+    adaptive = [*WINDOW, "model.softmax.kind=adaptive", "model.softmax.cutoffs=[500]"]
+    with pytest.raises(UsageError, match="cutoffs must be below the size of the vocabulary"):
+        api.begin(recipe(*adaptive), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_control_a_window_that_is_not_carried_on_is_found_out(recipe: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(tokens: torch.Tensor, before: torch.Tensor, mask: Any = None) -> Any:
+        return windows(tokens, torch.full_like(before, END), mask)
+
+    monkeypatch.setattr("seqloom.models.window_lm.windows", forgetful)
+    with pytest.raises(AssertionError):
+        test_a_chunk_goes_on_where_the_one_before_it_ended(recipe)

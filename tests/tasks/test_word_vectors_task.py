@@ -1,0 +1,195 @@
+"""The task: which words have vectors, exact resume after a stop or a kill, what an evaluation says."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from seqloom import api
+from seqloom.core.config import build
+from seqloom.core.errors import CheckpointError, DataError, UsageError
+from seqloom.core.files import tensors_from_file
+from seqloom.tasks import word_vectors
+from seqloom.tasks.word_vectors import Recipe, Task, plain_words, text_of
+from seqloom.text import Words, WordsConfig, encode_documents
+from seqloom.train.events import Evaluated, Progress, Saved, Started, Stopped
+from seqloom.train.stop import Stop
+
+OBJECTIVES = ("skipgram", "cbow", "glove")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Sentences of three subjects, so that there is something to learn."""
+    subjects = [("cat", "dog", "owl", "milk"), ("sun", "rain", "snow", "wind"), ("red", "blue", "green", "grey")]
+    generator = random.Random(1)
+    for split, count in (("train", 120), ("dev", 25), ("test", 25)):
+        lines = [" ".join(["the", *generator.choices(generator.choice(subjects), k=8)]) for _ in range(count)]
+        (tmp_path / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def make(**keys):
+        files = {split: str(tmp_path / f"{split}.txt") for split in ("train", "dev", "test")}
+        train = {"epochs": 3, "block": 100, "log_every": 2, "device": "cpu", "batch": 64, "lr": 0.2}
+        content = {
+            "task": "word-vectors",
+            "data": {"corpus": "text", "documents": "line", **files},
+            "tokenizer": {"kind": "words"},
+            "model": {"kind": "word-vectors", "width": 8, "window": 3, "subsample": 0.0, **keys.pop("model", {})},
+            "train": {**train, **keys.pop("train", {})},
+        }
+        return build(Recipe, {**content, **keys})
+
+    return make
+
+
+def weights(path):
+    return tensors_from_file(path / "model.safetensors")
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_is_the_same_wherever_it_stands():
+    documents = ["(the cat, the dog)\nthe end", "dog <unk> (cat)"]
+    tokenizer = Words.train(WordsConfig(split="punctuation"), documents)
+    text = text_of(tokenizer, encode_documents(tokenizer, documents))
+    shown = [tokenizer.token(word) for word in text.words.tolist()]
+    glue = next(token for token in tokenizer.words if token.endswith(",") and len(token) > 1)[0]
+    assert [word.removeprefix(glue) for word in shown] == [
+        *("(", "the", "cat", ",", "the", "dog", ")", "the", "end"), *("dog", "(", "cat", ")"),
+    ]  # fmt: skip
+    assert shown.count("the") == 3 and shown.count("cat") == 2
+    assert text.documents.tolist() == [0] * 9 + [1] * 4
+    assert plain_words(tokenizer)[:2].tolist() == [-1, -1]
+
+
+def test_only_words_have_vectors(recipe):
+    with pytest.raises(UsageError, match=r"tokenizer.kind must be words.*got characters"):
+        recipe(tokenizer={"kind": "characters"})
+    with pytest.raises(DataError, match="two different words or more"):
+        Task.prepare(recipe(tokenizer={"kind": "words", "max_size": 3}))
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
+    training = api.begin(recipe(model={"objective": objective}, train={"epochs": 25}), tmp_path / "run")
+    events = list(training.events())
+    assert isinstance(events[0], Started) and events[0].parameters > 0
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert all(event.tokens_per_second > 0 for event in progress)
+    assert {event.counted for event in progress} == {"pairs" if objective == "glove" else "words"}
+    assert progress[-1].step == progress[-1].total
+    assert len([event for event in events if isinstance(event, Saved)]) == 25  # once an epoch
+    (evaluated,) = [event for event in events if isinstance(event, Evaluated)]
+    assert evaluated.metrics["neighbours"] > 0.7
+    assert (tmp_path / "run" / "card.md").exists()
+    model = api.load(tmp_path / "run")
+    assert isinstance(model, api.WordVectors)
+    assert {near.word for near in model.nearest("cat", 3)} <= {"dog", "owl", "milk"}
+    assert model.evaluate("dev") == pytest.approx(dict(evaluated.metrics))
+    assert model.embed(["cat dog", "nothing known"]).shape == (2, 8)
+    assert not model.embed("nothing known").any()
+
+
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_stopped_mid_training_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path, objective, engine):
+    if engine == "numba":
+        pytest.importorskip("numba")
+    chosen = recipe(model={"objective": objective}, train={"engine": engine, "block": 40, "save_every": 80})
+    list(api.begin(chosen, tmp_path / "whole").events())
+    stop, training = Stop(), api.begin(chosen, tmp_path / "halves")
+    for event in training.events(stop):
+        if isinstance(event, Progress) and event.step > event.total // 2:
+            stop.request()
+    assert isinstance(event, Stopped) and 0 < event.step < progress_total(training)
+    resumed = list(api.resume(tmp_path / "halves").events())
+    assert isinstance(resumed[0], Started) and resumed[0].step == event.step
+    whole, halves = weights(tmp_path / "whole"), weights(tmp_path / "halves")
+    assert all(torch.equal(whole[name], halves[name]) for name in whole)
+    other = list(
+        api.begin(recipe(model={"objective": objective}, seed=2, train={"engine": engine}), tmp_path / "x").events()
+    )
+    assert other and not torch.equal(weights(tmp_path / "x")["vectors"], whole["vectors"])  # the control
+
+
+def progress_total(training):
+    return next(entry["total"] for entry in training.run.log() if entry["event"] == "progress")
+
+
+def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
+    from seqloom.core.config import dump_yaml, to_mapping
+
+    chosen = recipe(train={"epochs": 50, "save_every": 1000, "engine": "torch"})
+    (tmp_path / "r.yaml").write_text(dump_yaml(to_mapping(chosen)))
+    list(api.begin(chosen, tmp_path / "whole").events())
+    command = [sys.executable, "-m", "seqloom", "train", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "killed")]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and child.poll() is None:
+        if (tmp_path / "killed" / "checkpoints" / "latest.json").exists():
+            break
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert not (tmp_path / "killed" / "model.safetensors").exists(), "it was over before it was killed"
+    list(api.resume(tmp_path / "killed").events())
+    whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+def test_a_run_whose_rate_was_laid_out_cannot_grow(recipe, tmp_path):
+    list(api.begin(recipe(), tmp_path / "linear").events())
+    with pytest.raises(UsageError, match="its linear schedule was laid out for its length"):
+        api.resume(tmp_path / "linear", ["train.epochs=9"])
+    list(api.begin(recipe(train={"schedule": "constant"}), tmp_path / "short").events())
+    list(api.begin(recipe(train={"schedule": "constant", "epochs": 5}), tmp_path / "long").events())
+    list(api.resume(tmp_path / "short", ["train.epochs=5"]).events())
+    assert torch.equal(weights(tmp_path / "short")["vectors"], weights(tmp_path / "long")["vectors"])
+
+
+def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
+    from seqloom.classical import negative_sampling
+    from seqloom.core.errors import DivergedError
+
+    monkeypatch.setattr(negative_sampling, "MOST", 1e9)  # the limit is what keeps large batches together
+    training = api.begin(recipe(train={"engine": "torch", "lr": 1e6, "batch": 4096}), tmp_path / "run")
+    with pytest.raises(DivergedError, match=r"Lower train\.lr, or train\.batch"):
+        list(training.events())
+
+
+# --- evaluation and files ---------------------------------------------------------------------------------------------
+
+
+def test_other_texts_and_vectors_from_elsewhere(recipe, tmp_path, monkeypatch):
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+    list(api.begin(recipe(), tmp_path / "run").events())
+    model = api.load(tmp_path / "run")
+    assert model.evaluate_documents(["cat dog owl cat milk"])["neighbours"] >= 0
+    with pytest.raises(DataError, match="No word of other has a vector"):
+        model.evaluate_documents(["nothing of this"])
+    api.export_vectors(tmp_path / "run", tmp_path / "v.bin", "binary")
+    other = api.import_vectors(tmp_path / "v.bin", tmp_path / "imported")
+    assert [near.word for near in other.nearest("cat")] == [near.word for near in model.nearest("cat")]
+    assert other.space.words == model.space.words
+    with pytest.raises(DataError, match=r"was imported and has no text.*SEQLOOM_DATA"):
+        other.evaluate()
+    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+        (tmp_path / "imported" / "model.safetensors").write_bytes(b"no")
+        api.load(tmp_path / "imported").nearest("cat")
+
+
+def test_held_out_draws_are_the_same_for_every_run(recipe, tmp_path):
+    task = Task.prepare(recipe())
+    model = task.model().draw(1, task.counts())
+    assert word_vectors.neighbours(model, task.text("dev")) == word_vectors.neighbours(model, task.text("dev"))
+    untrained = task.evaluate(model, "dev")
+    assert untrained["loss"] == pytest.approx(0.693147 * (1 + 5), rel=0.25)  # u is zero: every score is a coin's
+    assert "wordsim353" not in untrained
