@@ -216,7 +216,7 @@ def test_what_has_no_gradients(seqloom: Any, runs: Path) -> None:
     for words in ([runs / "grams"], [runs / "chars", runs / "grams"], [runs / "grams", "--text", "the cat"]):
         seqloom("inspect", "gradients", *words).refuses(2, "is of kind ngram", lines=1)
     seqloom("inspect", "gradients", runs / "chars", "--text", "").refuses(2, "The text is empty", lines=1)
-    seqloom("inspect", "gradients", runs / "chars", "--of", "first").refuses(2, "'last', 'total'")
+    seqloom("inspect", "gradients", runs / "chars", "--of", "first").refuses(2, "one of last, total")
     seqloom("inspect", "gradients").refuses(2, "Missing argument")
 
 

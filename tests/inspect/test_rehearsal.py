@@ -57,6 +57,7 @@ def measured(words: list[str], out: Path) -> tuple[int, int]:
     return int(peak), int(gpu)
 
 
+@pytest.mark.slow
 def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
     foretold: dict[str, int] = {}
     for name, words in SHAPES.items():
