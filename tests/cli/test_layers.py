@@ -128,4 +128,4 @@ def test_what_is_refused_before_any_work(seqloom: Any, here: Path, words: list[s
 
 
 def test_a_number_that_is_none(seqloom: Any) -> None:
-    seqloom("layers", "--width", "wide").refuses(2, "--width must be a whole number", "valid integer")
+    seqloom("layers", "--width", "wide").refuses(2, "--width must be a whole number; got 'wide'")
