@@ -14,7 +14,7 @@ SHELL := /bin/sh
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test check format slow bench lock clean
+.PHONY: help setup demo test browser check format slow bench lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -52,8 +52,15 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/seqloom quickstart
 
-test: check
+test: check browser
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(PYTEST_ARGS)
+
+# The studio's tests open a browser of the system's. In CI it is installed; elsewhere nothing is, and they skip.
+browser:
+	@if [ "$(CI)" = true ] && ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then \
+		echo "Installing Chromium for the studio's tests ..."; \
+		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq >/dev/null && apt-get install -y -qq chromium >/dev/null 2>&1; \
+		command -v chromium >/dev/null || { echo "Chromium could not be installed." >&2; exit 1; }; fi
 
 check: $(READY)
 	@$(BIN)/ruff check --quiet .

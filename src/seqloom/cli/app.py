@@ -54,6 +54,7 @@ COMMANDS = {
     "data": "seqloom.cli.data:data",
     "inspect": "seqloom.cli.inspect:inspect",
     "words": "seqloom.cli.words:words",
+    "studio": "seqloom.cli.studio:studio",
     "arpa": "seqloom.cli.arpa:arpa",
 }
 

@@ -120,6 +120,7 @@ def _report(translator: "Translator", example: str, began: float) -> None:
     print(f"   {program} translate {path} --beam 5 --n-best 5 < input.txt")
     print(f"   {program} inspect attention {path} {shlex.quote(example)} --out attention.png")
     print(f"   {program} evaluate {path} --split test")
+    print(f"   {program} studio {shlex.quote(str(translator.run.path.parent))}       see inside it, in the browser")
     print(f"   {program} quickstart --source en --target hu       another pair: ja, ar, hi, ko, vi …")
     print(f"   {program} init corpus.en corpus.de                 a recipe for your own sentence pairs")
 

@@ -1,0 +1,150 @@
+"""Who may ask: the guard in front of everything the studio answers.
+
+1. The Host must be one this server is called by, so that no other site's name can be pointed at it (DNS rebinding).
+2. An Origin, where a browser sends one, must be this server, so that no other page can ask.
+3. Every question under /api/ must carry the token of the opening address. It comes in a header, which no form and no
+   image can send; there are no cookies.
+4. A body may have so many bytes and no more.
+5. Every answer forbids what the page does not need: scripts but its own, other hosts, HTML made from strings.
+
+The page itself (what is in `web/`) is the same for everybody and says nothing of anybody's runs; it needs no token.
+"""
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BODY = 1_000_000  # bytes of a question
+HERE = ("127.0.0.1", "localhost", "::1")
+NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def policy(frames: str) -> str:
+    """The content security policy; `frames` says which pages may show this one inside of theirs."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data: blob:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            f"frame-ancestors {frames}",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def is_here(host: str) -> bool:
+    """Whether an address to listen on is this machine alone."""
+    return host in HERE
+
+
+class Guard:
+    """ASGI, around the whole application."""
+
+    def __init__(self, app: Any, token: str, host: str, notebook: bool = False) -> None:
+        self.app, self.token, self.host = app, token, host
+        self.headers = {
+            "content-security-policy": policy(NOTEBOOKS if notebook else "'none'"),
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cross-origin-opener-policy": "same-origin",
+            "cross-origin-resource-policy": "same-origin",
+            "cache-control": "no-store",
+            "permissions-policy": "camera=(), microphone=(), geolocation=()",
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # there are no websockets here
+            return
+
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0].decode("latin-1") not in self.headers]
+                own = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+                message = {**message, "headers": [*kept, *own]}
+            await send(message)
+
+        refusal = self._refusal(scope, Headers(scope=scope))
+        if refusal is not None:
+            status, words = refusal
+            await JSONResponse({"error": words}, status)(scope, receive, send_with_headers)
+            return
+        await self.app(scope, _limited(receive, BODY), send_with_headers)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """The status and the words for a question that is not answered; None where it is."""
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
+            return 400, "This server is not called by that name. Open the address that `seqloom studio` printed."
+        origin = headers.get("origin")
+        if origin is not None and origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}"):
+            return 403, "Another page may not ask this server anything."
+        if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > BODY:
+            return 413, f"A question may have {BODY:,} bytes at most."
+        if scope["path"].startswith("/api") and not self._knows_token(headers.get("authorization", "")):
+            return 401, "The token is missing or wrong. Open the address that `seqloom studio` printed."
+        return None
+
+    def _knows_token(self, header: str) -> bool:
+        return hmac.compare_digest(header.encode("latin-1", "replace"), f"Bearer {self.token}".encode())
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a Host header names this server. Numbers cannot be rebound: listening elsewhere, any will do."""
+        name = _without_port(host)
+        if is_here(name) or name == self.host:
+            return True
+        if is_here(self.host):
+            return False
+        return name.lower() in _own_names() or _is_number(name)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _is_number(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _own_names() -> Iterable[str]:
+    return {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """A body that was sent without saying its length may be no longer, either."""
+    seen = 0
+
+    async def counted() -> MutableMapping[str, Any]:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if seen > most else message
+
+    return counted

@@ -1,0 +1,140 @@
+"""The studio's server: the page, the questions of its views, and errors in plain words."""
+
+import asyncio
+import mimetypes
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from seqloom.core.errors import ResourceError, SeqloomError
+from seqloom.studio import views
+from seqloom.studio.safety import Guard, new_token
+from seqloom.studio.shelf import Shelf, UnknownRun, readable
+
+WEB = Path(__file__).parent / "web"
+PORT = 8733
+TRIED = 20  # ports after the first, where that is taken
+TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+def make_app(shelf: Shelf, token: str, host: str = "127.0.0.1", *, notebook: bool = False) -> Guard:
+    """The whole application, guarded."""
+    app = FastAPI(title="seqloom studio", openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.shelf = shelf
+    for module in views.modules().values():
+        app.include_router(module.router)
+    for name, path in _files().items():
+        app.get(name)(_sender(path))
+    app.exception_handler(SeqloomError)(_refuse)
+    app.exception_handler(RequestValidationError)(_refuse_question)
+    app.exception_handler(HTTPException)(_refuse_address)
+    app.exception_handler(Exception)(_apologise)
+    return Guard(app, token, host, notebook)
+
+
+def _files() -> dict[str, Path]:
+    """Every file of the page by its address. The list is made once: no address is ever made into a path."""
+    found = {f"/{path.relative_to(WEB).as_posix()}": path for path in sorted(WEB.rglob("*")) if path.suffix in TYPES}
+    return {"/": WEB / "index.html", **found}
+
+
+def _sender(path: Path) -> Callable[[], Any]:
+    kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
+
+    async def send() -> FileResponse:
+        return FileResponse(path, media_type=kind)
+
+    return send
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 404 if isinstance(error, UnknownRun) else 400)
+
+
+async def _refuse_question(request: Request, error: Exception) -> Response:
+    """Which parts of a question are wrong, by name; never what was in them."""
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'the body'}: {one['msg']}" for one in error.errors()
+    ]
+    return JSONResponse({"error": "; ".join(problems)[:500]}, 422)
+
+
+async def _refuse_address(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": "There is nothing at this address."}, error.status_code)
+
+
+async def _apologise(request: Request, error: Exception) -> Response:
+    words = readable(error) or f"Something went wrong in the studio itself ({type(error).__name__})."
+    return JSONResponse({"error": words}, 500)
+
+
+class Studio:
+    """A server on its way: its token and its address."""
+
+    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int | None = None, *, notebook: bool = False):
+        self.shelf = Shelf(folder)
+        self.token, self.host = new_token(), host
+        self.socket = _bound(host, port)
+        self.port: int = self.socket.getsockname()[1]
+        app = make_app(self.shelf, self.token, host, notebook=notebook)
+        options: dict[str, Any] = {"log_level": "error", "access_log": False, "server_header": False, "lifespan": "off"}
+        self.server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
+
+    def address(self, view: str = "runs", **parameters: str) -> str:
+        """Where the page opens: the token is behind the #, which browsers keep to themselves."""
+        from urllib.parse import urlencode
+
+        named = "localhost" if self.host in ("0.0.0.0", "::") else f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{named}:{self.port}/#/{view}?{urlencode({**parameters, 'token': self.token})}"
+
+    def run(self) -> None:
+        """Serve until Ctrl-C."""
+        asyncio.run(self.server.serve(sockets=[self.socket]))
+
+    @contextmanager
+    def running(self) -> Iterator["Studio"]:
+        """Serve in a thread for as long as the block lasts."""
+        thread = self.start()
+        try:
+            yield self
+        finally:
+            self.server.should_exit = True
+            thread.join(timeout=10)
+
+    def start(self) -> threading.Thread:
+        """Serve in a thread that ends with the program; back once it answers."""
+        thread = threading.Thread(target=self.run, name="seqloom studio", daemon=True)
+        thread.start()
+        while not self.server.started and thread.is_alive():
+            thread.join(timeout=0.02)
+        return thread
+
+
+def _bound(host: str, port: int | None) -> socket.socket:
+    """Listen at a port: the one asked for, or else the first that is free from 8733 on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    wanted = range(PORT, PORT + TRIED) if port is None else [port]
+    for number in (*wanted, *([0] if port is None else [])):
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, number))
+            listening.listen(64)
+        except OSError as error:
+            listening.close()
+            if port is not None or isinstance(error, socket.gaierror) or number == 0:
+                raise ResourceError(f"Cannot listen at {host}, port {number}: {error.strerror or error}.") from error
+        else:
+            return listening
+    raise AssertionError("port 0 is always free")

@@ -1,0 +1,142 @@
+"""The runs a studio shows: found below one folder, known by name, opened when they are asked for.
+
+A run's id is its place below the folder, `quickstart-en-fr` or `ladder/gru-1`. It is looked up among the runs that
+were found, and never made into a path: what is not below the folder cannot be named.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
+
+T = TypeVar("T")
+
+DEPTH = 3  # folders between the studio's and a run: ladders keep theirs one below
+OPEN_MODELS = 8
+REMEMBERED = 48  # answers to questions that are likely to be asked again
+KEPT_BYTES = 1_000_000_000  # of them all: a large model's heads on a long text have hundreds of millions
+
+
+class UnknownRun(UsageError):
+    """No run of that name is on the shelf."""
+
+
+class Shelf:
+    """The runs below `folder`, or the one run that it is."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise UsageError(f"{folder} {what}. Name the folder that holds your runs, or one run.")
+        self.folder, self.device = folder, device
+        self._models: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        self._answers: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lines: dict[str, tuple[Hashable, dict[str, Any]]] = {}
+        self._lock = threading.RLock()  # of what follows: models are not made for two threads at once, nor two cores
+
+    @property
+    def single(self) -> bool:
+        """Whether the folder is itself a run."""
+        return (self.folder / "recipe.yaml").is_file()
+
+    def paths(self) -> dict[str, Path]:
+        """Every run by its id, in the order of the names."""
+        if self.single:
+            return {self.folder.resolve().name: self.folder}
+        return dict(sorted(self._below(self.folder, DEPTH)))
+
+    def _below(self, folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
+        for entry in _folders(folder):
+            path = Path(entry.path)
+            if (path / "recipe.yaml").is_file():
+                yield path.relative_to(self.folder).as_posix(), path
+            elif depth > 1:
+                yield from self._below(path, depth - 1)
+
+    def find(self, run: str) -> Path:
+        found = self.paths().get(run)
+        if found is None:
+            raise UnknownRun(f"No run is called {run!r} here. Reload the list of runs.")
+        return found
+
+    def line(self, run: str, stamps: Hashable, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What the list says of a run, made again only when the stamps of its files are others."""
+        kept = self._lines.get(run)
+        if kept is None or kept[0] != stamps:
+            kept = self._lines[run] = (stamps, make())
+        return kept[1]
+
+    @contextmanager
+    def using(self, run: str) -> Iterator[Any]:
+        """The trained model of a run, opened once, for one computation at a time."""
+        with self._lock:
+            yield self._trained(run)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """For computations with several models, or none."""
+        with self._lock:
+            yield
+
+    def _trained(self, run: str) -> Any:
+        from seqloom.api import load
+
+        path, stamp = self.find(run), self.stamp(run)
+        kept = self._models.get(run)
+        if kept is not None and kept[0] == stamp:
+            self._models.move_to_end(run)
+            return kept[1]
+        trained = load(path, self.device)
+        trained.model  # noqa: B018 (opened here, so that what is wrong with it is said here)
+        self._models[run] = (stamp, trained)
+        while len(self._models) > OPEN_MODELS:
+            self._models.popitem(last=False)
+        return trained
+
+    def stamp(self, run: str) -> int:
+        """When the weights were written: a run that trains on is opened anew."""
+        try:
+            return (self.find(run) / "model.safetensors").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def remember(self, run: str, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, computed once as long as the run's weights are the same. The key must be hashable."""
+        whole = (run, self.stamp(run), key)
+        with self._lock:
+            if whole in self._answers:
+                self._answers.move_to_end(whole)
+                kept: T = self._answers[whole]
+                return kept
+            made = make()
+            self._answers[whole] = made
+            while len(self._answers) > REMEMBERED or (len(self._answers) > 1 and self._kept_bytes() > KEPT_BYTES):
+                self._answers.popitem(last=False)
+            return made
+
+    def _kept_bytes(self) -> int:
+        """Of the answers that say how large they are."""
+        return sum(getattr(answer, "nbytes", 0) for answer in self._answers.values())
+
+
+def _folders(folder: Path) -> list[os.DirEntry[str]]:
+    """Folders below this one. Links are not followed: they could lead anywhere."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name[0] != "."]
+    except OSError:
+        return []
+
+
+def readable(error: BaseException) -> str | None:
+    """The words of an error that is the user's to mend, None for one of ours."""
+    if isinstance(error, SeqloomError):
+        return str(error)
+    if isinstance(error, OSError):
+        return str(CheckpointError(f"A file of the run cannot be read: {error}"))
+    return None

@@ -1,0 +1,143 @@
+"""The shelf: what runs there are, how they learned, and in what their recipes differ."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from pydantic import Field
+
+from seqloom.inspect.run_curves import differences, run_curves
+from seqloom.runs.run import Run
+from seqloom.studio.arrays import plain
+from seqloom.studio.asking import Question, RunId, the_shelf
+from seqloom.studio.examples import example_of
+from seqloom.studio.shelf import Shelf, readable
+
+router = APIRouter(prefix="/api/runs")
+LIVE_SECONDS = 30.0  # a log that grew since then belongs to a run that trains
+SHOWN = (  # of the metrics of dev, the first that there is speaks for a run
+    ("bleu", "BLEU {:.1f}"),
+    ("span_f1", "span F1 {:.3f}"),
+    ("accuracy", "accuracy {:.1%}"),
+    ("token_accuracy", "accuracy {:.1%}"),
+    ("answer_f1", "F1 {:.3f}"),
+    ("masked_accuracy", "{:.1%} of gaps"),
+    ("bits_per_character", "{:.3f} bits/char"),
+    ("perplexity", "perplexity {:.2f}"),
+    ("mase", "MASE {:.3f}"),
+    ("loss", "loss {:.4f}"),
+)
+
+
+class Ask(Question):
+    runs: list[RunId] = Field(max_length=12)
+
+
+class AskCard(Question):
+    run: RunId
+
+
+@router.post("")
+def runs(shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """Every run in a line. What cannot be read is listed, too, with the reason."""
+    found = [_remembered(shelf, name, path) for name, path in shelf.paths().items()]
+    return {"folder": str(shelf.folder), "single": shelf.single, "runs": plain(found)}
+
+
+@router.post("/curves")
+def curves(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """What the logs say of several runs, and in what their recipes differ."""
+    opened = {name: Run.open(shelf.find(name)) for name in ask.runs}
+    answer: dict[str, Any] = plain(
+        {
+            "curves": {
+                name: {key: vars(curve) for key, curve in run_curves(run).items()} for name, run in opened.items()
+            },
+            "live": [name for name, run in opened.items() if _is_live(run.path)],
+            "differences": differences({name: run.recipe for name, run in opened.items()}),
+        }
+    )
+    return answer
+
+
+@router.post("/card")
+def card(ask: AskCard, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """All there is to read of one run: its card, its recipe, its metrics. As text; the page never makes HTML of it."""
+    path = shelf.find(ask.run)
+    run = Run.open(path)
+    written = path / "card.md"
+    answer: dict[str, Any] = plain(
+        {
+            "card": written.read_text("utf-8", errors="replace") if written.is_file() else None,
+            "recipe": (path / "recipe.yaml").read_text("utf-8", errors="replace"),
+            "metrics": {split: run.metrics(split) for split in ("dev", "test") if run.metrics(split)},
+        }
+    )
+    return answer
+
+
+def _remembered(shelf: Shelf, name: str, path: Path) -> dict[str, Any]:
+    """The line of a run, read again only once one of its files has changed."""
+    stamps = tuple(_changed(path / file) for file in ("recipe.yaml", "metrics/dev.json", "model.safetensors"))
+    line: dict[str, Any] = shelf.line(name, stamps, lambda: _line(name, path))
+    return {**line, "live": _is_live(path)}
+
+
+def _line(name: str, path: Path) -> dict[str, Any]:
+    from seqloom.studio.views import suiting
+
+    line: dict[str, Any] = {"id": name, "name": name, "views": [], "problem": None}
+    try:
+        run = Run.open(path)
+        metrics, recipe = run.metrics("dev") or {}, run.recipe
+        model = recipe.get("model", {})
+        line |= {
+            "task": str(recipe.get("task")),
+            "kind": str(model.get("kind")),
+            "cell": model.get("cell"),
+            "corpus": str(recipe.get("data", {}).get("corpus")),
+            "figure": _figure(metrics),
+            "seed": recipe.get("seed"),
+            "ready": (path / "model.safetensors").is_file(),
+            "changed": _changed(path / "log.jsonl") or _changed(path / "recipe.yaml"),
+        }
+        if line["ready"]:
+            line["views"], line["example"] = suiting(recipe), example_of(recipe)
+    except Exception as error:
+        line["problem"] = readable(error) or f"This run cannot be read ({type(error).__name__})."
+    return line
+
+
+def _figure(metrics: Mapping[str, Any]) -> str | None:
+    for name, form in SHOWN:
+        if isinstance(metrics.get(name), int | float):
+            return form.format(metrics[name])
+    return None
+
+
+def _is_live(path: Path) -> bool:
+    """Whether somebody trains it: its log has grown a moment ago and has not ended."""
+    changed = _changed(path / "log.jsonl")
+    if changed is None or time.time() - changed > LIVE_SECONDS:
+        return False
+    return _last_event(path / "log.jsonl") not in ("finished", "stopped")
+
+
+def _last_event(log: Path) -> str | None:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        last = file.read().rstrip().rpartition(b"\n")[2]
+    try:
+        return str(json.loads(last).get("event"))
+    except (ValueError, AttributeError):
+        return None
+
+
+def _changed(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

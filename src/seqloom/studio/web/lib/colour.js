@@ -1,0 +1,82 @@
+// Colours of numbers and of series, in both themes. Styles come from style.css; canvases need numbers, which are here.
+
+// Okabe and Ito's palette, which people who tell colours apart less well can use, too; darker on light ground.
+const SERIES = {
+    light: ["#1f5fbf", "#c2510a", "#0a7d5a", "#a83279", "#8a6d00", "#3d87b5", "#6b4fbb", "#5c5c5c"],
+    dark: ["#7db2ff", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e8cf5a", "#8fd3f5", "#b9a4ff", "#c4c4c4"],
+};
+// From nothing to much; and from negative over nothing to positive.
+const SEQUENTIAL = {
+    light: ["#fbfcfe", "#d3e3f7", "#93bce9", "#4a87cf", "#1b4f9e", "#0a2a5c"],
+    dark: ["#171a21", "#1c3557", "#23609c", "#3d93d6", "#86c8f5", "#e6f5ff"],
+};
+const DIVERGING = {
+    light: ["#a3390b", "#e08a55", "#f6d7c2", "#fbfcfe", "#c5daf3", "#5f96d8", "#123f86"],
+    dark: ["#ffb27a", "#c2662a", "#5a3420", "#171a21", "#1f4270", "#4b8fd9", "#b5dcff"],
+};
+const STEPS = 256;
+const tables = new Map();
+const listeners = new Set();
+
+export function theme() {
+    return document.documentElement.dataset.theme === "dark" ? "dark" : "light";
+}
+
+export function setTheme(name) {
+    document.documentElement.dataset.theme = name;
+    for (const listener of [...listeners]) listener(name);
+}
+
+/** Draw again when the theme changes, until the signal says that nobody looks any more. */
+export function onTheme(listener, signal) {
+    listeners.add(listener);
+    signal?.addEventListener("abort", () => listeners.delete(listener));
+    return () => listeners.delete(listener);
+}
+
+export function series(place) {
+    const colours = SERIES[theme()];
+    return colours[place % colours.length];
+}
+
+/** 256 colours as (R, G, B, 255) bytes, for painting pixels. */
+export function table(signed = false) {
+    const name = `${theme()} ${signed}`;
+    if (!tables.has(name)) tables.set(name, mixed((signed ? DIVERGING : SEQUENTIAL)[theme()]));
+    return tables.get(name);
+}
+
+function mixed(stops) {
+    const parts = stops.map((stop) => [1, 3, 5].map((at) => parseInt(stop.slice(at, at + 2), 16)));
+    const bytes = new Uint8ClampedArray(4 * STEPS);
+    for (let step = 0; step < STEPS; step++) {
+        const place = (step / (STEPS - 1)) * (parts.length - 1);
+        const left = Math.min(Math.floor(place), parts.length - 2);
+        for (let c = 0; c < 3; c++) {
+            bytes[4 * step + c] = parts[left][c] + (place - left) * (parts[left + 1][c] - parts[left][c]);
+        }
+        bytes[4 * step + 3] = 255;
+    }
+    return bytes;
+}
+
+/** The place in the table, 0 … 255, of a value between low and high. */
+export function step(value, low, high) {
+    const place = Math.round(((value - low) / (high - low || 1)) * (STEPS - 1));
+    return Math.min(Math.max(place || 0, 0), STEPS - 1);
+}
+
+/** A value's colour for styles. */
+export function colourOf(value, low, high, signed = false) {
+    const at = 4 * step(value, low, high);
+    const [r, g, b] = table(signed).subarray(at, at + 3);
+    return `rgb(${r} ${g} ${b})`;
+}
+
+/** Black or white, whichever can be read on the colour of a value. */
+export function inkOn(value, low, high, signed = false) {
+    const at = 4 * step(value, low, high);
+    const [r, g, b] = table(signed).subarray(at, at + 3);
+    const linear = (part) => ((part / 255) <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.2 ? "#10141c" : "#ffffff";
+}

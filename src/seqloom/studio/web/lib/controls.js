@@ -1,0 +1,105 @@
+// What the reader of a view can turn: every control has a label and works by keyboard.
+
+import { h, number } from "./dom.js";
+
+let count = 0;
+
+function labelled(text, control, extra) {
+    control.id ||= `control-${++count}`;
+    return h("div", { class: "field" }, h("label", { for: control.id }, text), control, extra);
+}
+
+/** A row of controls. */
+export function controls(...children) {
+    return h("div", { class: "controls" }, children);
+}
+
+/** The runs that suit this view. */
+export function runPicker(page, { label = "Run", value, onchange, empty = null }) {
+    const options = page.runs.map((run) => [run.id, run.figure ? `${run.name} (${run.figure})` : run.name]);
+    if (empty !== null) options.unshift(["", empty]);
+    return select(label, options, value ?? "", onchange, "wide");
+}
+
+export function select(label, options, value, onchange, kind = "") {
+    const node = h(
+        "select",
+        { class: kind, onchange: () => onchange(node.value) },
+        options.map(([name, text]) => h("option", { value: name }, text)),
+    );
+    node.value = String(value);
+    return labelled(label, node);
+}
+
+export function slider(label, { min, max, step, value, format = number }, oninput) {
+    const shown = h("output", {}, format(value));
+    const node = h("input", {
+        type: "range", min, max, step, value,
+        oninput: () => {
+            shown.textContent = format(Number(node.value));
+            oninput(Number(node.value));
+        },
+    });
+    node.value = value;
+    return labelled(label, node, shown);
+}
+
+export function numberBox(label, { min, max, step = 1, value }, onchange) {
+    const node = h("input", {
+        type: "number", min, max, step, value, class: "narrow",
+        onchange: () => {
+            const wanted = Number(node.value);
+            if (!Number.isFinite(wanted)) return;
+            node.value = Math.min(Math.max(wanted, min ?? -Infinity), max ?? Infinity);
+            onchange(Number(node.value));
+        },
+    });
+    return labelled(label, node);
+}
+
+export function checkbox(label, value, onchange) {
+    const node = h("input", { type: "checkbox", onchange: () => onchange(node.checked) });
+    node.checked = Boolean(value);
+    node.id = `control-${++count}`;
+    return h("div", { class: "field check" }, node, h("label", { for: node.id }, label));
+}
+
+/** A few choices side by side; arrow keys move between them. */
+export function segmented(label, options, value, onchange) {
+    const name = `choice-${++count}`;
+    const buttons = options.map(([choice, text]) => {
+        const input = h("input", { type: "radio", name, value: choice, onchange: () => onchange(choice) });
+        input.checked = String(choice) === String(value);
+        return h("label", {}, input, h("span", {}, text));
+    });
+    return h("fieldset", { class: "field segmented" }, h("legend", {}, label), h("div", {}, buttons));
+}
+
+/** A text to be read by a model. Enter sends it (with several rows: Ctrl+Enter), and so does the button. */
+export function textBox(label, value, onsubmit, { rows = 1, button: words = "Show", max = 2000, placeholder = "" } = {}) {
+    const many = rows > 1;
+    const box = h(many ? "textarea" : "input", {
+        type: many ? null : "text", rows: many ? rows : null, dir: "auto", maxlength: max, placeholder,
+        spellcheck: "false", autocomplete: "off", class: "text",
+    });
+    box.value = value ?? "";
+    box.id = `control-${++count}`;
+    const submit = (event) => {
+        event.preventDefault();
+        onsubmit(box.value);
+    };
+    box.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && (!many || event.ctrlKey || event.metaKey)) submit(event);
+    });
+    const send = h("button", { type: "submit", class: "primary" }, words);
+    const form = h("form", { class: "field textbox", onsubmit: submit }, h("label", { for: box.id }, label), box, send);
+    form.box = box;
+    return form;
+}
+
+export function button(words, onclick, { primary = false, pressed = null, title = null } = {}) {
+    return h("button", {
+        type: "button", class: primary ? "primary" : "quiet", onclick, title,
+        "aria-pressed": pressed === null ? null : String(pressed),
+    }, words);
+}

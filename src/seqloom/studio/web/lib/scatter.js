@@ -1,0 +1,410 @@
+// Points of a plane, ten thousand and more: moved, magnified, named where there is room, found under the pointer.
+
+import { h, s, clear, calmly } from "./dom.js";
+import { onTheme } from "./colour.js";
+import { groupKey, ink, numberKey, shadesOf, short, stamps } from "./stamps.js";
+
+const NEAR = 14; // pixels from the pointer within which a point is meant
+const CELLS = 96; // along a side, of the grid by which points are found
+const WIDEST = 1.5; // times as wide as high a unit is drawn, where there is room for it
+const ROOM = 26; // pixels around the points
+const MOST_NAMES = 170;
+const FONT = 14;
+
+/**
+ * `names`, `points` [x, y, x, y …] between −1 and 1, `colouring` {title, values, groups, log}. The first points are the
+ * most important: they lie on top and are named first. `marked`: {place: "chosen" | "near"}, `arrows`: [[from, to] …].
+ */
+export function scatter(options) {
+    const state = { names: [], points: new Float32Array(0), colouring: null, marked: new Map(), arrows: [], only: null, view: null, ...options };
+    const canvas = h("canvas", { class: "scatter", tabindex: "0", role: "img", "aria-label": options.label ?? "Points" });
+    const overlay = h("canvas", { class: "scatter-over", "aria-hidden": "true" });
+    const readout = h("p", { class: "readout", dir: "auto" });
+    const frame = h("div", { class: "scatter-frame" }, canvas, overlay);
+    const key = s("svg", { class: "scatter-key" });
+    const element = h("div", { class: "scatter-whole" }, key, frame, readout);
+    let size = { width: 0, height: 0, ratio: 1 };
+    let view = { x: 0, y: 0, zoom: 1, ...options.view }; // from the middle of the points
+    let middle = { x: 0, y: 0 }, box = { x: 1, y: 1 }; // of all points, and half of how wide and high they lie
+    let sprites = [], which = null, grid = null, waiting = 0, hovered = null, moving = null, colours = null;
+    const widths = new Map();
+    const told = calmly(() => options.onView?.({ ...view }), 300);
+
+    // --- from points to pixels ---
+
+    const scale = () => Math.min(roomX(), roomY()) * view.zoom;
+    const stretch = () => Math.min(Math.max(roomX() / roomY(), 1), WIDEST); // wide screens show wide pictures
+    const roomX = () => Math.max(size.width / 2 - ROOM, 1) / box.x;
+    const roomY = () => Math.max(size.height / 2 - ROOM, 1) / box.y;
+    const left = (x) => size.width / 2 + (x - middle.x - view.x) * scale() * stretch();
+    const top = (y) => size.height / 2 - (y - middle.y - view.y) * scale();
+    const radius = () => Math.min(7, baseRadius() * Math.min(view.zoom, 30) ** 0.22);
+    const baseRadius = () => (state.names.length > 5000 ? 2.3 : state.names.length > 1200 ? 3 : state.names.length > 300 ? 4 : 5);
+
+    function place(event) {
+        const own = canvas.getBoundingClientRect();
+        return [event.clientX - own.left, event.clientY - own.top];
+    }
+
+    const across = (px) => middle.x + view.x + (px - size.width / 2) / (scale() * stretch());
+    const up = (py) => middle.y + view.y - (py - size.height / 2) / scale();
+
+    // --- drawing ---
+
+    function resize() {
+        const own = frame.getBoundingClientRect();
+        if (!own.width || !own.height) return;
+        size = { width: own.width, height: own.height, ratio: Math.min(devicePixelRatio || 1, 2) };
+        for (const one of [canvas, overlay]) {
+            one.width = Math.round(size.width * size.ratio);
+            one.height = Math.round(size.height * size.ratio);
+        }
+        paintKey();
+        soon();
+    }
+
+    function soon() {
+        if (!waiting) waiting = requestAnimationFrame(paint);
+    }
+
+    function paint() {
+        waiting = 0;
+        if (!size.width || !state.colouring) return;
+        colours ??= Object.fromEntries(["paper", "ink", "soft", "accent", "text"].map((one) => [one, ink(`--${one}`)]));
+        const pen = canvas.getContext("2d", { alpha: false });
+        pen.setTransform(1, 0, 0, 1, 0, 0);
+        pen.fillStyle = colours.paper;
+        pen.fillRect(0, 0, canvas.width, canvas.height);
+        dots(pen);
+        pen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
+        arrows(pen);
+        marks(pen);
+        namesOf(pen);
+        light();
+        options.onPaint?.();
+    }
+
+    /** A stamp for each colour; stamping is many times faster than drawing circles. */
+    function dots(pen) {
+        const r = radius();
+        if (sprites.radius !== r || sprites.ratio !== size.ratio) sprites = stamps(state.colouring, r, size.ratio);
+        const half = sprites[0].width / 2, { points, only } = state;
+        const [kx, ky] = [scale() * stretch() * size.ratio, scale() * size.ratio];
+        const [ox, oy] = [canvas.width / 2 - (middle.x + view.x) * kx - half, canvas.height / 2 + (middle.y + view.y) * ky - half];
+        const [right, bottom] = [canvas.width, canvas.height];
+        const dim = only !== null || state.marked.size > 0;
+        for (const pass of dim ? [0, 1] : [1]) {
+            pen.globalAlpha = pass === 0 ? 0.28 : 1;
+            for (let i = which.length - 1; i >= 0; i--) {
+                if (dim && (pass === 1) !== stands(i)) continue;
+                const x = ox + points[2 * i] * kx, y = oy - points[2 * i + 1] * ky;
+                if (x > -20 && y > -20 && x < right && y < bottom) pen.drawImage(sprites[which[i]], x | 0, y | 0);
+            }
+        }
+        pen.globalAlpha = 1;
+    }
+
+    /** Whether a point stands out: of the chosen group, and, where some are marked, one of these. */
+    function stands(i) {
+        if (state.only !== null && state.colouring.values[i] !== state.only) return false;
+        return state.marked.size === 0 || state.marked.has(i);
+    }
+
+    function marks(pen) {
+        for (const [i, kind] of state.marked) {
+            if (i >= state.names.length) continue;
+            ring(pen, i, kind === "chosen" ? 3 : 1.8, kind === "chosen" ? colours.accent : colours.soft);
+        }
+    }
+
+    function ring(pen, i, width, colour) {
+        pen.beginPath();
+        pen.arc(left(state.points[2 * i]), top(state.points[2 * i + 1]), radius() + 3, 0, 2 * Math.PI);
+        pen.lineWidth = width;
+        pen.strokeStyle = colour;
+        pen.stroke();
+    }
+
+    function arrows(pen) {
+        for (const [from, to, kind] of state.arrows) {
+            if (from >= state.names.length || to >= state.names.length) continue;
+            const [x1, y1] = [left(state.points[2 * from]), top(state.points[2 * from + 1])];
+            const [x2, y2] = [left(state.points[2 * to]), top(state.points[2 * to + 1])];
+            pen.strokeStyle = pen.fillStyle = kind === "thin" ? colours.soft : colours.accent;
+            pen.lineWidth = kind === "thin" ? 1 : 2.5;
+            pen.beginPath();
+            pen.moveTo(x1, y1);
+            pen.lineTo(x2, y2);
+            pen.stroke();
+            if (kind !== "thin") head(pen, x1, y1, x2, y2);
+        }
+    }
+
+    function head(pen, x1, y1, x2, y2) {
+        const way = Math.atan2(y2 - y1, x2 - x1), back = radius() + 3;
+        const [x, y] = [x2 - back * Math.cos(way), y2 - back * Math.sin(way)];
+        pen.beginPath();
+        pen.moveTo(x, y);
+        for (const turn of [2.7, -2.7]) pen.lineTo(x + 13 * Math.cos(way + turn), y + 13 * Math.sin(way + turn));
+        pen.closePath();
+        pen.fill();
+    }
+
+    /** Names beside their points, the most important first, each only where it covers no other. */
+    function namesOf(pen) {
+        const taken = occupied(size.width, size.height);
+        pen.font = `${FONT}px ${colours.text}`;
+        pen.textBaseline = "middle";
+        pen.lineJoin = "round";
+        let left_ = MOST_NAMES;
+        const marked = [...state.marked.keys()].filter((i) => i < state.names.length);
+        for (const i of marked) name(pen, i, taken, true);
+        for (let i = 0; i < state.names.length && left_ > 0; i++) {
+            if (state.marked.has(i) || (state.only !== null && !stands(i))) continue;
+            if (state.marked.size > 0) break;
+            if (name(pen, i, taken, false)) left_--;
+        }
+    }
+
+    function name(pen, i, taken, bold) {
+        const x = left(state.points[2 * i]), y = top(state.points[2 * i + 1]);
+        if (x < 0 || y < 0 || x > size.width || y > size.height) return false;
+        const text = short(state.names[i]), width = widthOf(pen, text), away = radius() + 4;
+        const free = [[x + away, y], [x - away - width, y], [x - width / 2, y - away - 7], [x - width / 2, y + away + 7]]
+            .find(([a, b]) => a > 2 && a + width < size.width - 2 && taken.take(a - 2, b - FONT / 2 - 1, width + 4, FONT + 2));
+        if (!free) return false;
+        pen.strokeStyle = colours.paper;
+        pen.lineWidth = 3.5;
+        pen.strokeText(text, ...free);
+        pen.fillStyle = bold && state.marked.get(i) === "chosen" ? colours.accent : colours.ink;
+        pen.fillText(text, ...free);
+        return true;
+    }
+
+    function widthOf(pen, text) {
+        if (!widths.has(text)) widths.set(text, pen.measureText(text).width);
+        return widths.get(text);
+    }
+
+    /** The point under the pointer, on a canvas of its own: moving the pointer draws nothing anew. */
+    function light() {
+        if (!colours) return;
+        const pen = overlay.getContext("2d");
+        pen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
+        pen.clearRect(0, 0, size.width, size.height);
+        if (hovered === null || hovered >= state.names.length) return;
+        ring(pen, hovered, 3, colours.ink);
+        pen.font = `600 ${FONT + 1}px ${colours.text}`;
+        const text = short(state.names[hovered], 60), width = pen.measureText(text).width;
+        const x = left(state.points[2 * hovered]), y = top(state.points[2 * hovered + 1]);
+        const at = Math.min(Math.max(x - width / 2, 8), size.width - width - 8), over = y > 40 ? y - 24 : y + 26;
+        pen.fillStyle = colours.ink;
+        pen.beginPath();
+        pen.roundRect(at - 7, over - 13, width + 14, 26, 6);
+        pen.fill();
+        pen.fillStyle = colours.paper;
+        pen.textBaseline = "middle";
+        pen.fillText(text, at, over);
+    }
+
+    // --- what is where ---
+
+    function regrid() {
+        grid = new Map();
+        const [[x1, x2], [y1, y2]] = [extent(state.points, 0), extent(state.points, 1)];
+        middle = { x: (x1 + x2) / 2, y: (y1 + y2) / 2 };
+        box = { x: Math.max((x2 - x1) / 2, 1e-6), y: Math.max((y2 - y1) / 2, 1e-6) };
+        for (let i = 0; i < state.names.length; i++) {
+            const cell = cellOf(state.points[2 * i], state.points[2 * i + 1]);
+            if (grid.has(cell)) grid.get(cell).push(i);
+            else grid.set(cell, [i]);
+        }
+    }
+
+    /** The point nearest to a pixel, or null. */
+    function under(px, py) {
+        const [dx, dy] = [NEAR / (scale() * stretch()), NEAR / scale()];
+        const [x, y] = [across(px), up(py)];
+        let best = null, least = NEAR * NEAR;
+        for (let column = column_(x - dx); column <= column_(x + dx); column++) {
+            for (let row = column_(y - dy); row <= column_(y + dy); row++) {
+                for (const i of grid.get(column * CELLS + row) ?? []) {
+                    const far = (left(state.points[2 * i]) - px) ** 2 + (top(state.points[2 * i + 1]) - py) ** 2;
+                    if (far < least && (state.only === null || state.colouring.values[i] === state.only)) [best, least] = [i, far];
+                }
+            }
+        }
+        return best;
+    }
+
+    function hover(i) {
+        if (i === hovered) return;
+        hovered = i;
+        canvas.style.cursor = i === null ? "grab" : "pointer";
+        readout.textContent = i === null ? words() : `${state.names[i]} · ${state.colouring.title}: ${valueOf(state.colouring, i)}`;
+        light();
+        options.onHover?.(i);
+    }
+
+    const words = () => options.hint ?? "Drag to move, turn the wheel to magnify, click a point to see its neighbours.";
+
+    // --- moving ---
+
+    function magnify(times, px = size.width / 2, py = size.height / 2) {
+        const [x, y] = [across(px), up(py)];
+        view.zoom = Math.min(Math.max(view.zoom * times, 0.5), 400);
+        view.x += x - across(px);
+        view.y += y - up(py);
+        changed();
+    }
+
+    function changed() {
+        soon();
+        told();
+    }
+
+    canvas.addEventListener("wheel", (event) => {
+        event.preventDefault();
+        magnify(Math.exp(-event.deltaY * (event.deltaMode ? 0.03 : 0.0015)), ...place(event));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => {
+        if (event.button !== 0) return;
+        canvas.setPointerCapture(event.pointerId);
+        moving = { at: place(event), from: { ...view }, far: 0 };
+    });
+    canvas.addEventListener("pointermove", (event) => {
+        const [px, py] = place(event);
+        if (!moving) return hover(under(px, py));
+        const [dx, dy] = [px - moving.at[0], py - moving.at[1]];
+        moving.far = Math.max(moving.far, Math.hypot(dx, dy));
+        if (moving.far < 4) return;
+        view.x = moving.from.x - dx / (scale() * stretch());
+        view.y = moving.from.y + dy / scale();
+        canvas.style.cursor = "grabbing";
+        changed();
+    });
+    canvas.addEventListener("pointerup", (event) => {
+        const clicked = moving && moving.far < 4;
+        moving = null;
+        canvas.style.cursor = "grab";
+        if (clicked) options.onPick?.(under(...place(event)));
+    });
+    canvas.addEventListener("pointercancel", () => (moving = null));
+    canvas.addEventListener("pointerleave", () => hover(null));
+    canvas.addEventListener("dblclick", (event) => magnify(2, ...place(event)));
+    canvas.addEventListener("keydown", (event) => {
+        const pixel = 60 / scale();
+        const moves = { ArrowLeft: [-pixel, 0], ArrowRight: [pixel, 0], ArrowUp: [0, pixel], ArrowDown: [0, -pixel] };
+        if (moves[event.key]) {
+            view.x += moves[event.key][0];
+            view.y += moves[event.key][1];
+        } else if (event.key === "+" || event.key === "=") return magnify(1.3);
+        else if (event.key === "-") return magnify(1 / 1.3);
+        else if (event.key === "0") view = { x: 0, y: 0, zoom: 1 };
+        else return;
+        event.preventDefault();
+        changed();
+    });
+
+    // --- what the colours mean ---
+
+    function paintKey() {
+        if (!state.colouring || !size.width) return;
+        clear(key);
+        if (state.colouring.groups.length) groupKey(key, state.colouring, size.width, state.only, choose);
+        else numberKey(key, state.colouring);
+        key.setAttribute("width", size.width);
+    }
+
+    function choose(group) {
+        state.only = state.only === group ? null : group;
+        paintKey();
+        soon();
+        options.onOnly?.(state.only);
+    }
+
+    // --- from outside ---
+
+    function update(changes) {
+        Object.assign(state, changes);
+        if (changes.points || changes.names) {
+            state.points = Float32Array.from(state.points);
+            regrid();
+        }
+        if (changes.names) hovered = null;
+        if (changes.colouring || changes.names) {
+            which = shadesOf(state.colouring);
+            sprites = [];
+        }
+        if (changes.colouring || "only" in changes) paintKey();
+        readout.textContent = words();
+        soon();
+    }
+
+    const watching = new ResizeObserver(resize);
+    watching.observe(frame);
+    onTheme(() => {
+        sprites = [];
+        colours = null;
+        paintKey();
+        soon();
+    }, options.signal);
+    options.signal?.addEventListener("abort", () => watching.disconnect());
+    if (options.names?.length) update({ names: options.names, points: options.points, colouring: options.colouring });
+    return {
+        element,
+        update,
+        magnify,
+        fit() {
+            view = { x: 0, y: 0, zoom: 1 };
+            changed();
+        },
+        /** Move so that a point is in the middle, if it is not to be seen. */
+        reveal(i) {
+            const [x, y] = [left(state.points[2 * i]), top(state.points[2 * i + 1])];
+            if (x > 40 && y > 40 && x < size.width - 40 && y < size.height - 40) return;
+            [view.x, view.y] = [state.points[2 * i] - middle.x, state.points[2 * i + 1] - middle.y];
+            changed();
+        },
+        pixel: (i) => [left(state.points[2 * i]), top(state.points[2 * i + 1])],
+        view: () => ({ ...view }),
+    };
+}
+
+/** What a point's colour stands for, in words. */
+export function valueOf(colouring, i) {
+    const value = colouring.values[i];
+    return colouring.groups.length ? colouring.groups[value] : value.toLocaleString("en");
+}
+
+function extent(points, side) {
+    let [low, high] = [Infinity, -Infinity];
+    for (let i = side; i < points.length; i += 2) {
+        if (points[i] < low) low = points[i];
+        if (points[i] > high) high = points[i];
+    }
+    return high >= low ? [low, high] : [-1, 1];
+}
+
+function column_(value) {
+    return Math.min(Math.max(Math.floor(((value + 1) / 2) * CELLS), 0), CELLS - 1);
+}
+
+function cellOf(x, y) {
+    return column_(x) * CELLS + column_(y);
+}
+
+/** Which pixels are taken, in squares of 4: a name takes its own, if all of them are free. */
+function occupied(width, height) {
+    const [columns, rows] = [Math.ceil(width / 4) + 1, Math.ceil(height / 4) + 1];
+    const cells = new Uint8Array(columns * rows);
+    return {
+        take(x, y, w, h_) {
+            const [c1, r1] = [Math.max(0, Math.floor(x / 4)), Math.max(0, Math.floor(y / 4))];
+            const [c2, r2] = [Math.min(columns - 1, Math.floor((x + w) / 4)), Math.min(rows - 1, Math.floor((y + h_) / 4))];
+            for (let r = r1; r <= r2; r++) for (let c = c1; c <= c2; c++) if (cells[r * columns + c]) return false;
+            for (let r = r1; r <= r2; r++) cells.fill(1, r * columns + c1, r * columns + c2 + 1);
+            return true;
+        },
+    };
+}

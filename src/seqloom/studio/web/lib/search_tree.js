@@ -1,0 +1,146 @@
+// A beam search drawn as a tree: boxes are tokens with the score so far, on the edges stands log p of the token.
+
+import { h, s, clear, number, say } from "./dom.js";
+import { shown } from "./tokens.js";
+import { childrenOf, rowsOf } from "./tree.js";
+
+const BOX = { width: 100, height: 44 };
+const PITCH = { x: 168, y: 54 };
+const MARGIN = 14;
+export const FATES = {
+    root: "the start", forced: "forced", kept: "kept in the beam", open: "in the beam when the search stopped",
+    ended: "ended, set aside", pruned: "pruned",
+};
+
+/**
+ * `update({nodes, root, steps, pruned})`: nodes [{id, parent, step, text, own, total, score, rank, status, best}];
+ * `steps` of them are shown. `light(id)` shows the way from the root to a node.
+ */
+export function searchTree({ onHover, onPick }) {
+    const drawing = s("svg", { class: "search-tree", role: "group", "aria-label": "The search as a tree; arrow keys move in it" });
+    const readout = h("p", { class: "readout" });
+    let now = { nodes: [], root: "", steps: Infinity, pruned: true };
+    let drawn = new Map();
+    let at = 0;
+
+    function draw() {
+        const nodes = now.nodes.filter((node) => node.step <= now.steps && (now.pruned || node.status !== "pruned"));
+        const rows = rowsOf(nodes);
+        const first = nodes[0]?.step ?? 0;
+        const children = childrenOf(nodes);
+        drawn = new Map(nodes.map((node) => [node.id, { node, x: MARGIN + (node.step - first) * PITCH.x, y: MARGIN + rows.get(node.id) * PITCH.y, children: children.get(node.id) }]));
+        const width = 2 * MARGIN + BOX.width + PITCH.x * Math.max(0, ...nodes.map((node) => node.step - first));
+        const height = 2 * MARGIN + BOX.height + PITCH.y * Math.max(0, ...rows.values());
+        drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
+        drawing.setAttribute("width", width);
+        drawing.setAttribute("height", height);
+        if (!drawn.has(at)) at = nodes[0]?.id ?? 0;
+        const places = [...drawn.values()];
+        const behind = (place) => (place.node.status === "pruned" ? 0 : place.node.best ? 2 : 1);
+        const edges = places.filter(({ node }) => drawn.has(node.parent)).sort((a, b) => behind(a) - behind(b));
+        clear(drawing).append(...edges.map(edgeOf), ...places.map(boxOf));
+    }
+
+    function edgeOf({ node, x, y }) {
+        const from = drawn.get(node.parent);
+        const [x1, y1, y2] = [from.x + BOX.width, from.y + BOX.height / 2, y + BOX.height / 2];
+        const flat = x - 46; // where the line is level, and its number stands on it
+        return s("g", { class: kindOf("edge-of", node), "data-edge": node.id },
+            s("path", { d: `M${x1} ${y1} C${x1 + 14} ${y1} ${flat - 14} ${y2} ${flat} ${y2} L${x} ${y2}` }),
+            s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.own)));
+    }
+
+    function boxOf({ node, x, y }) {
+        const root = node.parent === null || node.status === "root";
+        const words = root ? now.root : shown(node.text);
+        const group = s("g", { class: kindOf("box", node), transform: `translate(${x} ${y})`, role: "button", tabindex: node.id === at ? "0" : "-1", "aria-label": spoken(node), "data-node": node.id },
+            s("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
+            s("text", { class: "word", x: BOX.width / 2, y: root ? 27 : 19, "text-anchor": "middle" }, cut(words, 12)),
+            root ? null : s("text", { class: "score", x: BOX.width / 2, y: 37, "text-anchor": "middle" }, number(node.score, 3)),
+            node.best && node.status !== "root" && isLeaf(node) ? rankMark(node.best) : null,
+            s("title", {}, spoken(node)));
+        group.addEventListener("pointerenter", () => hover(node));
+        group.addEventListener("pointerleave", () => hover(null));
+        group.addEventListener("focus", () => hover(node));
+        group.addEventListener("click", () => onPick?.(node.id));
+        group.addEventListener("keydown", (event) => key(event, node));
+        return group;
+    }
+
+    function isLeaf(node) {
+        return node.status === "ended" || !now.nodes.some((other) => other.parent === node.id && other.best);
+    }
+
+    function rankMark(best) {
+        return s("g", { class: "rank", transform: `translate(${BOX.width - 2} 4)` },
+            s("circle", { r: 11 }), s("text", { y: 5, "text-anchor": "middle" }, best));
+    }
+
+    function hover(node) {
+        readout.textContent = node ? spoken(node) : "";
+        onHover?.(node?.id ?? null);
+    }
+
+    function spoken(node) {
+        if (node.status === "root") return now.root;
+        const best = node.best ? `; on the way to number ${node.best}` : "";
+        return `${shown(node.text)}: log p ${number(node.own)}, sum ${number(node.total)}, score ${number(node.score)}; number ${node.rank} at step ${node.step}, ${FATES[node.status]}${best}`;
+    }
+
+    function key(event, node) {
+        const place = drawn.get(node.id);
+        const same = [...drawn.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y).map((other) => other.node.id);
+        const next = {
+            ArrowLeft: node.parent, ArrowRight: place.children[0]?.id,
+            ArrowUp: same[same.indexOf(node.id) - 1], ArrowDown: same[same.indexOf(node.id) + 1],
+        }[event.key];
+        if (event.key === "Enter" || event.key === " ") onPick?.(node.id);
+        else if (next === undefined && !event.key.startsWith("Arrow")) return;
+        else if (drawn.has(next)) go(next);
+        event.preventDefault();
+    }
+
+    function go(id) {
+        drawing.querySelector(`[data-node="${at}"]`)?.setAttribute("tabindex", "-1");
+        at = id;
+        const box = drawing.querySelector(`[data-node="${id}"]`);
+        box.setAttribute("tabindex", "0");
+        box.focus();
+        say(spoken(drawn.get(id).node));
+    }
+
+    /** The way from the root to a node, or none. */
+    function light(id) {
+        const way = new Set();
+        for (let node = drawn.get(id)?.node; node; node = drawn.get(node.parent)?.node) way.add(String(node.id));
+        drawing.classList.toggle("lit", way.size > 0);
+        for (const part of drawing.children) part.classList.toggle("way", way.has(part.dataset.node ?? part.dataset.edge));
+    }
+
+    return {
+        element: h("div", { class: "tree-frame" }, h("div", { class: "tree-scroll" }, drawing)),
+        readout,
+        light,
+        update(given) {
+            now = { ...now, ...given };
+            draw();
+        },
+        fit(whole) {
+            drawing.classList.toggle("fit", whole);
+        },
+    };
+}
+
+/** Two digits, three where there would be none. */
+function logarithm(value) {
+    return number(value, value > -0.095 ? 3 : 2);
+}
+
+function kindOf(kind, node) {
+    return [kind, node.status, node.best && "best", node.best === 1 && "first"].filter(Boolean).join(" ");
+}
+
+function cut(text, most) {
+    const letters = [...text];
+    return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+}

@@ -1,0 +1,76 @@
+"""`seqloom studio` as it is called: what it prints, what it refuses, that it ends."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from seqloom.cli.app import main
+
+
+def test_without_runs_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["studio"]) == 2
+    assert "There are no runs yet" in (told := capsys.readouterr().err) and "seqloom studio --demo" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["nowhere"], 2, "nowhere does not exist. Name the folder that holds your runs"),
+        (["file"], 2, "file is a file"),
+        (["folder", "--port", "0"], 2, "--port must be at least 1"),
+        (["folder", "--host", "no.such.host.invalid"], 5, "Cannot listen at no.such.host.invalid"),
+    ],
+)
+def test_bad_input_gets_one_line_and_its_code(
+    words: list[str],
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    assert main(["studio", *words]) == code
+    assert told in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "seqloom.studio.server", raising=False)
+    assert main(["studio", "anywhere"]) == 5
+    assert "pip install 'seqloom[studio]'" in capsys.readouterr().err
+
+
+def test_it_prints_its_address_answers_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "seqloom", "studio", str(tmp_path), "--no-open"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        printed = ""
+        while "Ctrl-C" not in printed and process.poll() is None:
+            printed += process.stdout.readline()
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/#/runs\?token=([\w-]{32,})\n", printed)
+        assert found is not None, printed
+        address, token = found.groups()
+        asked = urllib.request.Request(f"{address}/api/runs", b"{}", {"authorization": f"Bearer {token}"})
+        assert urllib.request.urlopen(asked, timeout=20).status == 200
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(urllib.request.Request(f"{address}/api/runs", b"{}"), timeout=20)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) in (0, 130)
+        assert "Traceback" not in process.communicate()[1]
+    finally:
+        process.kill()

@@ -1,0 +1,68 @@
+"""How arrays travel: what is packed comes out again, to the digits it promises."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqloom.core.errors import UsageError
+from seqloom.studio.arrays import half, lines, packed, plain, thumbnail
+
+
+def unpack(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As web/lib/api.js does it."""
+    length = int.from_bytes(body[:4], "little")
+    head, first, found = json.loads(body[4 : 4 + length]), 4 + length, {}
+    assert first % 8 == 0
+    for name, array in head["arrays"].items():
+        count, begin = int(np.prod(array["shape"])), first + array["begin"]
+        kind = {"u1": np.uint8, "f2": np.dtype("<f2")}[array["kind"]]
+        values = np.frombuffer(body, kind, count, begin).astype(np.float64).reshape(array["shape"])
+        if array["kind"] == "u1":
+            values = array["low"] + values * (array["high"] - array["low"]) / 255
+        found[name] = values
+    return head, found
+
+
+def test_packed_arrays_come_out_as_they_went_in() -> None:
+    draws = np.random.default_rng(0)
+    wide, small = draws.normal(size=(3, 5, 7)), draws.random((4, 1))
+    head, found = unpack(packed({"words": ["a", "ü", "\u202e"]}, wide=half(wide), small=thumbnail(small)).body)
+    assert head["words"] == ["a", "ü", "\u202e"]
+    np.testing.assert_allclose(found["wide"], wide, rtol=1e-3)
+    np.testing.assert_allclose(found["small"], small, atol=(small.max() - small.min()) / 255)
+    assert head["arrays"]["wide"]["low"] == wide.min() and head["arrays"]["small"]["high"] == small.max()
+
+
+def test_a_range_may_be_given_and_constants_have_one() -> None:
+    _, found = unpack(packed({}, a=thumbnail([[0.5, 2.0]], 0.0, 1.0), b=thumbnail(np.full((2, 2), 3.0))).body)
+    np.testing.assert_allclose(found["a"], [[0.5, 1.0]], atol=1 / 255)
+    assert (found["b"] == 3.0).all()
+
+
+def test_what_is_not_finite_does_no_harm() -> None:
+    head, found = unpack(packed({"loss": float("nan")}, a=half([np.nan, np.inf, -1e9, 1.0])).body)
+    assert head["loss"] is None
+    assert np.isfinite(found["a"]).all() and found["a"][3] == 1.0
+    assert plain({"a": np.array([1.0, np.inf]), "b": (np.int64(3), True)}) == {"a": [1.0, None], "b": [3, True]}
+
+
+def test_empty_arrays_travel_too() -> None:
+    _, found = unpack(packed({}, a=half(np.zeros((0, 4)))).body)
+    assert found["a"].shape == (0, 4)
+
+
+@pytest.mark.anyio
+async def test_an_error_is_the_last_line() -> None:
+    def events() -> Any:
+        yield {"token": "a\nb"}
+        raise UsageError("no more")
+
+    body = b"".join([chunk async for chunk in lines(events()).body_iterator])  # type: ignore[misc]
+    assert [json.loads(line) for line in body.splitlines()] == [{"token": "a\nb"}, {"error": "no more"}]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,219 @@
+"""Nothing that a user types, or that data, names, labels and cards contain, ever becomes more than text."""
+
+import csv
+import fcntl
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from tests.studio.conftest import StudioPage
+from tests.studio.hostile import HOSTILE, NEVER
+
+from seqloom import train_recipe
+from seqloom.studio.server import Studio
+from seqloom.studio.views import VIEWS
+
+LONGEST = 1900  # letters of one text: the limit is 2,000
+FOR = {  # a run that suits each view
+    "write": "lm-lstm",
+    "alignment": "translate-gru",
+    "heads": "gpt",
+    "beam": "translate-transformer",
+    "cell": "lm-lstm",
+    "gradients": "lm-elman",
+    "vectors": "words",
+    "walk": "lm-lstm",
+    "understand": "classifier",
+}
+NAME = "<img src=x onerror=window.pwned=1>"
+# The one that holds harmful names, tokens, labels and cards, for each view.
+OWN = {
+    "write": "lm",
+    "alignment": "translate",
+    "heads": "gpt",
+    "beam": "translate",
+    "cell": "lm",
+    "gradients": "lm",
+    "vectors": "lm",
+    "walk": "lm",
+    "understand": "tag",
+}
+
+
+def packs() -> list[str]:
+    """All of the strings, as many at a time as a text may hold."""
+    found = [""]
+    for text in HOSTILE:
+        if len(found[-1]) + len(text) + 1 > LONGEST:
+            found.append("")
+        found[-1] += text + " "
+    return found
+
+
+def check_harmless(studio_page: StudioPage) -> None:
+    page = studio_page.page
+    assert page.evaluate("() => window.pwned ?? null") is None
+    assert page.evaluate("never => [...document.querySelectorAll(never)].map(node => node.outerHTML)", NEVER) == []
+
+
+def no_dialogs(studio_page: StudioPage) -> list[str]:
+    opened: list[str] = []
+    studio_page.page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+    return opened
+
+
+def test_there_are_two_hundred() -> None:
+    assert len(set(HOSTILE)) >= 200
+    assert sum(len(pack.split(" ")) for pack in packs()) >= 200
+
+
+@pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
+def test_what_is_typed_stays_text(studio_page: StudioPage, view: str) -> None:
+    studio_page.refusals = True  # a model may refuse to read letters it does not know, in words
+    dialogs = no_dialogs(studio_page)
+    studio_page.open(view, run=FOR[view])
+    for text in packs():
+        address = f"#/{view}?run={FOR[view]}&text={quote(text)}&prompt={quote(text)}&query={quote(text)}"
+        studio_page.page.evaluate("address => { location.hash = address; }", address)
+        studio_page.page.wait_for_timeout(60)
+        studio_page.page.wait_for_load_state("networkidle")
+        check_harmless(studio_page)
+    assert dialogs == []
+
+
+@pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
+def test_addresses_may_say_anything(studio_page: StudioPage, view: str) -> None:
+    """Whatever stands in an address, a view draws what it can or says what is wrong."""
+    studio_page.refusals = True
+    studio_page.open(view, run=FOR[view])
+    names = (
+        "run",
+        "layer",
+        "head",
+        "unit",
+        "part",
+        "beam",
+        "other",
+        "method",
+        "step",
+        "stage",
+        "temperature",
+        "search",
+    )
+    for text in HOSTILE[::12]:
+        query = "&".join(f"{name}={quote(text)}" for name in names)
+        studio_page.page.evaluate("address => { location.hash = address; }", f"#/{view}?{query}")
+        studio_page.page.wait_for_timeout(30)
+    studio_page.page.wait_for_load_state("networkidle")
+    assert studio_page.page.locator(".view h1").count() == 1
+    check_harmless(studio_page)
+
+
+@pytest.fixture(scope="module")
+def hostile_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "hostile"
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "runs").exists():
+            _make(folder, folder / "runs")
+    return folder / "runs"
+
+
+def _make(data: Path, runs: Path) -> None:
+    words = ["".join(text.split()) or "x" for text in HOSTILE if "\0" not in text and len(text) < 100]
+    (data / "text.txt").write_text("\n".join(" ".join(words) for _ in range(6)), "utf-8")
+    for side in ("source", "target"):
+        (data / f"pairs.{side}").write_text("\n".join(words[i] for _ in range(3) for i in range(len(words))), "utf-8")
+    (data / "tags.conll").write_text(_conll(words), "utf-8")
+    with (data / "table.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "label"], *([word, label] for word in words for label in words[:3])])
+    lm = (
+        f"data.train={data / 'text.txt'}",
+        "data.corpus=text",
+        "tokenizer.kind=words",
+        "tokenizer.split=whitespace",
+        "tokenizer.min_count=1",
+    )
+    short = ("train.epochs=null", "train.steps=4")
+    recipes: dict[str, tuple[str, ...]] = {
+        "lm": ("lm-word-lstm", *lm, *short, "model.hidden=16", "batch.rows=2", "batch.chunk=16"),
+        "translate": (
+            "translate-files",
+            f"data.train=[{data / 'pairs.source'}, {data / 'pairs.target'}]",
+            *short,
+            "model.hidden=16",
+            "tokenizer.size=600",
+        ),
+        "tag": (
+            "tag-conll",
+            f"data.train={data / 'tags.conll'}",
+            *short,
+            "model.encoder.hidden=16",
+            "tokenizer.min_count=1",
+        ),
+        "classify": (
+            "classify-table",
+            f"data.train={data / 'table.csv'}",
+            *short,
+            "model.encoder.hidden=16",
+            "tokenizer.min_count=1",
+            "tokenizer.split=whitespace",
+        ),
+        "gpt": (
+            "gpt-pydocs",
+            *lm,
+            *short,
+            "model.width=16",
+            "model.layers=1",
+            "batch.chunk=16",
+            "model.positions.max_length=16",
+            "batch.rows=2",
+            "batch.eval_rows=2",
+        ),
+    }
+    for name, (recipe, *overrides) in recipes.items():
+        place = runs / f"{name} {NAME}"
+        train_recipe(recipe, *overrides, out=place)
+        (place / "card.md").write_text(
+            "# " + "\n\n".join(HOSTILE) + f"\n\n| {NAME} | x |\n|---|---|\n| {NAME} | x |\n", "utf-8"
+        )
+        metrics = json.loads((place / "metrics" / "dev.json").read_text())
+        (place / "metrics" / "dev.json").write_text(json.dumps({**metrics, NAME: 1.0}))
+
+
+def _conll(words: list[str]) -> str:
+    """Sentences of harmful words under harmful labels."""
+    labels = ["O", f"B-{NAME.replace(' ', '')}", "B-<script>alert(1)</script>"]
+    lines = [f"{word}\t{labels[i % 3]}" + ("\n" if i % 5 == 4 else "") for i, word in enumerate(words * 3)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def hostile_studio(hostile_runs: Path) -> Iterator[Studio]:
+    with Studio(hostile_runs).running() as serving:
+        yield serving
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_names_tokens_labels_and_cards_stay_text(browser: Any, hostile_studio: Studio, view: str) -> None:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    studio_page = StudioPage(context.new_page(), hostile_studio)
+    dialogs = no_dialogs(studio_page)
+    names = list(hostile_studio.shelf.paths())
+    assert all(NAME in name for name in names) and len(names) == 5
+    run = f"{OWN.get(view, 'lm')} {NAME}"
+    text = " ".join(word for word in HOSTILE[3:60] if " " not in word and "\0" not in word)[:300]
+    studio_page.open(view, run=run, runs="|".join(names), text=text)
+    studio_page.page.wait_for_timeout(300)
+    check_harmless(studio_page)
+    assert NAME in studio_page.page.locator("main").inner_text()
+    for button in studio_page.page.get_by_role("button", name="Table", exact=True).all()[:6]:
+        button.click()
+    check_harmless(studio_page)
+    context.close()
+    assert dialogs == [] and studio_page.errors == [] and studio_page.strangers == []

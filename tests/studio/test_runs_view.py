@@ -1,0 +1,164 @@
+"""The list of runs, their curves laid over one another, and what differs between them."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.studio.conftest import RUNS, TOKEN, StudioPage
+
+from seqloom.inspect.run_curves import differences, run_curves, thinned
+from seqloom.runs.run import Run
+from seqloom.studio.server import Studio, make_app
+from seqloom.studio.shelf import Shelf
+
+
+def test_all_runs_are_listed_with_the_views_that_suit_them(client: TestClient) -> None:
+    found = {run["id"]: run for run in client.post("/api/runs").json()["runs"]}
+    assert set(found) == set(RUNS)
+    assert all(run["problem"] is None and run["ready"] for run in found.values())
+    assert {"write", "cell", "gradients", "walk", "beam"} <= set(found["lm-lstm"]["views"])
+    assert {"write", "alignment", "beam", "heads"} <= set(found["translate-transformer"]["views"])
+    assert "alignment" in found["translate-gru"]["views"] and "heads" not in found["translate-gru"]["views"]
+    assert "understand" in found["hmm-tagger"]["views"] and "vectors" in found["words"]["views"]
+    assert "cell" not in found["gpt"]["views"] and "heads" in found["gpt"]["views"]
+
+
+def test_a_damaged_run_is_listed_with_the_reason(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "damaged")
+    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "ladder" / "one")
+    (tmp_path / "shelf" / "damaged" / "recipe.yaml").write_text("model: [")
+    (tmp_path / "shelf" / "empty").mkdir()
+    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    found = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
+    assert [run["id"] for run in found] == ["damaged", "ladder/one"]
+    assert "is damaged" in found[0]["problem"] and found[1]["problem"] is None
+
+
+def test_one_run_alone_can_be_shown(runs: Path) -> None:
+    assert list(Shelf(runs / "gpt").paths()) == ["gpt"]
+
+
+def test_curves_are_what_the_log_says(runs: Path, client: TestClient) -> None:
+    log = [json.loads(line) for line in (runs / "lm-lstm" / "log.jsonl").read_text().splitlines()]
+    steps = [(entry["step"], entry["values"]["loss"]) for entry in log if entry["event"] == "progress"]
+    dev = [(entry["step"], entry["metrics"]["perplexity"]) for entry in log if entry["event"] == "evaluated"]
+    found = client.post("/api/runs/curves", json={"runs": ["lm-lstm", "lm-elman"]}).json()
+    curves = found["curves"]["lm-lstm"]
+    assert dict(curves["train loss"]["points"]) == pytest.approx(dict(steps))
+    assert dict(curves["dev perplexity"]["points"]) == pytest.approx(dict(dev))
+    assert {"train learning_rate", "train gradient_norm", "train speed"} <= curves.keys()
+    assert found["live"] == []
+    assert {"key": "model.cell", "values": {"lm-lstm": "lstm", "lm-elman": "elman"}} in found["differences"]
+
+
+def test_a_run_that_trains_is_live(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "training")
+    log = tmp_path / "shelf" / "training" / "log.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(True) if '"finished"' not in line))
+    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    client.headers["authorization"] = f"Bearer {TOKEN}"
+    assert client.post("/api/runs").json()["runs"][0]["live"]
+    assert client.post("/api/runs/curves", json={"runs": ["training"]}).json()["live"] == ["training"]
+
+
+def test_differences_name_every_key_that_is_not_alike() -> None:
+    one: dict[str, Any] = {"model": {"cell": "lstm", "hidden": 8}, "seed": 1}
+    other: dict[str, Any] = {"model": {"cell": "gru", "hidden": 8}, "seed": 1, "goal": "loss"}
+    assert differences({"a": one, "b": other}) == [
+        {"key": "model.cell", "values": {"a": "lstm", "b": "gru"}},
+        {"key": "goal", "values": {"a": None, "b": "loss"}},
+    ]
+    assert differences({"a": one, "b": dict(one)}) == []
+
+
+def test_long_curves_are_thinned_and_keep_their_ends() -> None:
+    points = [(step, float(step)) for step in range(10_000)]
+    kept = thinned(points, 500)
+    assert len(kept) == 500 and kept[0] == points[0] and kept[-1] == points[-1]
+    assert thinned(points[:10]) == points[:10]
+
+
+def test_a_log_that_is_cut_short_is_read_as_far_as_it_goes(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "run")
+    with (tmp_path / "run" / "log.jsonl").open("a") as log:
+        log.write('{"event": "progress", "step": 70, "val')
+    whole, cut = run_curves(Run.open(runs / "lm-elman")), run_curves(Run.open(tmp_path / "run"))
+    assert whole == cut and whole["train loss"].points
+
+
+def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> None:
+    for number in range(200):
+        place = tmp_path / "shelf" / f"run-{number:03}"
+        place.mkdir(parents=True)
+        for path in (runs / "lm-lstm").iterdir():
+            if path.is_file():
+                (place / path.name).symlink_to(path)
+        (place / "metrics").mkdir()
+        shutil.copy(runs / "lm-lstm" / "metrics" / "dev.json", place / "metrics")
+    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    client.headers["authorization"] = f"Bearer {TOKEN}"
+    began = time.perf_counter()
+    found = client.post("/api/runs").json()["runs"]
+    seconds = time.perf_counter() - began
+    assert len(found) == 200 and found[7]["views"]
+    began = time.perf_counter()
+    client.post("/api/runs")
+    again = time.perf_counter() - began
+    assert again < 1.0 and seconds < 5.0, (seconds, again)
+
+
+def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("runs", runs="lm-lstm|lm-elman")
+    assert page.locator(".runs-table tbody tr").count() == len(RUNS)
+    page.get_by_label("Search").fill("recurrent elman")
+    assert page.locator(".runs-table tbody tr").count() == 1
+    page.get_by_label("Search").fill("")
+    rows = studio_page.table("curve-loss")
+    assert rows[0] == ["step", "lm-lstm: train", "lm-lstm: dev", "lm-elman: train", "lm-elman: dev"]
+    expected = dict(run_curves(Run.open(runs / "lm-elman"))["train loss"].points)
+    shown = {int(row[0]): float(row[3]) for row in rows[1:] if row[3] != "–"}
+    assert shown == pytest.approx(expected, rel=1e-4)
+    assert page.get_by_role("region", name="Keys of the recipes").locator(
+        "tr", has_text="model.cell"
+    ).inner_text().split() == ["model.cell", "lstm", "elman"]
+    page.get_by_label("Show the curves of gpt").check()
+    page.locator('figure[data-figure="curve-loss"]').get_by_text("gpt: dev").first.wait_for()
+    assert "gpt" in page.url and page.locator(".card").inner_text()
+
+
+def test_figures_are_saved_as_png_svg_and_a_page_of_their_own(studio_page: StudioPage, tmp_path: Path) -> None:
+    page = studio_page.open("runs", runs="lm-lstm")
+    frame = page.locator('figure[data-figure="curve-loss"]')
+    for kind, begin in (("PNG", b"\x89PNG"), ("SVG", b"<svg"), ("HTML", b"<!doctype html>")):
+        with page.expect_download() as download:
+            frame.get_by_role("button", name=kind, exact=True).click()
+        path = tmp_path / f"figure.{kind}"
+        download.value.save_as(path)
+        content = path.read_bytes()
+        assert content.startswith(begin) and len(content) > 2000, kind
+        if kind != "PNG":
+            assert b"<script" not in content and b"nats" in content
+
+
+def test_without_the_token_the_page_says_what_to_do(browser: Any, studio: Studio) -> None:
+    page = browser.new_context().new_page()
+    page.goto(f"http://127.0.0.1:{studio.port}/")
+    page.get_by_role("heading", name="This studio is locked").wait_for()
+    page.goto("about:blank")
+    page.goto(f"http://127.0.0.1:{studio.port}/#/runs?token=wrong")
+    page.get_by_role("heading", name="This studio is locked").wait_for()
+    page.context.close()
+
+
+def test_an_empty_folder_says_what_to_do(browser: Any, tmp_path: Path) -> None:
+    with Studio(tmp_path).running() as serving:
+        page = browser.new_context().new_page()
+        page.goto(serving.address())
+        page.get_by_text("seqloom quickstart").first.wait_for()
+        page.goto(serving.address("heads"))
+        page.get_by_text("seqloom studio --demo").first.wait_for()
+        page.context.close()

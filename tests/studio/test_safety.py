@@ -1,0 +1,232 @@
+"""Who is let in, what is refused, and what every answer forbids."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.studio.conftest import TOKEN
+
+from seqloom.core.errors import ResourceError, UsageError
+from seqloom.studio import views
+from seqloom.studio.safety import BODY
+from seqloom.studio.server import Studio, make_app
+from seqloom.studio.shelf import Shelf, UnknownRun
+
+GOOD = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1:8733"}
+
+
+def ask(client: TestClient, path: str = "/api/runs", body: Any = None, **headers: str) -> Any:
+    changed = {**GOOD, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return client.post(path, content=json.dumps(body or {}), headers=changed)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:8733", "[::1]:9000"])
+def test_this_machine_by_its_own_names_is_answered(client: TestClient, host: str) -> None:
+    assert ask(client, host=host).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "192.168.0.7",
+        "",
+        "127.0.0.1@evil.example",
+    ],
+)
+def test_any_other_host_is_refused_even_for_the_page(client: TestClient, host: str) -> None:
+    assert ask(client, host=host).status_code == 400
+    assert client.get("/", headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "file://"])
+def test_other_pages_may_not_ask(client: TestClient, origin: str) -> None:
+    found = ask(client, origin=origin)
+    assert found.status_code == 403 and "runs" not in found.json()
+
+
+def test_the_own_page_may(client: TestClient) -> None:
+    assert ask(client, origin="http://127.0.0.1:8733").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, "Bearer ümläut", "Basic abc"]
+)
+def test_without_the_token_nothing_is_told(client: TestClient, header: str) -> None:
+    found = client.post("/api/runs", headers={**GOOD, "authorization": header.encode()}, content="{}")
+    assert found.status_code == 401
+    assert list(found.json()) == ["error"]
+
+
+def test_every_question_needs_the_token(client: TestClient) -> None:
+    """Whatever is added later: all addresses under /api are behind the guard, those that do not exist included."""
+    paths = [str(getattr(route, "path", "")) for view in views.modules().values() for route in view.router.routes]
+    assert len(paths) >= 10
+    for path in [*paths, "/api", "/api/nothing", "/api//runs"]:
+        assert client.post(path, headers={"host": "127.0.0.1", "authorization": ""}, content="{}").status_code == 401, (
+            path
+        )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/..%2f..%2fetc%2fpasswd",
+        "/lib/%2e%2e/%2e%2e/server.py",
+        "/server.py",
+        "/lib/..%5c..%5cserver.py",
+        "//etc/passwd",
+        "/views/../../shelf.py",
+        "/.lock",
+        "/index.html%00.js",
+        "/runs/lm-lstm/recipe.yaml",
+    ],
+)
+def test_only_files_of_the_page_have_an_address(client: TestClient, path: str) -> None:
+    found = client.get(path, headers=GOOD)
+    assert found.status_code in (400, 404)
+    assert "root:" not in found.text and "import" not in found.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..",
+        ".",
+        "",
+        "/",
+        "../studio-runs/gpt",
+        "gpt/../gpt",
+        "/etc",
+        "gpt/",
+        "./gpt",
+        "gpt\0",
+        "gpt/checkpoints",
+        "C:\\gpt",
+        "%2e%2e",
+        "~",
+        "gpt\n",
+        "file:///etc/passwd",
+        "GPT ",
+    ],
+)
+def test_a_run_is_looked_up_and_never_a_path(client: TestClient, name: str) -> None:
+    for path in ("/api/runs/card", "/api/heads", "/api/write"):
+        found = ask(client, path, {"run": name})
+        assert found.status_code in (404, 422), (path, name)
+        assert "recipe" not in found.json()
+
+
+def test_links_out_of_the_folder_are_not_followed(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "link").symlink_to(runs / "gpt")
+    (tmp_path / "inside" / "all").symlink_to(runs)
+    shelf = Shelf(tmp_path / "inside")
+    assert shelf.paths() == {}
+    with pytest.raises(UnknownRun, match="No run is called 'link'"):
+        shelf.find("link")
+
+
+def test_a_question_has_a_size(client: TestClient) -> None:
+    assert ask(client, body={"x": "y" * BODY}).status_code == 413
+    chunks = (b'{"runs": ["' if i == 0 else b"x" * 65536 for i in range(40))
+    answered = client.post("/api/runs/curves", headers=GOOD, content=chunks)
+    assert answered.status_code >= 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"runs": 3}',
+        b'{"runs": ["gpt"], "more": 1}',
+        b'{"runs": [1e999]}',
+        b"\xff\xfe",
+        b"[" * 5000,
+    ],
+)
+def test_what_is_no_question_is_answered_in_words(client: TestClient, body: bytes) -> None:
+    found = client.post("/api/runs/curves", headers={**GOOD, "content-type": "application/json"}, content=body)
+    assert found.status_code in (400, 422)
+    assert set(found.json()) == {"error"} and "Traceback" not in found.text
+
+
+def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) -> None:
+    refused = client.get("/nothing", headers=GOOD)
+    for found in (
+        client.get("/", headers=GOOD),
+        client.get("/app.js", headers=GOOD),
+        ask(client),
+        refused,
+        ask(client, host="evil.example"),
+    ):
+        rules = found.headers["content-security-policy"]
+        assert "default-src 'none'" in rules and "script-src 'self'" in rules
+        assert "require-trusted-types-for 'script'" in rules and "frame-ancestors 'none'" in rules
+        assert "unsafe" not in rules
+        assert found.headers["x-content-type-options"] == "nosniff"
+        assert found.headers["referrer-policy"] == "no-referrer"
+        assert "set-cookie" not in found.headers and "access-control-allow-origin" not in found.headers
+
+
+def test_no_markup_in_the_page_is_made_from_strings() -> None:
+    web = Path(make_app.__code__.co_filename).parent / "web"
+    forbidden = (
+        "innerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "parseFromString",
+        "srcdoc",
+        "http://",
+        "https://",
+    )
+    allowed = ("http://www.w3.org/2000/svg",)
+    for path in web.rglob("*.*"):
+        text = path.read_text("utf-8")
+        for name in allowed:
+            text = text.replace(name, "")
+        assert [word for word in forbidden if word in text] == [], path.name
+    page = (web / "index.html").read_text("utf-8")
+    assert "<script>" not in page and "style=" not in page and "onclick" not in page
+
+
+def test_beyond_this_machine_numbers_and_own_names_only(shelf: Shelf) -> None:
+    client = TestClient(make_app(shelf, TOKEN, "0.0.0.0"), base_url="http://127.0.0.1")
+    for host in ("192.168.0.7:8733", "[fe80::1]:8733", "localhost", socket.gethostname()):
+        assert ask(client, host=host).status_code == 200, host
+    assert ask(client, host="evil.example").status_code == 400
+    assert ask(client, host="192.168.0.7", authorization="").status_code == 401
+
+
+def test_tokens_are_new_each_time_and_stay_behind_the_hash(runs: Path) -> None:
+    one, other = Studio(runs), Studio(runs)
+    try:
+        assert one.token != other.token and len(one.token) >= 32
+        assert one.port != other.port
+        before, _, after = one.address("heads", run="gpt").partition("#")
+        assert one.token not in before and one.token in after and "run=gpt" in after
+        assert before == f"http://127.0.0.1:{one.port}/"
+        with pytest.raises(ResourceError, match=r"Cannot listen at 127\.0\.0\.1, port"):
+            Studio(runs, port=one.port)
+    finally:
+        one.socket.close()
+        other.socket.close()
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        Shelf(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        Shelf(tmp_path / "file")
