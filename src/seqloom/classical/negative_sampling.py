@@ -81,7 +81,7 @@ class Sampler:
         first = step % self.blocks * self.size
         words, documents = (part[first : first + self.size] for part in (self.text.words, self.text.documents))
         places = torch.arange(len(words), device=words.device)
-        kept = lower(draws(derive(self.seed, "keep", step), places)) < self.keep[words]
+        kept = (lower(draws(derive(self.seed, "keep", step), places)) < self.keep[words]).nonzero().squeeze(1)
         words, documents = words[kept], documents[kept]
         reach = 1 + below(draws(derive(self.seed, "reach", step), places[: len(words)]), self.config.window)
         return Block(words, documents, reach, derive(self.seed, "noise", step))
@@ -109,7 +109,8 @@ class Sampler:
     def _neighbours(self, block: Block) -> tuple[Tensor, Tensor]:
         """Which of the 2 · window places around each word are read, and which these are."""
         window, n, device = self.config.window, len(block.words), block.words.device
-        offsets = torch.cat([torch.arange(-window, 0), torch.arange(1, window + 1)]).to(device)
+        offsets = torch.arange(-window, window, device=device)
+        offsets = offsets + (offsets >= 0)  # the place itself is none of them
         places = torch.arange(n, device=device).unsqueeze(1) + offsets
         inside = (places >= 0) & (places < n)
         places = places.clamp(0, max(n - 1, 0))
@@ -139,7 +140,7 @@ def _counts_once(told: Tensor) -> Tensor:
 def scores(model: WordVectors, made: Predictions) -> tuple[Tensor, Tensor, Tensor]:
     """x (P, D), u (P, 1 + K, D) and x · u (P, 1 + K)."""
     v = model.vectors[made.read] * made.used.unsqueeze(2)  # (P, R, D)
-    x = v.sum(dim=1) / made.used.sum(dim=1, keepdim=True)
+    x = v.sum(dim=1) / made.used.sum(dim=1, keepdim=True).clamp(min=1)
     u = model.contexts[made.told]
     return x, u, torch.einsum("pd,pkd->pk", x, u)
 
@@ -147,26 +148,32 @@ def scores(model: WordVectors, made: Predictions) -> tuple[Tensor, Tensor, Tenso
 def losses(score: Tensor, made: Predictions) -> Tensor:
     """The loss of each prediction (P,)."""
     signs = torch.ones_like(score)
-    signs[:, 1:] = -1
+    signs[:, 1:].fill_(-1)
     return -(F.logsigmoid(signs * score) * made.real).sum(dim=1)
 
 
-def update(model: WordVectors, made: Predictions, rate: float) -> Tensor:
-    """One step from these predictions, in place; the sum of their losses before it."""
+def update(model: WordVectors, made: Predictions, rate: float | Tensor) -> Tensor:
+    """One step from these predictions, in place; the sum of their losses before it. On a GPU it never waits for it."""
     x, u, score = scores(model, made)
     y = torch.zeros_like(score)
-    y[:, 0] = 1
+    y[:, :1].fill_(1)
     g = rate * (y - score.sigmoid()) * made.real  # (P, 1 + K)
     e = torch.einsum("pk,pkd->pd", g, u)
-    told, read = made.told.flatten(), made.read[made.used]
-    rows = made.used.nonzero(as_tuple=True)[0] if made.used.shape[1] > 1 else slice(None)
-    to_u, to_v = (g.unsqueeze(2) * x.unsqueeze(1)).flatten(0, 1), e[rows]
+    told, to_u = made.told.flatten(), (g.unsqueeze(2) * x.unsqueeze(1)).flatten(0, 1)
+    read, used, to_v = _gradients_of_read(made, e)
     model.contexts.index_add_(0, told, to_u * _share(told, made.real.flatten(), rate, model.vocabulary))
-    model.vectors.index_add_(0, read, to_v * _share(read, torch.ones_like(read), rate, model.vocabulary))
+    model.vectors.index_add_(0, read, to_v * _share(read, used, rate, model.vocabulary))
     return losses(score, made).sum()
 
 
-def _share(words: Tensor, counting: Tensor, rate: float, vocabulary: int) -> Tensor:
+def _gradients_of_read(made: Predictions, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Words that were read (N,), which of them were there (N,), and the step e of each (N, D)."""
+    if e.device.type == "cpu":  # those that were there alone; a GPU would be waited for, to say how many they are
+        return made.read[made.used], made.used[made.used], e[made.used.nonzero(as_tuple=True)[0]]
+    return made.read.flatten(), made.used.flatten(), (e.unsqueeze(1) * made.used.unsqueeze(2)).flatten(0, 1)
+
+
+def _share(words: Tensor, counting: Tensor, rate: float | Tensor, vocabulary: int) -> Tensor:
     """min(1, MOST / n η) for each of these words (P, 1), n of them being the same one."""
     n = torch.zeros(vocabulary, device=words.device).index_add_(0, words, counting.float())
     return (MOST / (n[words] * rate).clamp(min=MOST)).unsqueeze(1)

@@ -5,6 +5,7 @@ the CPU, one prediction at a time. With one worker each is the same to the bit h
 workers are faster and not so (see `fast_words`).
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from seqloom.classical.glove import PairSampler
 from seqloom.classical.machine_code import installed
 from seqloom.classical.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors import WordVectors
+from seqloom.classical.words_graph import RecordedStep
 from seqloom.core.config import config
 from seqloom.core.device import choose_device, make_deterministic
 from seqloom.core.errors import ResourceError
@@ -26,6 +28,7 @@ from seqloom.train.estimate import EstimateConfig
 
 Engine = Literal["auto", "numba", "torch"]
 RATES = {"skipgram": 0.025, "cbow": 0.025, "glove": 0.05}
+ALL = sys.maxsize  # predictions of a block at once
 _ABOVE_ZERO = ("epochs", "lr", "workers", "block", "batch", "save_every", "log_every", "keep")
 
 
@@ -75,6 +78,13 @@ def engine_of(config: WordTrainConfig) -> tuple[str, torch.device]:
     return "numba" if compiled else "torch", device
 
 
+def _numbers(losses: list[Any]) -> list[float]:
+    """All at once: a GPU is waited for each time it is asked."""
+    if losses and all(isinstance(loss, torch.Tensor) for loss in losses):
+        return torch.stack(losses).tolist()
+    return [float(loss) for loss in losses]
+
+
 class Trainer:
     """Makes the steps of a training on a text, in any stretches one likes."""
 
@@ -90,6 +100,7 @@ class Trainer:
         else:
             self.sampler = Sampler(model.config, text.to(device), model.counts, seed=seed, block=train.block)
         self.total = train.epochs * self.sampler.blocks
+        self._recorded: RecordedStep | None = None
 
     def rate(self, step: int) -> float:
         """η falls in a straight line, or stays."""
@@ -106,7 +117,7 @@ class Trainer:
             with ThreadPoolExecutor(self.train.workers) as pool:
                 found = list(pool.map(self._step, steps))
         seen = sum(count for _, count in found)
-        loss = sum(float(loss) for loss, _ in found) / seen if seen else 0.0
+        loss = sum(_numbers([loss for loss, _ in found])) / seen if seen else 0.0
         return Trained(loss, sum(self.sampler.read(step) for step in steps))
 
     def _step(self, step: int) -> tuple[Any, int]:
@@ -116,11 +127,19 @@ class Trainer:
             return self._compiled(block, rate)
         if self.model.glove:
             return self._pairs(block, rate)
+        if self.model.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled():
+            return self._played(block, rate)
         loss, count = torch.zeros((), device=self.model.device), 0
         for made in self.sampler.predictions(block, self.train.batch):
             loss += negative_sampling.update(self.model, made, rate)
             count += len(made.told)
         return loss, count
+
+    def _played(self, block: negative_sampling.Block, rate: float) -> tuple[Any, int]:
+        if self._recorded is None or not self._recorded.holds(self.model):
+            self._recorded = RecordedStep(self.model, self.train.batch)
+        made = next(self.sampler.predictions(block, ALL), None)
+        return (0.0, 0) if made is None else (self._recorded.play(made, rate), len(made.told))
 
     def _pairs(self, block: glove.Fitted, rate: float) -> tuple[Any, int]:
         loss = torch.zeros((), device=self.model.device)
