@@ -105,6 +105,7 @@ def test_unknown_words_are_refused_or_read_as_such(seqloom: Any, runs: Path) -> 
         (["chars", "a", "--unit", "-1"], 2, "There is no unit -1"),
         (["chars", "a", "--layer", "2"], 2, "There is no layer 2: the model has one layer"),
         (["chars", "a", "--layer", "0"], 2, "There is no layer 0"),
+        (["chars", "a", "--part", "encoder"], 2, "There is no part 'encoder' of this model"),
     ],
 )
 def test_what_has_no_gates(seqloom: Any, runs: Path, words: list[str], code: int, message: str) -> None:

@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_refused(make: Any) -> None:
         gate_trace(model, "abc")
     with pytest.raises(Exception, match="must be UTF-8"):
         gate_trace(source, "a\udcff", allow_unknown=True)
-    with pytest.raises(UsageError, match="Only a recurrent language model"):
+    with pytest.raises(UsageError, match="Only a model with recurrent cells"):
         gate_trace(torch.nn.Linear(2, 2), [1])
 
 

@@ -8,18 +8,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from seqloom.api.lines import alike, answered, check_sizes
 from seqloom.api.trained import Trained
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.tree import to_device
+from seqloom.core.words import did_you_mean
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches
 from seqloom.evaluate.classification import Report
 from seqloom.inspect.alignment import one_line
 from seqloom.inspect.heads import HeadsView, Read, heads_of_reader
-from seqloom.inspect.why import Why, explain
+from seqloom.inspect.why import Why, WhyKind, explain, without
 from seqloom.runs.init import read_length
 from seqloom.tasks.classify import spellings_of, text_reader
 
@@ -95,7 +97,11 @@ class Understanding(Trained):
 
     def heads(self, text: str) -> HeadsView:
         """Where every layer and head of a Transformer encoder looks while it reads a text."""
-        return heads_of_reader(self, self._looked(one_line(text, "text")))
+        return heads_of_reader(self, self.looked(text))
+
+    def looked(self, text: str) -> Read:
+        """A text as the model reads it, and what it says of it: for whoever looks inside."""
+        return self._looked(one_line(text, "text"))
 
     def _looked(self, line: str) -> Read:
         raise UsageError(
@@ -198,6 +204,39 @@ class Classifier(Judging):
                 cut=bool(batches.was_cut[number]),
                 why=reason,
             )
+
+    def why(self, text: str, label: str | None = None, kind: WhyKind | None = None) -> Why:
+        """How much each word of a text weighs for a label, the most probable one unless another is named.
+
+        By attention where the pooling attends, else by influence, unless the kind is named. See `seqloom.inspect.why`.
+        """
+        line = one_line(text, "text")
+        (said,) = self.classify(line)
+        number = self._label_number(said.label if label is None else label)
+        reader = self._reader()
+        batch = to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
+        if kind == "attention" and self.model.attention(batch) is None:
+            raise UsageError(f"{self.name} does not attend: its words weigh by influence, or by being left out.")
+        before, spans = 0 if reader.frame is None else reader.frame.before, reader.read(line)[1]
+        labels, found = torch.tensor([number], device=self.device), "influence" if kind == "left out" else kind
+        (reason,) = explain(self.model, batch, [line], [spans], self.tokenizer, before, labels, found)
+        if kind == "left out":
+            reason = self._left_out(said, reason, self.labels[number])
+        return reason.moved(len(text) - len(text.lstrip()))
+
+    def _left_out(self, said: Classification, reason: Why, label: str) -> Why:
+        def chance(one: Classification) -> float:
+            return next((each.probability for each in one.candidates if each.label == label), 0.0)
+
+        rest = self.classify(without(said.text, reason.words))
+        drops = [chance(said) - chance(one) if one.candidates else 0.0 for one in rest]
+        words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]
+        return Why("left out", words, 0.0)
+
+    def _label_number(self, label: str) -> int:
+        if label not in self.labels:
+            raise UsageError(f"{self.name} knows no label {label!r}: {did_you_mean(label, self.labels)}.")
+        return self.labels.index(label)
 
     def _reader(self) -> TextReader:
         return text_reader(self._recipe, self.tokenizer, spellings_of(self.run))

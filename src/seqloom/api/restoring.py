@@ -142,8 +142,18 @@ class Restorer(Trained):
 
     def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]:
         """What it reads of a text, END included, and what it says of it."""
-        ids = self._read(text, 0, None).ids
-        return [*ids, END], self._decode([ids], self.decode_options(**options))[0]
+        *ids, end = self.source(text)
+        return [*ids, end], self._decode([ids], self.decode_options(**options))[0]
+
+    def source(self, text: str) -> list[int]:
+        """What it reads of a text in which a gap is written [MASK], END included."""
+        return [*self._read(text, 0, None).ids, END]
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """Tokens that are never said."""
+        unknown = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
+        return (*Specials.after(len(self.tokenizer)).names, *unknown)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -190,10 +200,9 @@ class Restorer(Trained):
         longest = max(map(len, rows)) + 1
         tokens = torch.tensor([row + [END] * (longest - len(row)) for row in rows], device=self.device)
         mask = torch.arange(longest) < torch.tensor([[len(row) + 1] for row in rows])
-        unknown = () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
-        banned = (*Specials.after(len(self.tokenizer)).names, *unknown)
         source = {"tokens": tokens, "mask": mask.to(self.device)}
-        return [best for best, *_ in beam_search(self.model, source=source, options=search, end=END, banned=banned)]
+        found = beam_search(self.model, source=source, options=search, end=END, banned=self.banned)
+        return [best for best, *_ in found]
 
     def _restored(self, one: _Read, best: Hypothesis) -> Restored:
         read = with_gaps(self.tokenizer, one.ids) if one.gaps is None else one.text

@@ -15,7 +15,9 @@ from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.tagging import TagReport
+from seqloom.inspect.alignment import one_line
 from seqloom.inspect.heads import Read
+from seqloom.inspect.tag_paths import TagPaths, how, joined, lattice_of
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.tag import sentence_reader
 from seqloom.text.spans import Span, token_spans
@@ -127,6 +129,16 @@ class Tagger(Understanding):
             pieces=pieces,
             unknown=tuple(self.tokenizer.unknown_pieces(join_words([word.text for word in words])[0])),
         )
+
+    def paths(self, line: str, *, spaces: bool = False) -> TagPaths:
+        """How probable every tag of every word is, and every step between two, beside the tags that `tag` gives."""
+        (said,), reader = self.tag(one_line(line, "text"), spaces=spaces), self._reader()
+        words = [word.text for word in said.words]
+        found = []
+        for piece in reader.pieces([words]):
+            batch = to_device(reader.batches([words], [piece], tokens=1).tree(np.array([0])), self.device)
+            found.append(lattice_of(self.model, batch, len(piece.first)))
+        return joined(found, words, self.tags, how(self.model), list(said.unknown))
 
     def _looked(self, line: str) -> Read:
         (said,), reader = self.tag(line), self._reader()

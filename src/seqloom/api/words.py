@@ -79,7 +79,7 @@ def word_space(trained: Trained) -> WordSpace:
             f"{trained.name} reads {tokenizer.kind}, not whole words, so its words have no vectors of their own. "
             "Take a run with tokenizer.kind=words."
         )
-    rows = _token_vectors(model, len(tokenizer))
+    rows = token_vectors(model, len(tokenizer))
     if rows is None:
         kind = trained.run.recipe["model"]["kind"]
         raise UsageError(f"{trained.name} has a model of kind {kind}, which has no vectors of words.")
@@ -89,7 +89,7 @@ def word_space(trained: Trained) -> WordSpace:
     return WordSpace(words, rows[chosen].float().cpu().numpy(), tokenizer.config.lowercase, trained.name)
 
 
-def _token_vectors(model: Any, vocabulary: int) -> Any:
+def token_vectors(model: Any, vocabulary: int) -> Any:
     """The input vectors (V, D) of a network's tokens; of a translator those of its source."""
     if not isinstance(model, nn.Module):
         return None

@@ -42,8 +42,12 @@ AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read what t
 
 @inspect.command("gates", short_help="Gates and states while a text is read.")
 def gates(
-    run: Annotated[Path, typer.Argument(help="A run of a recurrent language model.")],
+    run: Annotated[Path, typer.Argument(help="A run of a model with recurrent cells.")],
     text: Annotated[str, typer.Argument(help="The text to let it read.")],
+    part: Annotated[
+        str | None,
+        typer.Option(help="Which cells: encoder, encoder-backwards, decoder … [default: those that read first]"),
+    ] = None,
     layer: Annotated[int | None, typer.Option(help="Which layer, 1 is the lowest. [default: the top one]")] = None,
     unit: Annotated[int | None, typer.Option(help="Follow this one unit, counted from 0.")] = None,
     out: Out = None,
@@ -56,7 +60,7 @@ def gates(
     from seqloom.inspect.gates import gate_trace
 
     check_out(out)
-    trace = gate_trace(load(run, "cpu"), text, allow_unknown=allow_unknown)
+    trace = gate_trace(load(run, "cpu"), text, part=part, allow_unknown=allow_unknown)
     shown = trace.layer(layer)
     if unit is not None:
         shown.unit(unit)  # refuses what is not there

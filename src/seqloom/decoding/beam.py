@@ -22,6 +22,7 @@ from seqloom.core.protocols import DecodeState, Steppable, select
 from seqloom.core.tree import Tree, leaves, select_rows
 from seqloom.decoding.candidates import best_tokens
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
+from seqloom.decoding.recording import Recorder, SearchStep
 
 __all__ = ["BeamConfig", "Hypothesis", "beam_search"]
 
@@ -66,13 +67,14 @@ def beam_search(
     rows: int | None = None,
     banned: Collection[int] = (),
     attention: bool = False,
+    recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, best first; fewer where the model allows fewer.
 
     `source` is what the model's `start` takes; without one, as many sequences are searched as `prompt` has rows, or
     `rows` of them. `prompt` (B, T) holds the tokens each hypothesis must begin with, without END; `prompt_mask` marks
     the real ones of prompts of unequal length. `banned` tokens are never chosen, unless forced. `attention` asks for
-    where the model looked, if it tells. A module must be in evaluation mode.
+    where the model looked, if it tells. A `recorder` is shown every step. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
@@ -82,7 +84,7 @@ def beam_search(
         state = model.start(source) if source is not None else model.start(rows=rows)
         beams = _begin(next(leaves(state.carry)), source, prompt, prompt_mask, options, end)
         beams = _within(beams, getattr(model, "longest_target", None))
-        return _Search(model, options, end, banned, attention).run(state, beams)
+        return _Search(model, options, end, banned, attention, recorder).run(state, beams)
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,16 @@ class _Candidates:
 
 
 class _Search:
-    def __init__(self, model: Steppable, options: BeamConfig, end: int, banned: Collection[int], attention: bool):
-        self.model, self.options, self.end, self.attention = model, options, end, attention
+    def __init__(
+        self,
+        model: Steppable,
+        options: BeamConfig,
+        end: int,
+        banned: Collection[int],
+        attention: bool,
+        recorder: Recorder | None = None,
+    ):
+        self.model, self.options, self.end, self.attention, self.recorder = model, options, end, attention, recorder
         self.banned = sorted(set(banned) - {end})
         self.nodes = Nodes()
 
@@ -135,6 +145,8 @@ class _Search:
             best = self._candidates(output.log_probs, beams, width, length)
             chosen = self._going_on(best, width)
             after = self._extend(beams, chosen, coverage, self._set_aside(best, beams, coverage, length))
+            if self.recorder is not None:
+                self.recorder.step(self._told(best, beams, after, coverage, length))
             rows, tokens, leaving = _rows(beams.node, chosen.slot), chosen.token, self._leaving(after, length)
             if not leaving.any():
                 state = _reordered(output.state, rows, beams.node)
@@ -185,9 +197,11 @@ class _Search:
 
     def _going_on(self, best: _Candidates, width: int) -> _Candidates:
         """The best `width` of each source that do not end."""
-        ends = (best.token == self.end).to(torch.int8)
-        chosen = best.take(ends.argsort(dim=1, stable=True)[:, :width])
+        chosen = best.take(self._places_going_on(best, width))
         return replace(chosen, total=chosen.total.masked_fill(chosen.token == self.end, -math.inf))
+
+    def _places_going_on(self, best: _Candidates, width: int) -> Tensor:
+        return (best.token == self.end).to(torch.int8).argsort(dim=1, stable=True)[:, :width]
 
     def _set_aside(self, best: _Candidates, beams: _Beams, coverage: Tensor | None, length: int) -> dict[str, Tensor]:
         """The best k that ended so far, now with those that are among the k best continuations."""
@@ -210,6 +224,19 @@ class _Search:
         together = {key: torch.cat([values, new[key]], dim=1) for key, values in beams.finished.items()}
         order = together["score"].argsort(dim=1, descending=True, stable=True)[:, :k]
         return {key: values.gather(1, order) for key, values in together.items()}
+
+    def _told(
+        self, best: _Candidates, beams: _Beams, after: _Beams, coverage: Tensor | None, length: int
+    ) -> SearchStep:
+        """What a recorder is shown of a step."""
+        score = self._score(best.total, length)
+        if coverage is not None:
+            score = score + self._coverage(coverage, beams.mask).gather(1, best.slot)
+        going = after.node.masked_fill(after.log_prob.isneginf(), -1)
+        node = torch.full_like(best.slot, -1).scatter(1, self._places_going_on(best, going.shape[1]), going)
+        ended = (best.token == self.end) & (torch.arange(best.token.shape[1], device=score.device) < self.options.beam)
+        parent = beams.node.gather(1, best.slot)
+        return SearchStep(length, beams.source, parent, best.token, best.own, best.total, score, node, ended)
 
     def _score(self, log_prob: Tensor, length: int) -> Tensor:
         return log_prob / length**self.options.length_penalty

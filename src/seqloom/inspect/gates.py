@@ -1,21 +1,22 @@
-"""What a recurrent language model computes while it reads a text: every gate, candidate and state, as plain arrays.
+"""What recurrent cells compute while a model reads a text: every gate, candidate and state, as plain arrays.
 
     trace = gate_trace(seqloom.load("runs/lm-char-lstm"), "The class")
     trace.layers[0].values["f"]      (T, H): the forget gate of every unit at every token
 
-Row t is what was computed when token t was read. Row 0 is END, which stands before every text.
+Row t is what was computed when token t was read. A language model's row 0 is END, which stands before every text.
+Models of other kinds have several parts, `seqloom.inspect.cell_traces` says which.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.reading import Text, encode, evaluating, recurrent_lm, with_end
+from seqloom.inspect.reading import Text
 from seqloom.nn.cells import Cell
 
 Array = NDArray[np.floating[Any]]
@@ -71,7 +72,7 @@ class LayerTrace:
 
 @dataclass(frozen=True)
 class GateTrace:
-    tokens: list[str]  # T of them; the first is END
+    tokens: list[str]  # T of them; a language model's first is END
     cell: str
     layers: tuple[LayerTrace, ...]  # the lowest first
 
@@ -86,23 +87,21 @@ class GateTrace:
         return self.layers[number - 1]
 
 
-def gate_trace(source: Any, text: Text, *, allow_unknown: bool = False) -> GateTrace:
-    """Let a model read a text and keep everything its cells compute.
+def gate_trace(source: Any, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
+    """Let a model read a text and keep everything its cells compute: those of one part, the first if none is named.
 
     `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids. Dropout is off.
     """
-    model = recurrent_lm(source)
-    ids, tokens = encode(source, text, allow_unknown)
-    with evaluating(model), torch.no_grad():
-        traces = model.trace(with_end(ids, model.embed.weight.device))
-    layers = tuple(_layer(trace, cell) for trace, cell in zip(traces, model.stack.cells, strict=True))
-    return GateTrace(tokens, model.config.cell, layers)
+    from seqloom.inspect.cell_traces import cell_traces  # which is made of what stands here
+
+    return cell_traces(source, text, allow_unknown=allow_unknown)[part].trace
 
 
-def _layer(trace: dict[str, Tensor], cell: Cell) -> LayerTrace:
-    words = {name: does for name, does in {**cell.gates, **HIGHWAY}.items() if name in trace}
-    order = [*words, *(name for name in trace if name not in words)]
-    return LayerTrace({name: trace[name][0].cpu().numpy() for name in order}, words, cell.state_names)
+def layer_trace(values: Mapping[str, Tensor], cell: Cell) -> LayerTrace:
+    """Of values (T, H) by name."""
+    words = {name: does for name, does in {**cell.gates, **HIGHWAY}.items() if name in values}
+    order = [*words, *(name for name in values if name not in words)]
+    return LayerTrace({name: values[name].cpu().numpy() for name in order}, words, cell.state_names)
 
 
 def describe(layer: LayerTrace, name: str) -> str:

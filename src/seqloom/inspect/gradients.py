@@ -13,12 +13,12 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
@@ -29,6 +29,7 @@ from seqloom.runs.run import Run
 
 Array = NDArray[np.floating[Any]]
 Of = Literal["last", "total"]
+Model = TypeVar("Model", bound=nn.Module)
 SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25}  # γ_g, the largest |g'|
 
 
@@ -80,7 +81,11 @@ def gradient_trace(source: Any, text: Text, *, of: Of = "last", allow_unknown: b
 
 def _exact(source: Any) -> RecurrentLM:
     """A copy to do with as we like. MPS has no float64, so it moves first."""
-    return copy.deepcopy(recurrent_lm(source)).cpu().double().eval().requires_grad_()
+    return exact_copy(recurrent_lm(source))
+
+
+def exact_copy(model: Model) -> Model:
+    return copy.deepcopy(model).cpu().double().eval().requires_grad_()
 
 
 def _unroll(model: RecurrentLM, ids: Sequence[int]) -> tuple[Tensor, list[Any]]:
@@ -118,8 +123,13 @@ class Matrix:
 
 def recurrent_matrices(source: Any) -> list[Matrix]:
     """Every recurrent matrix of every layer, the blocks of the gates apart."""
+    return matrices_of(recurrent_lm(source).stack.cells)
+
+
+def matrices_of(cells: Sequence[Cell]) -> list[Matrix]:
+    """Those of the cells of a stack, the lowest first."""
     found = []
-    for depth, cell in enumerate(recurrent_lm(source).stack.cells):
+    for depth, cell in enumerate(cells):
         for name, weight in cell.recurrent_matrices().items():
             exact = weight.detach().cpu().double()
             radius = torch.linalg.eigvals(exact).abs().max().item()
@@ -152,10 +162,10 @@ def flows(source: Any, text: Text, *, allow_unknown: bool = False) -> list[Flow]
         return []
     with torch.no_grad():
         traces = model.trace(with_end(ids[:-1]))
-        return [_flow(depth, cell, traces[depth]["h"][0]) for depth, cell in enumerate(model.stack.cells)]
+        return [flow_of(depth, cell, traces[depth]["h"][0]) for depth, cell in enumerate(model.stack.cells)]
 
 
-def _flow(depth: int, cell: Cell, hidden: Tensor) -> Flow:
+def flow_of(depth: int, cell: Cell, hidden: Tensor) -> Flow:
     """From the hidden states (T, H) alone: the slope of each g can be read off its value."""
     assert isinstance(cell, Elman)
     weight = cell.weight_h  # (H, H)

@@ -27,7 +27,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.core.words import did_you_mean
 from seqloom.data.reading import Frame
-from seqloom.evaluate.alignment import Word, merge, words_of
+from seqloom.evaluate.alignment import Word, words_of
 from seqloom.inspect.alignment import Array, Grid, Said, one_line, say, unknown_note
 from seqloom.inspect.reading import evaluating
 from seqloom.text.base import END, END_TEXT
@@ -322,8 +322,19 @@ def words_before(said: Sequence[Word], tokens: int) -> list[Word]:
 
 
 def merged(weights: Array, rows: Sequence[Word], columns: Sequence[Word]) -> Array:
-    """All heads by words: the sum over a column word's tokens, the mean over a row word's."""
-    return np.stack([np.stack([merge(head, rows, columns) for head in layer]) for layer in weights])
+    """All heads by words, as `evaluate.alignment.merge` does it for one: A W B, where B sums over the columns of a word
+    and A takes the mean over its rows."""
+    T, S = weights.shape[2:]
+    mean, total = _membership(rows, T), _membership(columns, S).T
+    return (mean / mean.sum(axis=1, keepdims=True)) @ (weights @ total)
+
+
+def _membership(words: Sequence[Word], tokens: int) -> Array:
+    """(words, tokens): 1 where a token is one of a word's."""
+    found = np.zeros((len(words), tokens))
+    for number, word in enumerate(words):
+        found[number, list(word.tokens)] = 1
+    return found
 
 
 def _surprise(weights: Array) -> Array:

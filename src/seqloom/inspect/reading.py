@@ -14,9 +14,14 @@ from seqloom.text import END, Tokenizer
 Text = str | Sequence[int]  # ids need no tokenizer
 
 
+def model_of(source: Any) -> Any:
+    """The model of a `Trained`, or the one given."""
+    return source if isinstance(source, nn.Module) else getattr(source, "model", source)
+
+
 def recurrent_lm(source: Any) -> RecurrentLM:
     """The recurrent language model of a `Trained`, or the one given."""
-    model = source if isinstance(source, nn.Module) else getattr(source, "model", source)
+    model = model_of(source)
     if isinstance(model, RecurrentLM):
         return model
     run = getattr(source, "run", None)
@@ -39,7 +44,7 @@ def encode(source: Any, text: Text, allow_unknown: bool = False) -> tuple[list[i
         ids = tokenizer.encode(text)
     else:
         ids = list(text)
-        _refuse_strange(ids, recurrent_lm(source).embed.num_embeddings)
+        _refuse_strange(ids, recurrent_lm(source).embed.num_embeddings)  # others read text alone
     if not ids:
         raise UsageError("The text is empty: give at least one token to look at.")
     return ids, [str(token) if tokenizer is None else tokenizer.token(token) for token in [END, *ids]]

@@ -2,9 +2,11 @@
 
     attention   α_j, where the pooling attends: how much of its answer it took from word j
     influence   x_jᵀ ∂s/∂x_j, gradient × input: what word j adds to the score s of the label, to first order
+    left out    p − p_{−j}: how much less probable the label would be had word j not been there
 
 Shares of attention are from 0 to 1, and with that of the text's end their sum is 1; they say where the model looked,
-not for what. Influences are for the label, or below 0 against it; for a bag of words they are exact.
+not for what. Influences are for the label, or below 0 against it; for a bag of words they are exact. What is left out
+is not a guess: the text is read again without the word; but of two words that say the same, neither is missed.
 """
 
 from bisect import bisect_right
@@ -20,6 +22,8 @@ from seqloom.text import Characters, Tokenizer, Words
 from seqloom.text.spans import Span
 from seqloom.text.word_spans import word_spans
 
+WhyKind = Literal["attention", "influence", "left out"]
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -31,7 +35,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Why:
-    kind: Literal["attention", "influence"]
+    kind: WhyKind
     words: list[Weight]
     end: float  # what the end of the text weighed, and special tokens around it
 
@@ -47,12 +51,15 @@ def explain(
     tokens: Sequence[Sequence[Span]],
     tokenizer: Tokenizer,
     before: int = 0,
+    labels: Tensor | None = None,
+    wanted: WhyKind | None = None,
 ) -> list[Why]:
-    """For each of these texts, which `batch` holds in their order, why the most probable label is that.
+    """For each of these texts, which `batch` holds in their order, why the most probable label is that, or why others
+    are, where `labels` (B,) names them.
 
     `tokens` says where the tokens of each text stand in it, `before` how many special ones a row begins with.
     """
-    weights, kind = token_weights(model, batch)
+    weights, kind = token_weights(model, batch, labels, wanted)
     found = []
     for text, spans, row, mask in zip(texts, tokens, weights.tolist(), batch["mask"].cpu(), strict=True):
         read = int(mask.sum()) - 1 - before  # without END, or the special tokens around
@@ -61,13 +68,24 @@ def explain(
     return found
 
 
-def token_weights(model: Any, batch: Tree) -> tuple[Tensor, Literal["attention", "influence"]]:
-    """The weight of each token (B, S), on the CPU."""
-    looked = model.attention(batch)
+def token_weights(
+    model: Any, batch: Tree, labels: Tensor | None = None, wanted: WhyKind | None = None
+) -> tuple[Tensor, WhyKind]:
+    """The weight of each token (B, S), on the CPU: attention where the pooling attends, unless influence is wanted."""
+    looked = None if wanted == "influence" else model.attention(batch)
     if looked is not None:
         return looked.float().cpu(), "attention"
     with torch.backends.cudnn.flags(enabled=False):  # whose recurrent layers have no gradient outside of training
-        return model.influence(batch).float().cpu(), "influence"
+        return model.influence(batch, labels).float().cpu(), "influence"
+
+
+def without(text: str, words: Sequence[Weight]) -> list[str]:
+    """The text once for each word, without that word and without the space that would stand twice."""
+    found = []
+    for word in words:
+        before, after = text[: word.start], text[word.end :]
+        found.append(before + (after.lstrip() if not before or before[-1].isspace() else after))
+    return found
 
 
 def by_word(text: str, tokens: Sequence[Span], weights: Sequence[float], tokenizer: Tokenizer) -> list[Weight]:

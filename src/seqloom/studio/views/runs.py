@@ -98,7 +98,7 @@ def _line(name: str, path: Path) -> dict[str, Any]:
             "task": str(recipe.get("task")),
             "kind": str(model.get("kind")),
             "cell": model.get("cell"),
-            "corpus": str(recipe.get("data", {}).get("corpus")),
+            "corpus": str((recipe.get("data") or {}).get("corpus")),
             "figure": _figure(metrics),
             "seed": recipe.get("seed"),
             "ready": (path / "model.safetensors").is_file(),

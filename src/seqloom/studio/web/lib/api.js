@@ -95,7 +95,9 @@ function fromSingles(buffer, first, { begin }, size) {
 function fromBytes(buffer, first, { begin, low, high }, size) {
     const bytes = new Uint8Array(buffer, first + begin, size);
     const step = (high - low) / 255;
-    return Float32Array.from(bytes, (byte) => low + byte * step);
+    const floats = new Float32Array(size);
+    for (let i = 0; i < size; i++) floats[i] = low + bytes[i] * step;
+    return floats;
 }
 
 function fromHalves(buffer, first, { begin }, size) {

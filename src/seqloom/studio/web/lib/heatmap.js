@@ -1,13 +1,14 @@
 // A matrix as colours: a canvas for the cells, SVG for the words beside it, a cursor that arrow keys move.
 
 import { h, s, clear, number, say } from "./dom.js";
-import { onTheme, step, table } from "./colour.js";
+import { onTheme, table } from "./colour.js";
 import { shown } from "./tokens.js";
 
 const LABEL = 14; // pixels of a letter's height …
 const WIDE = 8; // … and of its width, roughly
 const LEAST = 17; // pixels from one label to the next, at the least
 const LARGEST = 44;
+const STICKS_OUT = 46;
 const ROOM = 190; // most pixels for labels
 const TURN = 48; // degrees, of a column's word that has no room to lie flat …
 const SLOPE = Math.tan((TURN * Math.PI) / 180); // … and how steep that is
@@ -20,8 +21,12 @@ export function paint(canvas, values, rows, columns, { low = 0, high = 1, signed
     const image = pen.createImageData(columns, rows);
     const pixels = new Uint32Array(image.data.buffer);
     const colours = new Uint32Array(table(signed).buffer);
-    if (root) for (let i = 0; i < pixels.length; i++) pixels[i] = colours[step(Math.sqrt(values[i] / high), 0, 1)];
-    else for (let i = 0; i < pixels.length; i++) pixels[i] = colours[step(values[i], low, high)];
+    const last = colours.length - 1;
+    const scale = root ? last / Math.sqrt(high || 1) : last / (high - low || 1);
+    for (let i = 0; i < pixels.length; i++) {
+        const place = (scale * (root ? Math.sqrt(values[i]) : values[i] - low) + 0.5) | 0; // NaN becomes 0
+        pixels[i] = colours[place < 0 ? 0 : place > last ? last : place];
+    }
     pen.putImageData(image, 0, 0);
     return canvas;
 }
@@ -33,7 +38,8 @@ export function thumbnail(values, rows, columns, options = {}) {
 
 /**
  * A matrix with its words. `values` are row by row. `onHover(row, column)` also comes from the keyboard, with (null,
- * null) on leaving. `size` is the widest and highest it may become, in pixels.
+ * null) on leaving. `size` is the widest and highest it may become, `largest` the most that a cell may, in pixels;
+ * rows are no higher than columns are wide, unless `leastHeight` says so.
  */
 export function heatmap(options) {
     let now = { low: 0, high: 1, signed: false, size: [860, 640], rowTitle: "", columnTitle: "", ...options };
@@ -91,7 +97,9 @@ export function heatmap(options) {
     function strongest(row, column) {
         const [word, others] = row === null ? [now.columns[column], now.rows] : [now.rows[row], now.columns];
         const value = (i) => now.values[row === null ? i * now.columns.length + column : row * now.columns.length + i];
-        const best = others.map((other, i) => [value(i), other]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 4).filter(([most]) => Math.abs(most) >= now.high / 1000);
+        const size = ([one]) => Math.abs(one);
+        const sorted = others.map((other, i) => [value(i), other]).sort((a, b) => size(b) - size(a));
+        const best = sorted.slice(0, 4).filter((one) => size(one) >= now.high / 1000);
         return `${shown(word)}: ${best.map(([most, other]) => `${shown(other)} ${number(most)}`).join(", ")}`;
     }
 
@@ -150,25 +158,32 @@ export function heatmap(options) {
 const within = (place, count) => Math.min(Math.max(place, 0), count - 1);
 
 /** How large cells are, and how much room their words need. */
-function layout({ rows, columns, size, rowTitle, columnTitle }) {
+function layout({ rows, columns, size, rowTitle, columnTitle, largest = LARGEST, leastHeight = 0 }) {
     const longest = (words) => Math.min(ROOM, 14 + WIDE * Math.max(1, ...words.map((word) => [...shown(word)].length)));
     const left = longest(rows) + (rowTitle ? 24 : 0);
     const across = longest(columns);
-    const upright = fitsFlat(columns, size, left);
+    const upright = fitsFlat(columns, size, left, largest);
     const top = (upright ? 26 : Math.ceil(0.75 * across) + 16) + (columnTitle ? 24 : 0);
-    const right = upright ? 12 : Math.ceil(0.7 * across);
-    const cell = Math.min(LARGEST, Math.max((size[0] - left - right) / columns.length, size[0] / 900));
-    const cellHeight = Math.min(LARGEST * 0.9, cell, Math.max((size[1] - top) / rows.length, 1));
+    const right = upright ? (columns.length > 1 && [...shown(columns.at(-1))].length > 2 ? 44 : 12) : Math.ceil(0.7 * across);
+    const cell = Math.min(largest, Math.max((size[0] - left - right) / columns.length, size[0] / 900));
+    const cellHeight = Math.min(largest * 0.9, Math.max(cell, leastHeight), Math.max((size[1] - top) / rows.length, 1));
     return {
         left, top, cell, cellHeight, upright,
         width: Math.ceil(left + cell * columns.length + right), height: Math.ceil(top + cellHeight * rows.length + 10),
     };
 }
 
-/** Whether every column's word has room above it without being turned. */
-function fitsFlat(columns, size, left) {
-    const cell = Math.min(LARGEST, (size[0] - left - 12) / columns.length);
-    return columns.every((word) => [...shown(word)].length * WIDE + 6 <= cell);
+/** Whether every column's word has room above it without being turned; the first and the last, often </s>, may stick out. */
+function fitsFlat(columns, size, left, largest) {
+    const cell = Math.min(largest, (size[0] - left - 12) / columns.length);
+    const fits = (word, i) => [...shown(word)].length * WIDE + 6 <= (i % (columns.length - 1 || 1) ? cell : Math.max(cell, STICKS_OUT));
+    return columns.every(fits);
+}
+
+/** Where a word that lies flat is held: one that is too wide for the first or the last column leans outwards. */
+function held(columns, i, cell) {
+    if ([...shown(columns[i])].length * WIDE + 6 <= cell || i % (columns.length - 1 || 1)) return ["middle", 0];
+    return i ? ["start", -0.4 * cell] : ["end", 0.4 * cell];
 }
 
 function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cellHeight, upright, width, height }) {
@@ -183,8 +198,9 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
         if (i % everyColumn) return;
         const [x, y] = [left + (i + 0.5) * cell, top - 8];
         const turned = upright ? null : `rotate(${-TURN} ${x} ${y})`;
+        const [anchor, shift] = upright ? held(columns, i, cell) : ["start", 0];
         found.push(s("text", {
-            class: "label", x, y, "text-anchor": upright ? "middle" : "start", "dominant-baseline": upright ? null : "central", transform: turned,
+            class: "label", x: x + shift, y, "text-anchor": anchor, "dominant-baseline": upright ? null : "central", transform: turned,
         }, cut(word)));
     });
     found.push(s("rect", { class: "edge", x: left - 0.5, y: top - 0.5, width: cell * columns.length + 1, height: cellHeight * rows.length + 1 }));

@@ -1,4 +1,4 @@
-// Attention as links between words: who looks stands on the left, at whom on the right; a strong line is a large weight.
+// Attention as links between words: who looks stands on the left, at whom on the right; a thick line is a large weight.
 
 import { h, number, s, say } from "./dom.js";
 import { shown } from "./tokens.js";
@@ -9,10 +9,10 @@ const GAP = [150, 340]; // between the two columns of words, as there is room
 const NUMBER = 52; // room for a percentage outside of them
 
 /**
- * Links of a map (rows × columns, row-major values). One word is lit by pointing at it, or by keyboard: Tab to a column,
+ * Links of a map (rows × columns, values row by row). A word is lit by pointing at it, or by keyboard: Tab to a column,
  * arrows along it. `onHover({row, column})` says which; the other of the two is null, and both are where none is lit.
  */
-export function links({ rows, columns, values, rowTitle, columnTitle, label = "links between words", room = 560, onHover }) {
+export function links({ rows, columns, values, rowTitle, columnTitle, label = "links", room = 560, onHover }) {
     let data = { rows, columns, values };
     let lit = { row: null, column: null };
     const svg = s("svg", { class: "links", role: "group", "aria-label": label });
@@ -22,7 +22,7 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
     let layout = null;
 
     function draw() {
-        layout = measured(data.rows, data.columns, room);
+        layout = measured(data.rows, data.columns, room, [rowTitle ?? "", columnTitle ?? ""]);
         svg.setAttribute("viewBox", `0 0 ${layout.width} ${layout.height}`);
         svg.setAttribute("width", layout.width);
         svg.setAttribute("height", layout.height);
@@ -169,18 +169,19 @@ export function strongest(values, columns, least) {
 }
 
 /** Where the words stand: as large as a projector needs them, smaller where there are many. */
-function measured(rows, columns, room) {
+function measured(rows, columns, room, titles) {
     const most = Math.max(rows.length, columns.length, 1);
     const step = most > 60 ? 20 : Math.max(22, Math.min(38, 700 / most));
     const font = Math.max(13, Math.min(20, step * 0.58));
-    const wide = (words) => Math.max(70, ...words.map((word) => 8 + widthOf(clipped(word), font))) + NUMBER;
-    const left = wide(rows);
-    const right = left + Math.min(GAP[1], Math.max(GAP[0], room - left - wide(columns) - 4));
+    const wordWide = (word) => widthOf(clipped(word), font) + NUMBER;
+    const wide = (words, title) => 8 + Math.max(widthOf(title, 14), ...words.map(wordWide));
+    const [left, after] = [wide(rows, titles[0]), wide(columns, titles[1])];
+    const right = left + Math.min(GAP[1], Math.max(GAP[0], room - left - after - 4));
     const top = 34;
     const offset = (name) => ((most - (name === "row" ? rows : columns).length) * step) / 2;
     return {
         step, font, left, right,
-        width: Math.ceil(right + wide(columns)),
+        width: Math.ceil(right + after),
         height: Math.ceil(top + most * step + 8),
         y: (name, place) => top + offset(name) + (place + 0.5) * step,
     };

@@ -1,4 +1,4 @@
-// One attention map, as colours or as links between words, in a figure with its numbers: what alignment and heads share.
+// One attention map, as colours or as links between words, with its numbers: what alignment and heads share.
 
 import { h, number } from "./dom.js";
 import { checkbox, segmented } from "./controls.js";
@@ -15,11 +15,14 @@ export function lookControls(page, changed) {
         page.set({ [name]: value === usual ? null : value });
         changed(name);
     };
+    const now = (name, usual) => page.params.get(name) ?? usual;
+    const looks = [["heat", "Heat map"], ["links", "Links"], ["both", "Both"]];
+    const shades = [["auto", "Auto"], ["linear", "Linear"], ["root", "√"]];
     return [
-        segmented("View", [["heat", "Heat map"], ["links", "Links"], ["both", "Both"]], shownAs(page), set("as", "heat")),
-        segmented("By", [["words", "Words"], ["tokens", "Tokens"]], page.params.get("by") ?? "words", set("by", "words")),
-        segmented("Shades", [["auto", "Auto"], ["linear", "Linear"], ["root", "√"]], page.params.get("shades") ?? "auto", set("shades", "auto")),
-        checkbox("with the sentence's end", page.params.get("end") !== "no", (on) => set("end", "yes")(on ? "yes" : "no")),
+        segmented("View", looks, shownAs(page), set("as", "heat")),
+        segmented("By", [["words", "Words"], ["tokens", "Tokens"]], now("by", "words"), set("by", "words")),
+        segmented("Shades", shades, now("shades", "auto"), set("shades", "auto")),
+        checkbox("show the end", now("end", "yes") !== "no", (on) => set("end", "yes")(on ? "yes" : "no")),
     ];
 }
 
@@ -45,8 +48,8 @@ export function counted(page, name) {
 }
 
 /**
- * A figure of one map. `show({title, rows, columns, values, sides: {row, column}, as, root})` draws it; `light(row, column)`
- * lights one of its rows or columns; `onHover(row, column)` says which the reader lights.
+ * A figure of one map. `show({title, rows, columns, values, high, sides: {row, column}, as, root})` draws it;
+ * `light(row, column)` lights one of its rows or columns; `onHover(row, column)` says which the reader lights.
  */
 export function lookFigure({ name, size, onHover }) {
     const fig = figure({ name });
@@ -69,10 +72,9 @@ export function lookFigure({ name, size, onHover }) {
         onHover?.(row, column);
     }
 
-    function drawHeat({ rows, columns, values, sides, title, root }) {
-        const high = largest(values);
+    function drawHeat({ rows, columns, values, high, sides, title, root }) {
         const options = {
-            rows, columns, values, low: 0, high, root, label: title, size: size(),
+            rows, columns, values, low: 0, high, root, label: title, size: size(), largest: 58,
             rowTitle: sides.row, columnTitle: sides.column,
         };
         if (map) map.update(options);
@@ -83,9 +85,16 @@ export function lookFigure({ name, size, onHover }) {
         bar.update({ low: 0, high, root, title: root ? "weight, shades by its root" : "weight" });
     }
 
+    /** How wide links may be: what the heat map leaves, or a line of their own where that is too little. */
+    function besideHeat() {
+        const all = fig.body.clientWidth;
+        const left = heat.hidden ? all : all - heat.offsetWidth - 48;
+        return left < 440 ? all : left;
+    }
+
     function drawLinks({ rows, columns, values, sides, title }) {
         web = links({
-            rows, columns, values, label: title, rowTitle: sides.row, columnTitle: sides.column, room: fig.body.clientWidth,
+            rows, columns, values, label: title, rowTitle: sides.row, columnTitle: sides.column, room: besideHeat(),
             onHover: ({ row, column }) => hovered(row, column, "links"),
         });
         linked.replaceChildren(web.element);
@@ -105,6 +114,7 @@ export function lookFigure({ name, size, onHover }) {
             if (!linked.hidden && many) linked.replaceChildren(tooMany(next));
             else if (!linked.hidden) drawLinks(next);
             fig.say(next.title, next.caption);
+            fig.element.dataset.size = `${next.rows.length}×${next.columns.length}`;
             fig.table(() => tableOfMap(now));
         },
     };
@@ -112,7 +122,8 @@ export function lookFigure({ name, size, onHover }) {
 
 function tooMany({ rows, columns }) {
     const count = Math.max(rows.length, columns.length);
-    return h("p", { class: "hint" }, `Links between ${count} words could not be told apart: shorten the text to ${LINKED}.`);
+    const why = `Links between ${count} words could not be told apart: shorten the text to ${LINKED}.`;
+    return h("p", { class: "hint" }, why);
 }
 
 /** A row for each word that looks, a column for each it may look at, and what the row sums to. */
@@ -127,17 +138,14 @@ export function tableOfMap({ rows, columns, values, sides }) {
     };
 }
 
-function largest(values) {
-    let most = 0;
-    for (const value of values) if (value > most) most = value;
-    return most || 1;
-}
-
 /** What a model made of the text, in a line, and what a person should know about it. */
 export function sentenceLine(answer, ...more) {
-    const says = { restored: "It says", label: "It calls this", tags: "It tags" }[answer.says] ?? (answer.given ? "It is made to say" : "It says");
-    const sure = answer.logProb === null ? null : h("span", { class: "said-how" }, `log p = ${number(answer.logProb)}`);
-    const line = h("p", { class: "said-line" }, h("span", { class: "said-how" }, says), " ", h("bdi", { class: "said-what" }, answer.text || "nothing"), " ", sure, " ", more);
+    const own = answer.given ? "It is made to say" : "It says";
+    const says = { label: "It calls this", tags: "It tags" }[answer.says] ?? own;
+    const soft = (words) => h("span", { class: "said-how" }, words);
+    const sure = answer.logProb === null ? null : soft(`log p = ${number(answer.logProb)}`);
+    const what = h("bdi", { class: "said-what" }, answer.text.trim() || "nothing");
+    const line = h("p", { class: "said-line" }, soft(says), " ", what, " ", sure, " ", more);
     return h("div", { class: "said" },
         answer.says === "text" ? null : line,
         answer.notes.map((note) => h("p", { class: "note", dir: "auto" }, capital(note), ".")));

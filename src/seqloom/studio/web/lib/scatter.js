@@ -2,32 +2,41 @@
 
 import { h, s, clear, calmly } from "./dom.js";
 import { onTheme } from "./colour.js";
-import { groupKey, ink, numberKey, shadesOf, short, stamps } from "./stamps.js";
+import {
+    TAG, around, groupKey, ink, letterSize, numberKey, occupied, shadesOf, sheet, short, stamps, tagPicture, textWidth,
+} from "./stamps.js";
 
 const NEAR = 14; // pixels from the pointer within which a point is meant
 const CELLS = 96; // along a side, of the grid by which points are found
 const WIDEST = 1.5; // times as wide as high a unit is drawn, where there is room for it
 const ROOM = 26; // pixels around the points
+const RADII = [[300, 5], [1200, 4], [5000, 3], [Infinity, 2.3]]; // of so many points at most
 const MOST_NAMES = 170;
-const FONT = 14;
+const TRIED = 2500; // points whose names look for room in a frame
+const FARTHER = [0, 16, 36, 60, 90]; // pixels by which the name of a marked point may stand away from it
+const DIM = 0.3; // of the colour, of points that do not matter at the moment
 
 /**
  * `names`, `points` [x, y, x, y …] between −1 and 1, `colouring` {title, values, groups, log}. The first points are the
  * most important: they lie on top and are named first. `marked`: {place: "chosen" | "near"}, `arrows`: [[from, to] …].
  */
 export function scatter(options) {
-    const state = { names: [], points: new Float32Array(0), colouring: null, marked: new Map(), arrows: [], only: null, view: null, ...options };
-    const canvas = h("canvas", { class: "scatter", tabindex: "0", role: "img", "aria-label": options.label ?? "Points" });
+    const state = {
+        names: [], points: new Float32Array(0), colouring: null, marked: new Map(), arrows: [], only: null, ...options,
+    };
+    const label = options.label ?? "Points";
+    const canvas = h("canvas", { class: "scatter", tabindex: "0", role: "img", "aria-label": label });
     const overlay = h("canvas", { class: "scatter-over", "aria-hidden": "true" });
     const readout = h("p", { class: "readout", dir: "auto" });
     const frame = h("div", { class: "scatter-frame" }, canvas, overlay);
-    const key = s("svg", { class: "scatter-key" });
+    const key = s("svg", { class: "scatter-key", height: 26 });
     const element = h("div", { class: "scatter-whole" }, key, frame, readout);
     let size = { width: 0, height: 0, ratio: 1 };
     let view = { x: 0, y: 0, zoom: 1, ...options.view }; // from the middle of the points
     let middle = { x: 0, y: 0 }, box = { x: 1, y: 1 }; // of all points, and half of how wide and high they lie
-    let sprites = [], which = null, grid = null, waiting = 0, hovered = null, moving = null, colours = null;
-    const widths = new Map();
+    let stamped = null, pixels = null, which = null, grid = null, colours = null, widths = new Float32Array(0);
+    let waiting = 0, hovered = null, moving = null;
+    const tags = new Map(); // names as little pictures: writing them anew for every frame takes too long
     const told = calmly(() => options.onView?.({ ...view }), 300);
 
     // --- from points to pixels ---
@@ -38,8 +47,8 @@ export function scatter(options) {
     const roomY = () => Math.max(size.height / 2 - ROOM, 1) / box.y;
     const left = (x) => size.width / 2 + (x - middle.x - view.x) * scale() * stretch();
     const top = (y) => size.height / 2 - (y - middle.y - view.y) * scale();
-    const radius = () => Math.min(7, baseRadius() * Math.min(view.zoom, 30) ** 0.22);
-    const baseRadius = () => (state.names.length > 5000 ? 2.3 : state.names.length > 1200 ? 3 : state.names.length > 300 ? 4 : 5);
+    const radius = () => Math.round(2 * Math.min(7, baseRadius() * Math.min(view.zoom, 30) ** 0.22)) / 2;
+    const baseRadius = () => RADII.find(([most]) => state.names.length <= most)[1];
 
     function place(event) {
         const own = canvas.getBoundingClientRect();
@@ -59,6 +68,9 @@ export function scatter(options) {
             one.width = Math.round(size.width * size.ratio);
             one.height = Math.round(size.height * size.ratio);
         }
+        colours = null;
+        tags.clear();
+        widths.fill(0);
         paintKey();
         soon();
     }
@@ -70,11 +82,9 @@ export function scatter(options) {
     function paint() {
         waiting = 0;
         if (!size.width || !state.colouring) return;
-        colours ??= Object.fromEntries(["paper", "ink", "soft", "accent", "text"].map((one) => [one, ink(`--${one}`)]));
-        const pen = canvas.getContext("2d", { alpha: false });
+        colours ??= palette();
+        const pen = canvas.getContext("2d", { alpha: false, willReadFrequently: true });
         pen.setTransform(1, 0, 0, 1, 0, 0);
-        pen.fillStyle = colours.paper;
-        pen.fillRect(0, 0, canvas.width, canvas.height);
         dots(pen);
         pen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
         arrows(pen);
@@ -84,31 +94,31 @@ export function scatter(options) {
         options.onPaint?.();
     }
 
-    /** A stamp for each colour; stamping is many times faster than drawing circles. */
+    /** All points as pixels, put down by stamps: many times faster than drawing circles. */
     function dots(pen) {
-        const r = radius();
-        if (sprites.radius !== r || sprites.ratio !== size.ratio) sprites = stamps(state.colouring, r, size.ratio);
-        const half = sprites[0].width / 2, { points, only } = state;
+        const r = radius(), [wide, high] = [canvas.width, canvas.height];
+        if (stamped?.radius !== r) stamped = stamps(state.colouring, r, size.ratio, colours.paper, DIM);
+        if (pixels?.wide !== wide || pixels.high !== high) pixels = sheet(wide, high);
+        const { points } = state, dim = state.only !== null || state.marked.size > 0;
         const [kx, ky] = [scale() * stretch() * size.ratio, scale() * size.ratio];
-        const [ox, oy] = [canvas.width / 2 - (middle.x + view.x) * kx - half, canvas.height / 2 + (middle.y + view.y) * ky - half];
-        const [right, bottom] = [canvas.width, canvas.height];
-        const dim = only !== null || state.marked.size > 0;
-        for (const pass of dim ? [0, 1] : [1]) {
-            pen.globalAlpha = pass === 0 ? 0.28 : 1;
+        const [ox, oy] = [wide / 2 - (middle.x + view.x) * kx, high / 2 + (middle.y + view.y) * ky];
+        pixels.clear(colours.paper);
+        for (const bright of dim ? [false, true] : [true]) {
+            const marks_ = bright ? stamped.bright : stamped.pale;
             for (let i = which.length - 1; i >= 0; i--) {
-                if (dim && (pass === 1) !== stands(i)) continue;
-                const x = ox + points[2 * i] * kx, y = oy - points[2 * i + 1] * ky;
-                if (x > -20 && y > -20 && x < right && y < bottom) pen.drawImage(sprites[which[i]], x | 0, y | 0);
+                if (dim && bright !== stands(i)) continue;
+                pixels.put(marks_[which[i]], (ox + points[2 * i] * kx) | 0, (oy - points[2 * i + 1] * ky) | 0);
             }
         }
-        pen.globalAlpha = 1;
+        pixels.show(pen);
     }
 
     /** Whether a point stands out: of the chosen group, and, where some are marked, one of these. */
     function stands(i) {
-        if (state.only !== null && state.colouring.values[i] !== state.only) return false;
-        return state.marked.size === 0 || state.marked.has(i);
+        return ofGroup(i) && (state.marked.size === 0 || state.marked.has(i));
     }
+
+    const ofGroup = (i) => state.only === null || state.colouring.values[i] === state.only;
 
     function marks(pen) {
         for (const [i, kind] of state.marked) {
@@ -153,37 +163,61 @@ export function scatter(options) {
     /** Names beside their points, the most important first, each only where it covers no other. */
     function namesOf(pen) {
         const taken = occupied(size.width, size.height);
-        pen.font = `${FONT}px ${colours.text}`;
-        pen.textBaseline = "middle";
-        pen.lineJoin = "round";
         let left_ = MOST_NAMES;
         const marked = [...state.marked.keys()].filter((i) => i < state.names.length);
-        for (const i of marked) name(pen, i, taken, true);
-        for (let i = 0; i < state.names.length && left_ > 0; i++) {
+        for (const i of marked) name(pen, i, taken);
+        for (let i = 0, tried = 0; i < state.names.length && left_ > 0 && tried < TRIED; i++) {
             if (state.marked.has(i) || (state.only !== null && !stands(i))) continue;
             if (state.marked.size > 0) break;
-            if (name(pen, i, taken, false)) left_--;
+            if (!inside(i)) continue;
+            tried++;
+            if (name(pen, i, taken)) left_--;
         }
     }
 
-    function name(pen, i, taken, bold) {
+    function inside(i) {
         const x = left(state.points[2 * i]), y = top(state.points[2 * i + 1]);
-        if (x < 0 || y < 0 || x > size.width || y > size.height) return false;
-        const text = short(state.names[i]), width = widthOf(pen, text), away = radius() + 4;
-        const free = [[x + away, y], [x - away - width, y], [x - width / 2, y - away - 7], [x - width / 2, y + away + 7]]
-            .find(([a, b]) => a > 2 && a + width < size.width - 2 && taken.take(a - 2, b - FONT / 2 - 1, width + 4, FONT + 2));
-        if (!free) return false;
-        pen.strokeStyle = colours.paper;
-        pen.lineWidth = 3.5;
-        pen.strokeText(text, ...free);
-        pen.fillStyle = bold && state.marked.get(i) === "chosen" ? colours.accent : colours.ink;
-        pen.fillText(text, ...free);
-        return true;
+        return x >= 0 && y >= 0 && x <= size.width && y <= size.height;
     }
 
-    function widthOf(pen, text) {
-        if (!widths.has(text)) widths.set(text, pen.measureText(text).width);
-        return widths.get(text);
+    function name(pen, i, taken) {
+        if (!inside(i)) return false;
+        const x = left(state.points[2 * i]), y = top(state.points[2 * i + 1]);
+        const marked = state.marked.has(i), [width, high] = [widthOf(i), colours.size];
+        for (const far of marked ? FARTHER : [0]) {
+            const found = around(x, y, radius() + 4 + far, width).slice(0, marked ? 8 : 4)
+                .find(([a, b]) => within(a, b, width) && taken.take(a - 2, b - high / 2 - 1, width + 4, high + 2));
+            if (!found) continue;
+            const tag = tagOf(state.short[i], state.marked.get(i) === "chosen");
+            if (far) leader(pen, x, y, Math.min(Math.max(x, found[0]), found[0] + width), found[1]);
+            pen.drawImage(tag.picture, found[0] - TAG, found[1] - tag.high / 2, tag.wide, tag.high);
+            return true;
+        }
+        return false;
+    }
+
+    const within = (x, y, width) => x > 2 && x + width < size.width - 2 && y > 10 && y < size.height - 10;
+
+    /** A thin line from a point to its name, where that had to stand farther away. */
+    function leader(pen, x1, y1, x2, y2) {
+        pen.strokeStyle = colours.soft;
+        pen.lineWidth = 1;
+        pen.beginPath();
+        pen.moveTo(x1, y1);
+        pen.lineTo(x2, y2);
+        pen.stroke();
+    }
+
+    function widthOf(i) {
+        if (!widths[i]) widths[i] = textWidth(state.short[i], colours);
+        return widths[i];
+    }
+
+    /** A name with a rim of paper around it. */
+    function tagOf(text, chosen) {
+        const called = `${chosen} ${text}`, colour = chosen ? colours.accent : colours.ink;
+        if (!tags.has(called)) tags.set(called, tagPicture(text, size.ratio, colour, colours));
+        return tags.get(called);
     }
 
     /** The point under the pointer, on a canvas of its own: moving the pointer draws nothing anew. */
@@ -194,7 +228,7 @@ export function scatter(options) {
         pen.clearRect(0, 0, size.width, size.height);
         if (hovered === null || hovered >= state.names.length) return;
         ring(pen, hovered, 3, colours.ink);
-        pen.font = `600 ${FONT + 1}px ${colours.text}`;
+        pen.font = `600 ${colours.size + 1}px ${colours.text}`;
         const text = short(state.names[hovered], 60), width = pen.measureText(text).width;
         const x = left(state.points[2 * hovered]), y = top(state.points[2 * hovered + 1]);
         const at = Math.min(Math.max(x - width / 2, 8), size.width - width - 8), over = y > 40 ? y - 24 : y + 26;
@@ -230,7 +264,7 @@ export function scatter(options) {
             for (let row = column_(y - dy); row <= column_(y + dy); row++) {
                 for (const i of grid.get(column * CELLS + row) ?? []) {
                     const far = (left(state.points[2 * i]) - px) ** 2 + (top(state.points[2 * i + 1]) - py) ** 2;
-                    if (far < least && (state.only === null || state.colouring.values[i] === state.only)) [best, least] = [i, far];
+                    if (far < least && ofGroup(i)) [best, least] = [i, far];
                 }
             }
         }
@@ -241,7 +275,8 @@ export function scatter(options) {
         if (i === hovered) return;
         hovered = i;
         canvas.style.cursor = i === null ? "grab" : "pointer";
-        readout.textContent = i === null ? words() : `${state.names[i]} · ${state.colouring.title}: ${valueOf(state.colouring, i)}`;
+        const { names, colouring } = state;
+        readout.textContent = i === null ? words() : `${names[i]} · ${colouring.title}: ${valueOf(colouring, i)}`;
         light();
         options.onHover?.(i);
     }
@@ -331,10 +366,14 @@ export function scatter(options) {
             state.points = Float32Array.from(state.points);
             regrid();
         }
-        if (changes.names) hovered = null;
+        if (changes.names) {
+            hovered = null;
+            state.short = state.names.map((one) => short(one));
+            widths = new Float32Array(state.names.length);
+        }
         if (changes.colouring || changes.names) {
             which = shadesOf(state.colouring);
-            sprites = [];
+            stamped = null;
         }
         if (changes.colouring || "only" in changes) paintKey();
         readout.textContent = words();
@@ -344,7 +383,8 @@ export function scatter(options) {
     const watching = new ResizeObserver(resize);
     watching.observe(frame);
     onTheme(() => {
-        sprites = [];
+        stamped = null;
+        tags.clear();
         colours = null;
         paintKey();
         soon();
@@ -366,6 +406,15 @@ export function scatter(options) {
             [view.x, view.y] = [state.points[2 * i] - middle.x, state.points[2 * i + 1] - middle.y];
             changed();
         },
+        frame,
+        /** Magnify so that these points fill the picture. */
+        frameThese(places) {
+            const chosen = places.flatMap((i) => [state.points[2 * i], state.points[2 * i + 1]]);
+            const [[x1, x2], [y1, y2]] = [extent(chosen, 0), extent(chosen, 1)];
+            const fits = Math.min((1.2 * box.x) / (x2 - x1 || 1e-6), (1.2 * box.y) / (y2 - y1 || 1e-6));
+            view = { x: (x1 + x2) / 2 - middle.x, y: (y1 + y2) / 2 - middle.y, zoom: Math.min(Math.max(fits, 1), 60) };
+            changed();
+        },
         pixel: (i) => [left(state.points[2 * i]), top(state.points[2 * i + 1])],
         view: () => ({ ...view }),
     };
@@ -375,6 +424,11 @@ export function scatter(options) {
 export function valueOf(colouring, i) {
     const value = colouring.values[i];
     return colouring.groups.length ? colouring.groups[value] : value.toLocaleString("en");
+}
+
+function palette() {
+    const names = ["paper", "ink", "soft", "accent", "text"];
+    return { ...Object.fromEntries(names.map((one) => [one, ink(`--${one}`)])), size: letterSize() };
 }
 
 function extent(points, side) {
@@ -392,19 +446,4 @@ function column_(value) {
 
 function cellOf(x, y) {
     return column_(x) * CELLS + column_(y);
-}
-
-/** Which pixels are taken, in squares of 4: a name takes its own, if all of them are free. */
-function occupied(width, height) {
-    const [columns, rows] = [Math.ceil(width / 4) + 1, Math.ceil(height / 4) + 1];
-    const cells = new Uint8Array(columns * rows);
-    return {
-        take(x, y, w, h_) {
-            const [c1, r1] = [Math.max(0, Math.floor(x / 4)), Math.max(0, Math.floor(y / 4))];
-            const [c2, r2] = [Math.min(columns - 1, Math.floor((x + w) / 4)), Math.min(rows - 1, Math.floor((y + h_) / 4))];
-            for (let r = r1; r <= r2; r++) for (let c = c1; c <= c2; c++) if (cells[r * columns + c]) return false;
-            for (let r = r1; r <= r2; r++) cells.fill(1, r * columns + c1, r * columns + c2 + 1);
-            return true;
-        },
-    };
 }

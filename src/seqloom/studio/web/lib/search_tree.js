@@ -4,8 +4,8 @@ import { h, s, clear, number, say } from "./dom.js";
 import { shown } from "./tokens.js";
 import { childrenOf, rowsOf } from "./tree.js";
 
-const BOX = { width: 100, height: 44 };
-const PITCH = { x: 168, y: 54 };
+const BOX = { width: 94, height: 44 };
+const PITCH = { x: 152, y: 54 };
 const MARGIN = 14;
 export const FATES = {
     root: "the start", forced: "forced", kept: "kept in the beam", open: "in the beam when the search stopped",
@@ -28,7 +28,13 @@ export function searchTree({ onHover, onPick }) {
         const rows = rowsOf(nodes);
         const first = nodes[0]?.step ?? 0;
         const children = childrenOf(nodes);
-        drawn = new Map(nodes.map((node) => [node.id, { node, x: MARGIN + (node.step - first) * PITCH.x, y: MARGIN + rows.get(node.id) * PITCH.y, children: children.get(node.id) }]));
+        const placed = (node) => ({
+            node,
+            x: MARGIN + (node.step - first) * PITCH.x,
+            y: MARGIN + rows.get(node.id) * PITCH.y,
+            children: children.get(node.id),
+        });
+        drawn = new Map(nodes.map((node) => [node.id, placed(node)]));
         const width = 2 * MARGIN + BOX.width + PITCH.x * Math.max(0, ...nodes.map((node) => node.step - first));
         const height = 2 * MARGIN + BOX.height + PITCH.y * Math.max(0, ...rows.values());
         drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -44,18 +50,21 @@ export function searchTree({ onHover, onPick }) {
     function edgeOf({ node, x, y }) {
         const from = drawn.get(node.parent);
         const [x1, y1, y2] = [from.x + BOX.width, from.y + BOX.height / 2, y + BOX.height / 2];
-        const flat = x - 46; // where the line is level, and its number stands on it
+        const flat = x - 48; // where the line is level, and its number stands on it
         return s("g", { class: kindOf("edge-of", node), "data-edge": node.id },
-            s("path", { d: `M${x1} ${y1} C${x1 + 14} ${y1} ${flat - 14} ${y2} ${flat} ${y2} L${x} ${y2}` }),
+            s("path", { d: `M${x1} ${y1} C${x1 + 12} ${y1} ${flat - 8} ${y2} ${flat} ${y2} L${x} ${y2}` }),
             s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.own)));
     }
 
     function boxOf({ node, x, y }) {
         const root = node.parent === null || node.status === "root";
         const words = root ? now.root : shown(node.text);
-        const group = s("g", { class: kindOf("box", node), transform: `translate(${x} ${y})`, role: "button", tabindex: node.id === at ? "0" : "-1", "aria-label": spoken(node), "data-node": node.id },
+        const group = s("g", {
+            class: kindOf("box", node), transform: `translate(${x} ${y})`, role: "button", tabindex: node.id === at ? "0" : "-1",
+            "aria-label": spoken(node), "data-node": node.id,
+        },
             s("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
-            s("text", { class: "word", x: BOX.width / 2, y: root ? 27 : 19, "text-anchor": "middle" }, cut(words, 12)),
+            s("text", { class: "word", x: BOX.width / 2, y: root ? 27 : 19, "text-anchor": "middle" }, cut(words, 11)),
             root ? null : s("text", { class: "score", x: BOX.width / 2, y: 37, "text-anchor": "middle" }, number(node.score, 3)),
             node.best && node.status !== "root" && isLeaf(node) ? rankMark(node.best) : null,
             s("title", {}, spoken(node)));
@@ -84,12 +93,14 @@ export function searchTree({ onHover, onPick }) {
     function spoken(node) {
         if (node.status === "root") return now.root;
         const best = node.best ? `; on the way to number ${node.best}` : "";
-        return `${shown(node.text)}: log p ${number(node.own)}, sum ${number(node.total)}, score ${number(node.score)}; number ${node.rank} at step ${node.step}, ${FATES[node.status]}${best}`;
+        const numbers = `log p ${number(node.own)}, sum ${number(node.total)}, score ${number(node.score)}`;
+        return `${shown(node.text)}: ${numbers}; number ${node.rank} at step ${node.step}, ${FATES[node.status]}${best}`;
     }
 
     function key(event, node) {
         const place = drawn.get(node.id);
-        const same = [...drawn.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y).map((other) => other.node.id);
+        const column = [...drawn.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y);
+        const same = column.map((other) => other.node.id);
         const next = {
             ArrowLeft: node.parent, ArrowRight: place.children[0]?.id,
             ArrowUp: same[same.indexOf(node.id) - 1], ArrowDown: same[same.indexOf(node.id) + 1],

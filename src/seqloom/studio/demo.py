@@ -1,0 +1,208 @@
+"""Small models for every view of the studio, trained in a minute or two from the shipped recipes.
+
+    make(Path("runs/studio-demo"), print)
+
+Each is trained aside, in `.unfinished`, and moves to its place once it is done. So what stands in the folder is whole,
+is used again, and a demo that was broken off goes on with the models that are still missing.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seqloom.core.errors import ResourceError, UsageError
+
+Report = Callable[[str], None]
+FOLDER = Path("runs/studio-demo")
+ASIDE = ".unfinished"
+AT_ONCE = 2  # models; each takes one core
+PATIENCE = 0.1  # seconds between two looks at those that learn
+GRACE = 10.0  # seconds for one that is told to stop
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A model of the demo: a shipped recipe, made small."""
+
+    name: str
+    what: str  # in words
+    recipe: str
+    overrides: tuple[str, ...] = ()
+
+
+LETTERS = ("model.hidden=128", "model.embedding=32", "model.dropout=0", "train.epochs=3")
+PHRASES = ("data.kinds=[full date, countries]", "data.train=4000", "tokenizer.size=800", "batch.dev_pairs=100")
+SHORT = ("batch.chunk=64", "model.positions.max_length=64")  # texts that are seen at once
+# The longest first: the last to be done should not be one that has just begun.
+MODELS = (
+    Demo(
+        "translate-transformer",
+        "a Transformer that translates dates and lists of countries",
+        "translate-cldr-transformer",
+        (*PHRASES, "model.width=64", "model.feed_forward=128", "train.epochs=8"),
+    ),
+    Demo(
+        "translate-gru",
+        "a GRU with attention for the same",
+        "translate-cldr",
+        (*PHRASES, "model.hidden=128", "train.epochs=4", "train.evaluate_every=100"),
+    ),
+    Demo(
+        "gpt",
+        "a GPT that writes in pieces of words",
+        "gpt-pydocs",
+        (*SHORT, "tokenizer.size=800", "model.width=64", "model.layers=2", "train.epochs=5"),
+    ),
+    Demo(
+        "bert",
+        "a BERT that fills gaps",
+        "bert-pydocs",
+        ("tokenizer.size=600", "model.width=64", "train.epochs=5"),
+    ),
+    Demo(
+        "tagger",
+        "a BiLSTM-CRF that finds persons and places",
+        "tag-people",
+        ("data.train=12000", "model.embedding=32", "model.encoder.hidden=48", "model.characters.filters=24"),
+    ),
+    Demo("lm-lstm", "an LSTM that writes letter by letter", "lm-char-lstm", (*LETTERS, "train.lr=3e-3")),
+    Demo(
+        "lm-elman",
+        "a simple recurrent network that does the same",
+        "lm-char-lstm",
+        (*LETTERS, "model.cell=elman", "train.lr=2e-3"),
+    ),
+    Demo(
+        "classifier",
+        "a classifier that tells 34 languages apart",
+        "languages",
+        ("data.train=6000", "model.encoder.filters=48", "train.epochs=6"),
+    ),
+    Demo("words", "vectors of words", "word2vec-pydocs", ("train.epochs=20",)),
+    Demo("hmm-tagger", "a hidden Markov model that tags", "hmm-tag-people", ("data.train=6000",)),
+)
+
+
+def make(folder: Path = FOLDER, report: Report = print, models: Sequence[Demo] = MODELS) -> Path:
+    """Train what is missing of the models, and say which; the folder is then ready to be shown."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file. Name a folder for the models of the demo.")
+    with _alone(folder):
+        missing = [model for model in models if not is_there(folder, model)]
+        if missing:
+            _train(folder, missing, report, len(models))
+    return folder
+
+
+def is_there(folder: Path, model: Demo) -> bool:
+    """Only what was trained to its end is ever moved there."""
+    return (folder / model.name / "recipe.yaml").is_file()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else makes this demo meanwhile; what was left unfinished is cleared away before and after."""
+    try:
+        (folder / ASIDE).mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise ResourceError(f"The demo cannot be written to {folder}: {error.strerror}.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"The demo in {folder} is being made already. Wait for it, or name another folder."
+            ) from None
+        shutil.rmtree(folder / ASIDE)
+        (folder / ASIDE).mkdir()
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder / ASIDE, ignore_errors=True)
+
+
+@dataclass
+class _Learning:
+    """A model on its way, in a process of its own."""
+
+    model: Demo
+    aside: Path
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def output(self) -> Path:
+        return _output(self.aside)
+
+    def stop(self) -> None:
+        """It saves what it has, which is then thrown away."""
+        self.process.terminate()
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _train(folder: Path, missing: Sequence[Demo], report: Report, total: int) -> None:
+    at_once = max(1, min(AT_ONCE, os.cpu_count() or 1))
+    report(f"Training {_models(len(missing))} for the studio in {folder}; a minute or two on two cores.")
+    waiting, learning = list(missing), list[_Learning]()
+    done = total - len(missing)
+    try:
+        while waiting or learning:
+            while waiting and len(learning) < at_once:
+                learning.append(_begin(folder / ASIDE, waiting.pop(0)))
+            for one in [one for one in learning if one.process.poll() is not None]:
+                learning.remove(one)
+                _finish(folder, one)
+                done += 1
+                report(
+                    f"{done:3}/{total}  {one.model.name}: {one.model.what} ({time.perf_counter() - one.began:.0f} s)"
+                )
+            time.sleep(PATIENCE)
+    finally:
+        for one in learning:
+            one.stop()
+
+
+def _models(count: int) -> str:
+    return "a small model" if count == 1 else f"{count} small models"
+
+
+def _begin(aside: Path, model: Demo) -> _Learning:
+    """In a session of its own: Ctrl-C is for us, who then tell it to stop."""
+    place = aside / model.name
+    command = [sys.executable, "-m", "seqloom", "train", model.recipe, *model.overrides, "--out", str(place), "--json"]
+    with _output(place).open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+    return _Learning(model, place, process)
+
+
+def _output(place: Path) -> Path:
+    """Where a process writes what it says."""
+    return place.with_name(f"{place.name}.log")
+
+
+def _finish(folder: Path, one: _Learning) -> None:
+    if one.process.returncode != 0:
+        said = one.output.read_text("utf-8", errors="replace").strip().splitlines()
+        raise ResourceError(
+            f"The demo's {one.model.name} could not be trained: {said[-1] if said else 'no reason given'}"
+        )
+    os.rename(one.aside, folder / one.model.name)

@@ -1,0 +1,75 @@
+"""Alignment: which words of the source a translator looks at while it says each word of the translation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
+
+from seqloom.inspect.alignment import AlignmentView, Grid
+from seqloom.inspect.looks import Looks, alignment_of
+from seqloom.studio.arrays import half, packed
+from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.shelf import Shelf
+
+router = APIRouter(prefix="/api/alignment")
+
+
+def suits(recipe: Mapping[str, Any]) -> bool:
+    """What reads one text and says another, and attends while it does."""
+    task, model = recipe.get("task"), recipe.get("model") or {}
+    if task not in ("translate", "denoise"):
+        return False
+    if model.get("kind") == "recurrent-seq2seq":
+        return model.get("attention", {}) is not None  # null is none; unsaid, there is one
+    return model.get("kind") == "transformer"
+
+
+class Ask(Question):
+    run: RunId
+    text: Line
+    target: Line | None = None  # the translation to look at; None is the one the model finds
+    layer: int | None = Field(None, ge=1, le=1000)  # of a Transformer; None is the one that aligns best
+    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the layer's
+    tokens: bool = False  # the model's own pieces in the place of words
+    end: bool = True  # whether the ends of both sentences are shown, too
+
+
+@router.post("")
+def alignment(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
+    text, target = ask.text.strip(), (ask.target or "").strip() or None
+    with shelf.using(ask.run) as trained:
+        # The same key as in heads: who looks at both views waits once.
+        found = shelf.remember(
+            ask.run, ("looks", text, target), lambda: alignment_of(trained, text, target, most=TOKENS)
+        )
+    grid, which = _chosen(found, ask)
+    view = found.view if isinstance(found, Looks) else found
+    said = {
+        "source": view.source,
+        "text": view.text,
+        "given": view.given,
+        "finished": view.finished,
+        "logProb": view.log_prob,
+        "notes": view.notes,
+        "rows": grid.target,
+        "columns": grid.source,
+        **which,
+    }
+    return packed(said, map=half(grid.weights))
+
+
+def _chosen(found: AlignmentView | Looks, ask: Ask) -> tuple[Grid, dict[str, Any]]:
+    """The map asked for, and which of the model's it is."""
+    if isinstance(found, Looks):
+        part = found.view.cross
+        which = {
+            "layers": part.layers,
+            "heads": part.heads,
+            "layer": part.layer(ask.layer),
+            "head": ask.head,
+            "title": part.title(ask.layer, ask.head),
+        }
+        return part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end), which
+    alone = {"layers": 0, "heads": 0, "layer": None, "head": None, "title": "attention"}
+    return found.grid(tokens=ask.tokens, end=ask.end), alone

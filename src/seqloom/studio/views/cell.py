@@ -1,0 +1,180 @@
+"""Inside the cell: gates and states of any recurrent cell over a text, unit by unit, and one step with its numbers."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
+
+from seqloom.core.errors import UsageError
+from seqloom.core.words import did_you_mean
+from seqloom.inspect.arithmetic import Arithmetic, arithmetic
+from seqloom.inspect.cell_traces import CellPart, CellTraces, cell_traces
+from seqloom.inspect.gates import LayerTrace, describe
+from seqloom.inspect.units import By, Ranked, rank, token_classes
+from seqloom.studio.arrays import half, packed, plain
+from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.shelf import Shelf
+
+router = APIRouter(prefix="/api/cell")
+UNITS = 256  # rows of a picture
+WITH_CELLS = {
+    "language-model": ("recurrent-lm",),
+    "instruct": ("recurrent-lm",),
+    "bidirectional-lm": ("bilm",),
+    "translate": ("recurrent-seq2seq",),
+}
+
+
+def suits(recipe: Mapping[str, Any]) -> bool:
+    """Whatever reads one text with recurrent cells."""
+    task, model = str(recipe.get("task")), recipe.get("model") or {}
+    if task in ("classify", "tag"):
+        reader = model.get("body") or model.get("encoder") or {}
+        return reader.get("kind") in ("recurrent", "recurrent-lm", "bilm")
+    return model.get("kind") in WITH_CELLS.get(task, ())
+
+
+class Where(Question):
+    """A layer of a part of a model on a text."""
+
+    run: RunId
+    text: Line
+    target: Line | None = None  # the translation a translator is made to say; None is its own
+    part: str | None = Field(None, max_length=40)
+    layer: int | None = Field(None, ge=1, le=1000)  # None is the top one
+
+
+class Ask(Where):
+    quantity: str | None = Field(None, max_length=20)  # None is the hidden state
+    by: By = "variance"
+    token_class: str | None = Field(None, max_length=100)  # of correlation
+    containing: str = Field("", max_length=20)  # makes a class of tokens that have this in them
+    count: Annotated[int, Field(ge=1, le=UNITS)] = 24
+    units: Annotated[list[int], Field(max_length=UNITS)] | None = None  # these and no others, in this order
+
+
+class AskUnit(Where):
+    unit: int = Field(ge=0, le=100_000)
+
+
+class AskStep(AskUnit):
+    place: int = Field(ge=0, le=10_000)  # of the token that is read
+
+
+@router.post("")
+def cell(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
+    """One quantity over the text, of the units that come first in an order or that are named."""
+    traces, part, layer = looked(shelf, ask)
+    name = ask.quantity or "h"
+    if name not in layer.values:
+        raise UsageError(f"There is no {name!r} in this layer: {did_you_mean(name, list(layer.values))}.")
+    ranked, classes = ordered(part, layer, name, ask)
+    units = chosen(layer, ranked, ask)
+    meta = {
+        **sentence(traces, part),
+        "layer": part.trace.layers.index(layer) + 1,
+        "layers": len(part.layers),
+        "hidden": layer.hidden,
+        "cell": part.trace.cell,
+        "quantity": name,
+        "quantities": [
+            {"name": own, "words": describe(layer, own), "gate": own in layer.gates} for own in layer.values
+        ],
+        "gates": [gate(layer, own) for own in layer.gates],
+        "classes": classes,
+        "units": units,
+        "scores": ranked.scores[units],
+    }
+    values = layer.values[name]
+    return packed({**meta, "reach": np.abs(values).max()}, map=half(values[:, units].T))
+
+
+@router.post("/unit")
+def unit(ask: AskUnit, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """One unit over the text: every number the cell computes of it."""
+    _, part, layer = looked(shelf, ask)
+    found = layer.unit(ask.unit)
+    gates = [gate(layer, name, ask.unit) for name in layer.gates]
+    answer: dict[str, Any] = plain({"unit": ask.unit, "tokens": part.tokens, "values": found, "gates": gates})
+    return answer
+
+
+@router.post("/step")
+def step(ask: AskStep, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """One step of one unit along the cell's equations."""
+    _, part, _ = looked(shelf, ask)
+    layer, number = part.layer(ask.layer), part.step_of(ask.place)
+    before = {name: values[number] for name, values in layer.before.items()}
+    answer: dict[str, Any] = plain(
+        {
+            **written(arithmetic(layer.cell, layer.x[number], before, ask.unit)),
+            "place": ask.place,
+            "step": number,
+            "steps": len(part.order),
+            "order": part.order,
+            "cell": part.trace.cell,
+        }
+    )
+    return answer
+
+
+def written(found: Arithmetic) -> dict[str, Any]:
+    return asdict(found)
+
+
+def looked(shelf: Shelf, ask: Where) -> tuple[CellTraces, CellPart, LayerTrace]:
+    """Computed once for a text, then kept for a while."""
+    text, target = ask.text, (ask.target or "").strip() or None
+    with shelf.using(ask.run) as trained:
+        found = shelf.remember(
+            ask.run,
+            ("cells", text, target),
+            lambda: cell_traces(trained, text, target, allow_unknown=True, longest=TOKENS),
+        )
+    part = found[ask.part]
+    return found, part, part.trace.layer(ask.layer)
+
+
+def sentence(traces: CellTraces, part: CellPart) -> dict[str, Any]:
+    return {
+        "parts": [{"name": one.name, "title": one.title, "layers": len(one.layers)} for one in traces.parts.values()],
+        "part": part.name,
+        "title": part.title,
+        "tokens": part.tokens,
+        "order": part.order,
+        "says": part.says,
+        "answer": traces.read.answer,
+        "notes": traces.read.notes,
+    }
+
+
+def gate(layer: LayerTrace, name: str, unit: int | None = None) -> dict[str, Any]:
+    values = layer.values[name] if unit is None else layer.values[name][:, unit]
+    return {
+        "name": name,
+        "does": layer.gates[name],
+        "mean": float(values.mean()),
+        **layer.saturation(name, unit)._asdict(),
+    }
+
+
+def ordered(part: CellPart, layer: LayerTrace, name: str, ask: Ask) -> tuple[Ranked, list[str]]:
+    """The units in the order asked for, and the classes of tokens that could be asked for."""
+    classes = token_classes(part.tokens, ask.containing)
+    if ask.by != "correlation" or ask.units is not None:
+        return rank(layer.values[name], "variance" if ask.by == "correlation" else ask.by), list(classes)
+    if ask.token_class not in classes:
+        found = did_you_mean(ask.token_class or "", list(classes)) if classes else "there is none"
+        raise UsageError(f"No such class tells these tokens apart: {found}.")
+    return rank(layer.values[name], "correlation", classes[ask.token_class]), list(classes)
+
+
+def chosen(layer: LayerTrace, ranked: Ranked, ask: Ask) -> list[int]:
+    if ask.units is None:
+        return ranked.units[: ask.count]
+    for number in ask.units:
+        layer.unit(number)  # refuses what is not there
+    return ask.units

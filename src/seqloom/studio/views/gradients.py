@@ -1,0 +1,95 @@
+"""Gradient flow: how far back through time a loss is felt, the matrices it passes, and what clipping does to it."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Depends
+from pydantic import Field
+
+from seqloom.inspect.gradient_parts import GradientParts, PartGradients, gradient_parts, part_matrices
+from seqloom.inspect.gradients import Matrix, training_norms
+from seqloom.studio.arrays import plain
+from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.shelf import Shelf
+from seqloom.studio.views.cell import suits
+
+__all__ = ["router", "suits"]
+
+router = APIRouter(prefix="/api/gradients")
+LOGGED = 1500  # steps of a training that are drawn
+
+
+class Ask(Question):
+    run: RunId
+    text: Line
+    target: Line | None = None  # the translation a translator is made to say; None is its own
+    of: Literal["last", "total"] = "last"
+    at: int | None = Field(None, ge=0, le=10_000)  # whose loss it is, where it is not the last one's
+
+
+@router.post("")
+def gradients(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """Of one run; the page asks for several and draws them on one picture."""
+    text, target = ask.text, (ask.target or "").strip() or None
+    with shelf.using(ask.run) as trained:
+        found = shelf.remember(
+            ask.run,
+            ("gradients", text, target, ask.of, ask.at),
+            lambda: gradient_parts(trained, text, target, of=ask.of, at=ask.at, allow_unknown=True, longest=TOKENS),
+        )
+        matrices = shelf.remember(ask.run, ("matrices",), lambda: part_matrices(trained))
+        run = trained.run
+    norms = training_norms(run)
+    every = -(-len(norms) // LOGGED) or 1
+    answer: dict[str, Any] = plain(
+        {
+            **told(found),
+            "parts": [described(part) for part in found.parts.values()],
+            "matrices": [block(name, own) for name, all_of in matrices.items() for own in all_of],
+            "clip": run.recipe["train"].get("clip"),
+            "training": norms[::every],
+        }
+    )
+    return answer
+
+
+def told(found: GradientParts) -> dict[str, Any]:
+    return {
+        "told": found.told,
+        "what": found.what,
+        "at": found.at,
+        "loss": found.loss,
+        "norm": found.norm,
+        "answer": found.answer,
+        "notes": found.notes,
+    }
+
+
+def described(part: PartGradients) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "title": part.title,
+        "cell": part.cell,
+        "tokens": part.tokens,
+        "order": part.order,
+        "layers": part.layers,
+        "flows": [
+            {
+                "layer": flow.layer + 1,
+                "gammaW": flow.gamma_w,
+                "gammaG": flow.gamma_g,
+                "measured": flow.measured,
+                "bound": flow.bound,
+            }
+            for flow in part.flows
+        ],
+    }
+
+
+def block(part: str, matrix: Matrix) -> dict[str, Any]:
+    return {
+        "part": part,
+        "layer": matrix.layer + 1,
+        "name": matrix.name,
+        "values": matrix.singular_values,
+        "radius": matrix.spectral_radius,
+    }

@@ -1,0 +1,121 @@
+"""Self-attention: every head of a Transformer as a thumbnail, one of them large, and what each of them does."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
+
+from seqloom.inspect.heads import NAMES, HeadsView, Part
+from seqloom.inspect.looks import Looks, thumbnails
+from seqloom.studio.arrays import half, packed, thumbnail
+from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.shelf import Shelf
+
+router = APIRouter(prefix="/api/heads")
+WITH_HEADS = ("transformer", "gpt", "bert", "electra")
+# How a row and a column read: who looks, and at whom.
+SIDES = {
+    "encoder": ("this word looks", "at these"),
+    "decoder": ("to say this", "it looks back at"),
+    "cross": ("to say this", "it looks at the source"),
+}
+
+
+def suits(recipe: Mapping[str, Any]) -> bool:
+    """Whatever has heads and reads one text: `trained.heads`."""
+    task, model = recipe.get("task"), recipe.get("model") or {}
+    if task in ("translate", "denoise"):
+        return model.get("kind") == "transformer"
+    if task in ("language-model", "instruct", "masked-lm"):
+        return model.get("kind") in WITH_HEADS
+    if task in ("classify", "tag"):
+        reader = model.get("body") or model.get("encoder") or {}
+        return reader.get("kind") in WITH_HEADS
+    return False
+
+
+class Ask(Question):
+    run: RunId
+    text: Line
+    target: Line | None = None  # the translation to look at; None is the one the model finds
+    part: Literal["encoder", "decoder", "cross"] | None = None
+    tokens: bool = False  # the model's own pieces in the place of words
+    end: bool = True  # whether the sentence's end is shown, too
+
+
+class AskMap(Ask):
+    layer: int | None = Field(None, ge=1, le=1000)
+    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the layer's
+
+
+@router.post("")
+def heads(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
+    """What was read and said, the parts that have heads, and of one of them a thumbnail of each head; after those of a
+    layer comes the mean over them."""
+    found = looks(shelf, ask)
+    part = chosen(found.view, ask.part)
+    maps = part.maps(tokens=ask.tokens, end=ask.end)
+    said = {
+        **sentence(found.view),
+        "parts": [described(one) for one in found.view.parts.values()],
+        "part": part.name,
+        "sides": sides(part),
+        "rows": maps.rows,
+        "columns": maps.columns,
+        "endName": part.tokens.columns[0 if part.name == "decoder" else -1],
+        "habits": [habit._asdict() for habit in found.habits[part.name]],
+    }
+    small = thumbnails(np.concatenate([maps.weights, maps.weights.mean(axis=1, keepdims=True)], axis=1))
+    return packed(said, grid=thumbnail(small, low=0.0, high=float(small.max())))
+
+
+@router.post("/map")
+def one_map(ask: AskMap, shelf: Shelf = Depends(the_shelf)) -> Response:
+    """One head, or the mean over a layer's."""
+    part = chosen(looks(shelf, ask).view, ask.part)
+    grid = part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end)
+    return packed(
+        {"layer": part.layer(ask.layer), "head": ask.head, "title": part.title(ask.layer, ask.head)},
+        map=half(grid.weights),
+    )
+
+
+def looks(shelf: Shelf, ask: Ask) -> Looks:
+    """Computed once for a text, then kept for a while."""
+    text, target = ask.text.strip(), (ask.target or "").strip() or None
+    with shelf.using(ask.run) as trained:
+        return shelf.remember(ask.run, ("looks", text, target), lambda: Looks.of(trained, text, target, most=TOKENS))
+
+
+def chosen(view: HeadsView, part: str | None) -> Part:
+    return view.part(part or next(iter(view.parts)))
+
+
+def described(part: Part) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "title": NAMES[part.name],
+        "layers": part.layers,
+        "heads": part.heads,
+        "usual": part.usual,
+    }
+
+
+def sides(part: Part) -> dict[str, str]:
+    row, column = SIDES[part.name]
+    return {"row": row, "column": column}
+
+
+def sentence(view: HeadsView) -> dict[str, Any]:
+    """What was read, what was said of it, and how sure the model was."""
+    return {
+        "source": view.source,
+        "text": view.text,
+        "says": view.says,
+        "given": view.given,
+        "finished": view.finished,
+        "logProb": view.log_prob,
+        "notes": view.notes,
+    }

@@ -1,0 +1,160 @@
+"""Vectors: the words, tokens or texts of a model as points of a plane, who is near whom, and analogies."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
+
+from seqloom.api.points import kinds_of_points, points_of
+from seqloom.core.errors import UsageError
+from seqloom.inspect.points import (
+    Colouring,
+    Neighbour,
+    PointKind,
+    Points,
+    analogy,
+    check_points,
+    neighbours,
+    pca,
+    project_tsne,
+)
+from seqloom.inspect.tsne import Layout
+from seqloom.studio.arrays import lines
+from seqloom.studio.asking import POINTS, Document, Line, Question, RunId, the_shelf
+from seqloom.studio.shelf import Shelf
+
+router = APIRouter(prefix="/api/vectors")
+TASKS = (
+    *("language-model", "instruct", "masked-lm", "bidirectional-lm", "denoise", "translate", "word-vectors"),
+    *("classify", "tag", "pair", "choice", "answer"),
+)
+DIGITS = 5  # of a place on the page
+
+
+def suits(recipe: Mapping[str, Any]) -> bool:
+    return recipe.get("task") in TASKS
+
+
+class Ask(Question):
+    run: RunId
+    kind: PointKind | None = None  # None is what the model has vectors of, words before texts
+    lines: Document | None = None  # texts of one's own, one a line; None are those of the dev split
+
+
+class AskPoints(Ask):
+    count: int = Field(2_000, ge=4, le=POINTS)
+
+
+class AskTsne(AskPoints):
+    perplexity: float = Field(30.0, ge=2, le=100)
+
+
+class AskNear(Ask):
+    name: Line
+    top: int = Field(12, ge=1, le=100)
+
+
+class AskAnalogy(Ask):
+    a: Line
+    b: Line
+    c: Line
+    top: int = Field(8, ge=1, le=100)
+
+
+@router.post("")
+def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """The points, by PCA, with their names and all they can be coloured by."""
+    kinds, points = found(shelf, ask)
+    count = min(ask.count, len(points))
+    check_points(points, count)
+    plane = shelf.remember(ask.run, ("pca", points.kind, ask.lines, count), lambda: pca(points.space.unit[:count]))
+    return {
+        "kinds": kinds,
+        "kind": points.kind,
+        "source": points.source,
+        "width": points.space.vectors.shape[1],
+        "total": len(points),
+        "names": list(points.space.words[:count]),
+        "points": placed(plane.points),
+        "shares": plane.shares.tolist(),
+        "colourings": [described(one, count) for one in points.colourings],
+    }
+
+
+@router.post("/tsne")
+def by_tsne(ask: AskTsne, shelf: Shelf = Depends(the_shelf)) -> Response:
+    """The picture of t-SNE while it is made; a picture that was made before comes at once."""
+    _, points = found(shelf, ask)
+    check_points(points, ask.count)
+    key = ("tsne", points.kind, ask.lines, ask.count, ask.perplexity)
+    picture = shelf.remember(ask.run, key, Picture)
+    return lines(picture.layouts(points, ask))
+
+
+class Picture:
+    """A picture of t-SNE, once it is made."""
+
+    last: Layout | None = None
+
+    def layouts(self, points: Points, ask: AskTsne) -> Iterator[dict[str, Any]]:
+        made = project_tsne(points, ask.count, perplexity=ask.perplexity) if self.last is None else [self.last]
+        for layout in made:
+            if layout.step == layout.of:
+                self.last = layout
+            yield {"step": layout.step, "of": layout.of, "points": placed(layout.points)}
+
+
+@router.post("/near")
+def near(ask: AskNear, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """One point and those nearest to it, among all of its kind."""
+    points = found(shelf, ask)[1]
+    place = points.space.place(ask.name)
+    return {
+        "name": points.space.words[place],
+        "place": place,
+        "near": [listed(one) for one in neighbours(points, ask.name, ask.top)],
+    }
+
+
+@router.post("/analogy")
+def analogies(ask: AskAnalogy, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    """What stands to c as b stands to a."""
+    points = found(shelf, ask)[1]
+    asked = [points.space.place(name) for name in (ask.a, ask.b, ask.c)]
+    best = analogy(points, ask.a, ask.b, ask.c, ask.top)
+    return {"names": [points.space.words[place] for place in asked], "places": asked, "near": list(map(listed, best))}
+
+
+def found(shelf: Shelf, ask: Ask) -> tuple[list[PointKind], Points]:
+    """What the run has vectors of, and those that are asked for."""
+    with shelf.using(ask.run) as trained:
+        kinds = kinds_of_points(trained)
+        if not kinds:
+            raise UsageError(f"{ask.run} makes no vectors of words, tokens or texts.")
+        kind = ask.kind or kinds[0]
+        own = None if ask.lines is None or kind != "sentences" else tuple(ask.lines.splitlines())
+        return kinds, shelf.remember(ask.run, ("points", kind, own), lambda: points_of(trained, kind, own))
+
+
+def placed(points: Any) -> list[float]:
+    """x, y, x, y … with few digits."""
+    size = float(np.abs(points).max()) or 1.0
+    found: list[float] = np.round(np.asarray(points[:, :2], float) / size, DIGITS).ravel().tolist()
+    return found
+
+
+def described(colouring: Colouring, count: int) -> dict[str, Any]:
+    values = colouring.values[:count]
+    return {
+        "name": colouring.name,
+        "title": colouring.title,
+        "groups": colouring.groups,
+        "log": colouring.log,
+        "values": values.astype(int).tolist() if (values == values.astype(int)).all() else values.tolist(),
+    }
+
+
+def listed(one: Neighbour) -> dict[str, Any]:
+    return {"name": one.name, "place": one.place, "cosine": one.cosine}

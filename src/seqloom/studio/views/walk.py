@@ -1,0 +1,64 @@
+"""How it works: one sentence on its way through a model, stage by stage, with the real numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from pydantic import Field
+
+from seqloom.core.specials import MASK_TEXT
+from seqloom.inspect.alignment import Said, say
+from seqloom.inspect.walk import suits as can_walk
+from seqloom.inspect.walk import walk_through
+from seqloom.inspect.walk_inputs import NUMBERS, Follow
+from seqloom.studio.arrays import plain
+from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.examples import example_of
+from seqloom.studio.shelf import Shelf
+
+router = APIRouter(prefix="/api/walk")
+SHORT = 12  # letters of a text to begin with that is read letter by letter
+MOST_NUMBERS = 64  # of a vector that are shown
+
+
+def suits(recipe: Mapping[str, Any]) -> bool:
+    return can_walk(recipe)
+
+
+class Ask(Question):
+    run: RunId
+    text: Line | None = None  # None is a text to begin with
+    target: Line | None = None  # the translation to walk with; None is the one the model finds
+    word: int | None = Field(None, ge=1, le=TOKENS)  # the token of the text that is followed
+    step: int | None = Field(None, ge=1, le=TOKENS)  # the token of the answer that is being written
+    layer: int = Field(1, ge=1, le=1000)
+    head: int = Field(1, ge=1, le=1000)
+    numbers: int = Field(NUMBERS, ge=1, le=MOST_NUMBERS)
+
+
+@router.post("")
+def walk(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    follow = Follow(ask.word, ask.step, ask.layer, ask.head, ask.numbers)
+    with shelf.using(ask.run) as trained:
+        recipe = trained.run.recipe
+        text = first_text(recipe) if ask.text is None else ask.text
+        said = None
+        if recipe.get("task") == "translate":  # the search is what takes time: once for all steps
+            said = shelf.remember(ask.run, ("walk", text, ask.target), lambda: _said(trained, text, ask.target))
+        found = walk_through(trained, text, follow, said)
+    answer: dict[str, Any] = plain(found.to_json())
+    return {**answer, "name": ask.run}
+
+
+def _said(trained: Any, text: str, target: str | None) -> Said:
+    return say(trained, text, target)
+
+
+def first_text(recipe: Mapping[str, Any]) -> str:
+    """A text to begin with: short, so that every token has room; for a model that fills gaps, with one."""
+    words = example_of(recipe).split(" ")
+    if recipe.get("task") == "masked-lm":
+        return " ".join([*words[:2], MASK_TEXT, *words[3:7]])
+    if recipe.get("task") in ("language-model", "instruct"):
+        return " ".join(words[: max(1, sum(len(" ".join(words[:n])) <= SHORT for n in range(1, len(words) + 1)))])
+    return " ".join(words)

@@ -1,0 +1,130 @@
+"""Translate and generate: tokens as they come, and what else might have come in the place of each. Masked language
+models tell what may stand at a gap."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import Field
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect.beginnings import Beginning, beginning
+from seqloom.inspect.gap_guesses import gap_guesses, with_token
+from seqloom.inspect.next_tokens import NextTokens, WrittenToken, next_tokens, write
+from seqloom.studio.arrays import lines, packed, plain, single, thumbnail
+from seqloom.studio.asking import NEW_TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.shelf import Shelf
+from seqloom.text import END
+
+router = APIRouter(prefix="/api/write")
+TASKS = ("translate", "denoise", "language-model", "ngram", "hmm", "prompt-tune", "instruct")
+NAMED = 200  # tokens that are told by name; of the others the page has the probability alone
+
+Id = Annotated[int, Field(ge=0, le=10_000_000)]
+Forced = Annotated[tuple[Id, ...], Field(max_length=NEW_TOKENS)]
+
+
+def suits(recipe: Mapping[str, Any]) -> bool:
+    return recipe.get("task") in (*TASKS, "masked-lm")
+
+
+class AskNext(Question):
+    run: RunId
+    text: Line = ""
+    forced: Forced = ()
+
+
+class AskStream(AskNext):
+    temperature: float = Field(1.0, ge=0, le=10)
+    top_k: int | None = Field(None, ge=1, le=10_000_000)
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    max_tokens: int = Field(60, ge=1, le=NEW_TOKENS)
+
+
+class AskFill(Question):
+    run: RunId
+    text: Line
+    mask: int | None = Field(None, ge=0)  # where `token` is put first
+    token: Id | None = None
+
+
+@router.post("/next")
+def expected(ask: AskNext, shelf: Shelf = Depends(the_shelf)) -> Response:
+    """The model's own distribution, whole: temperature, top-k and top-p are the page's, so they act at once."""
+    with shelf.using(ask.run) as trained:
+        key = ("write", ask.text, ask.forced)
+        found: NextTokens = shelf.remember(ask.run, key, lambda: next_tokens(trained, ask.text, ask.forced, top=NAMED))
+    meta = {"ids": found.ids[:NAMED], "tokens": found.tokens, "entropy": found.entropy}
+    return packed(meta, log_probs=single(found.log_probs), banned=thumbnail(found.banned, 0, 1))
+
+
+@router.post("/stream")
+def stream(ask: AskStream, shelf: Shelf = Depends(the_shelf)) -> Response:
+    """Token by token. The model is held for one token at a time, so that other questions come in between."""
+    with shelf.using(ask.run) as trained:
+        begun = beginning(trained, ask.text, ask.forced)
+        tokens = write(
+            trained,
+            ask.text,
+            ask.forced,
+            max_tokens=ask.max_tokens,
+            seed=ask.seed,
+            temperature=ask.temperature,
+            top_k=ask.top_k,
+            top_p=ask.top_p,
+        )
+    return lines(_events(begun, tokens, shelf))
+
+
+@router.post("/fill")
+def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+    with shelf.using(ask.run) as trained:
+        if not hasattr(trained, "fill"):
+            raise UsageError(f"{ask.run} is {trained.what}: it does not fill gaps.")
+        text = ask.text
+        if ask.mask is not None and ask.token is not None:
+            text = with_token(trained, text, ask.mask, ask.token)
+        found = gap_guesses(trained, text, NAMED)
+    answer: dict[str, Any] = plain(
+        {**vars(found), "masks": [[[one.id, one.token, one.probability] for one in own] for own in found.masks]}
+    )
+    return answer
+
+
+def _events(begun: Beginning, tokens: Iterator[WrittenToken], shelf: Shelf) -> Iterator[dict[str, Any]]:
+    yield {
+        "begin": {
+            "source": begun.has_source,
+            "prompt": "" if begun.has_source else begun.text,
+            "notes": begun.notes,
+        }
+    }
+    last: WrittenToken | None = None
+    while (token := _next(tokens, shelf)) is not None:
+        last = token
+        yield _event(token)
+    yield {"end": "end" if last is not None and last.token == END else "length"}
+
+
+def _next(tokens: Iterator[WrittenToken], shelf: Shelf) -> WrittenToken | None:
+    with shelf.busy():
+        return next(tokens, None)
+
+
+def _event(token: WrittenToken) -> dict[str, Any]:
+    found, place = token.expected, token.expected.rank(token.token) - 1
+    return {
+        "id": token.token,
+        "text": token.text,
+        "token": token.shown,
+        "forced": token.forced,
+        "rank": place + 1,
+        "p": found.probabilities[place],
+        "chance": found.chances[place],
+        "kept": found.kept,
+        "entropy": found.entropy,
+        "top": [
+            [int(found.ids[i]), name, found.probabilities[i], found.chances[i]] for i, name in enumerate(found.tokens)
+        ],
+    }

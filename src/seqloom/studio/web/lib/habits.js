@@ -1,0 +1,99 @@
+// What heads do, in two numbers: a dot for each, entropy against distance.
+
+import { h, s } from "./dom.js";
+import { colourOf, series } from "./colour.js";
+
+const NAMED = 24; // heads, up to which each dot has its name
+const PLOT = { width: 480, height: 330, left: 56, right: 22, top: 16, bottom: 50 };
+
+/**
+ * A dot for each head: how far it looks, and on how many places; a colour for each layer. `habits` are
+ * [{layer, head, entropy, distance} …], `part` is {name, layers}.
+ */
+export function habitPlot(habits, { layers, name }, { onPick, onHover }) {
+    const far = roundUp(Math.max(...habits.map(({ distance }) => distance), 0.5));
+    const wide = roundUp(Math.max(...habits.map(({ entropy }) => entropy), 0.5));
+    const x = (value) => PLOT.left + (value / far) * (PLOT.width - PLOT.left - PLOT.right);
+    const y = (value) => PLOT.height - PLOT.bottom - (value / wide) * (PLOT.height - PLOT.top - PLOT.bottom);
+    const places = habits.map((habit) => [x(habit.distance), y(habit.entropy)]);
+    const words = habits.map(({ layer, head }) => `${layer}.${head}`);
+    const names = habits.length <= NAMED ? namesBeside(words, places) : [];
+    const dots = habits.map((habit, i) => {
+        return dot(habit, places[i], names[i], layerColour(habit.layer, layers), onPick, onHover);
+    });
+    const { width, height } = PLOT;
+    const label = `Entropy against distance of ${habits.length} heads of the ${name}; as numbers in the table`;
+    const drawing = s("svg", {
+        class: "habits", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label,
+    }, axes(far, wide, x, y), dots);
+    const keys = Array.from({ length: layers }, (_, layer) => key(layer + 1, layers));
+    return h("div", {}, layers > 1 ? h("div", { class: "legend" }, keys) : null, drawing);
+}
+
+function key(layer, layers) {
+    return s("svg", { class: "habit-key", width: 84, height: 22, "aria-hidden": "true" },
+        s("circle", { cx: 9, cy: 11, r: 6, fill: layerColour(layer, layers) }),
+        s("text", { x: 21, y: 11, "dominant-baseline": "central" }, `layer ${layer}`));
+}
+
+/** A colour of its own for each of a few layers; of many, the deeper the stronger. */
+function layerColour(layer, layers) {
+    return layers <= 8 ? series(layer - 1) : colourOf(0.25 + (0.75 * layer) / layers, 0, 1);
+}
+
+/** Where a dot's name has room: right, left, above or below it; nowhere, if dots or other names are in the way. */
+function namesBeside(words, places) {
+    const taken = places.map(([x, y]) => [x - 8, y - 8, x + 8, y + 8]);
+    return words.map((word, i) => {
+        const [x, y] = places[i];
+        const size = 7.5 * word.length + 2;
+        const free = [[x + 11, y - 8], [x - 11 - size, y - 8], [x - size / 2, y - 26], [x - size / 2, y + 10]]
+            .map(([left, top]) => [left, top, left + size, top + 16])
+            .filter(([left, , right]) => left > PLOT.left && right < PLOT.width)
+            .find((box) => !taken.some((other) => overlap(box, other)));
+        if (!free) return null;
+        taken.push(free);
+        const [cx, cy] = [(free[0] + free[2]) / 2, free[1] + 8];
+        const middle = { "text-anchor": "middle", "dominant-baseline": "central" };
+        return s("text", { class: "tick", x: cx, y: cy, ...middle }, word);
+    });
+}
+
+function overlap(one, other) {
+    return one[0] < other[2] && one[2] > other[0] && one[1] < other[3] && one[3] > other[1];
+}
+
+function dot(habit, [cx, cy], name, colour, onPick, onHover) {
+    const { layer, head } = habit;
+    return s("g", {
+        class: "habit", dataset: { head: `${layer} ${head}` }, onclick: () => onPick(habit),
+        onpointerenter: () => onHover(habit), onpointerleave: () => onHover(null),
+    },
+    s("circle", { class: "habit-ring", cx, cy, r: 11 }), s("circle", { cx, cy, r: 6.5, fill: colour }),
+    name);
+}
+
+function axes(far, wide, x, y) {
+    const [bottom, right] = [PLOT.height - PLOT.bottom, PLOT.width - PLOT.right];
+    const middle = (PLOT.top + bottom) / 2;
+    const marks = (most) => [0, 0.25, 0.5, 0.75, 1].map((share) => share * most);
+    const tick = (value, at) => s("text", { class: "tick", ...at }, String(Number(value.toFixed(2))));
+    const title = (words, at) => s("text", { class: "axis", "text-anchor": "middle", ...at }, words);
+    return [
+        marks(wide).map((value) => [
+            s("line", { class: "grid", x1: PLOT.left, x2: right, y1: y(value), y2: y(value) }),
+            tick(value, { x: PLOT.left - 8, y: y(value), "text-anchor": "end", "dominant-baseline": "central" }),
+        ]),
+        marks(far).map((value) => tick(value, { x: x(value), y: bottom + 20, "text-anchor": "middle" })),
+        s("line", { class: "base", x1: PLOT.left, x2: right, y1: bottom, y2: bottom }),
+        title("distance (tokens)", { x: (PLOT.left + right) / 2, y: PLOT.height - 8 }),
+        title("entropy (bits)", { x: 14, y: middle, transform: `rotate(-90 14 ${middle})` }),
+    ];
+}
+
+/** A round number not below this one, which has round quarters. */
+function roundUp(value) {
+    const power = 10 ** Math.floor(Math.log10(value));
+    const round = [1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10].map((times) => times * power);
+    return round.find((one) => one >= value) ?? value;
+}

@@ -1,0 +1,63 @@
+// The whole way of a walk at a glance: boxes from left to right, and where it goes round, a way back.
+
+import { s, clear } from "./dom.js";
+import { fitted, widthOf } from "./strips.js";
+
+const [HIGH, GAP, MARGIN, LEAST, MOST] = [104, 17, 2, 98, 150];
+const SMALL = '13px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
+const LINES = 3;
+
+/** `stops` are {name, words, stage}; `back` is [number of a stop, why]; `onPick(stage)` goes there. */
+export function wayMap({ stops, back, label, onPick, room = 822 }) {
+    const drawing = s("svg", { class: "way", role: "group", "aria-label": label });
+    const wide = Math.min(MOST, Math.max(LEAST, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
+    const left = (place) => MARGIN + place * (wide + GAP);
+    clear(drawing);
+    stops.forEach((stop, place) => {
+        if (place) drawing.append(arrow(left(place) - GAP + 3, HIGH / 2 + MARGIN, left(place) - 3, HIGH / 2 + MARGIN));
+        drawing.append(box(stop, left(place), place === 0 || place === stops.length - 1));
+    });
+    if (back) drawing.append(...way(left(stops.length - 1) + wide / 2, left(back[0]) + wide / 2, back[1]));
+    drawing.setAttribute("width", Math.ceil(left(stops.length - 1) + wide + MARGIN));
+    drawing.setAttribute("height", HIGH + 2 * MARGIN + (back ? 50 : 2));
+    return drawing;
+
+    function box(stop, x, end) {
+        const middle = x + wide / 2;
+        const lines = folded(stop.words, wide - 14);
+        const go = () => onPick?.(stop.stage);
+        return s("g", {
+            class: end ? "way-stop end" : "way-stop", role: "button", tabindex: "0", "aria-label": `${stop.name}: ${stop.words}`, onclick: go,
+            onkeydown: (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), go()),
+        },
+        s("rect", { x, y: MARGIN, width: wide, height: HIGH, rx: 9 }),
+        s("text", { class: "way-name", x: middle, y: MARGIN + 24, "text-anchor": "middle" }, stop.name),
+        lines.map((line, i) => s("text", { class: "way-words", x: middle, y: MARGIN + 48 + 18 * i, "text-anchor": "middle" }, line)));
+    }
+}
+
+function arrow(x1, y, x2) {
+    return s("path", { class: "way-arrow", d: `M${x1} ${y}H${x2}m-6 -5l6 5l-6 5` });
+}
+
+/** From below the last box back to below another. */
+function way(from, to, why) {
+    const [y, low] = [HIGH + MARGIN + 2, HIGH + MARGIN + 24];
+    return [
+        s("path", { class: "way-arrow", d: `M${from} ${y}V${low - 8}q0 8 -8 8H${to + 8}q-8 0 -8 -8V${y}m-5 6l5 -6l5 6` }),
+        s("text", { class: "way-words", x: (from + to) / 2, y: low + 18, "text-anchor": "middle" }, why),
+    ];
+}
+
+/** Words in lines that fit; what is too long ends with dots. */
+function folded(words, room) {
+    const lines = [""];
+    for (const word of words.split(" ")) {
+        const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+        if (widthOf(longer, SMALL) <= room || !lines.at(-1)) lines[lines.length - 1] = longer;
+        else lines.push(word);
+    }
+    const cut = lines.slice(0, LINES).map((line) => fitted(line, room, SMALL));
+    if (lines.length > LINES) cut[LINES - 1] = fitted(`${cut[LINES - 1]} …`, room, SMALL);
+    return cut;
+}

@@ -1,0 +1,120 @@
+// Words as a text, each on the colour of its weight and with its number beneath; and bars of probabilities.
+
+import { s, clear, number } from "./dom.js";
+import { colourOf, inkOn, onTheme } from "./colour.js";
+
+const LINE = 62;
+const HIGH = 32; // of a word's ground
+const GAP = 8;
+const BAR = 34;
+const RTL = /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u;
+
+/** `words` [{text, weight}]; signed: one colour for, another against. Lines are as wide as there is room. */
+export function wordFlow(words, { signed = false, width = 760, label = "Words and their weights", signal } = {}) {
+    const drawing = s("svg", { class: "wordflow", role: "img", "aria-label": label });
+    const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
+    const places = flow(words, width);
+
+    function draw() {
+        const [low, high] = [signed ? -most : 0, most];
+        drawing.setAttribute("width", width);
+        drawing.setAttribute("height", places.height);
+        clear(drawing).append(...words.map((word, i) => {
+            const { x, y, wide } = places.boxes[i], middle = { x: wide / 2, "text-anchor": "middle" };
+            const shade = [word.weight, low, high, signed];
+            return s("g", { transform: `translate(${x} ${y})` },
+                s("rect", { class: "ground", width: wide, height: HIGH, rx: 6, fill: colourOf(...shade) }),
+                inked(s("text", { ...middle, class: "flowing", y: 21.5 }, shown(word.text)), inkOn(...shade)),
+                s("text", { ...middle, class: "tick", y: HIGH + 16 }, short(word.weight, most)));
+        }));
+    }
+
+    draw();
+    onTheme(() => drawing.isConnected && draw(), signal);
+    return drawing;
+}
+
+/** A bar for each label, the largest first; `onPick` makes them buttons. */
+export function bars(rows, { width = 560, picked = null, onPick = null, signal } = {}) {
+    const drawing = s("svg", { class: "bars" });
+    const measure = pen("15px");
+    const left = Math.min(width * 0.45, 20 + Math.max(40, ...rows.map((row) => measure(clipped(row.label)))));
+    const room = width - left - 70;
+
+    function draw() {
+        drawing.setAttribute("width", width);
+        drawing.setAttribute("height", rows.length * BAR + 4);
+        clear(drawing).append(...rows.map((row, i) => s("g", {
+            class: row.label === picked ? "picked" : null, transform: `translate(0 ${i * BAR})`, ...(onPick ? button(row) : {}),
+        },
+        s("rect", { class: "hit", x: 0, y: 1, width, height: BAR - 3, rx: 6 }),
+        s("text", { class: "label", x: left - 10, y: 22, "text-anchor": "end" }, clipped(row.label)),
+        s("rect", { class: "track", x: left, y: 8, width: room, height: BAR - 16, rx: 4 }),
+        s("rect", { class: "value", x: left, y: 8, width: Math.max(1.5, room * row.probability), height: BAR - 16, rx: 4 }),
+        s("text", { class: "tick", x: left + room + 8, y: 22 }, chance(row.probability)))));
+    }
+
+    function button(row) {
+        const pick = () => onPick(row.label);
+        return {
+            role: "button", tabindex: "0", "aria-pressed": String(row.label === picked), "aria-label": `Explain ${row.label}`,
+            onclick: pick, onkeydown: (event) => act(event, pick),
+        };
+    }
+
+    draw();
+    onTheme(() => drawing.isConnected && draw(), signal);
+    return drawing;
+}
+
+/** A probability for people. */
+export function chance(p) {
+    return p < 0.001 ? "< 0.001" : number(p);
+}
+
+function inked(node, colour) {
+    node.style.fill = colour;
+    return node;
+}
+
+function act(event, action) {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    action();
+}
+
+function clipped(text) {
+    return text.length > 34 ? `${text.slice(0, 33)}…` : text;
+}
+
+function shown(text) {
+    return text.trim() ? text : text.replace(/ /g, "␣").replace(/\n/g, "↵") || "∅";
+}
+
+function short(weight, most) {
+    const digits = most >= 10 ? 1 : most >= 0.1 ? 2 : 3;
+    const text = Math.abs(weight) < 0.5 * 10 ** -digits ? "0" : weight.toFixed(digits);
+    return text.replace("-", "−");
+}
+
+function pen(font) {
+    const paper = document.createElement("canvas").getContext("2d");
+    paper.font = `${font} ${getComputedStyle(document.documentElement).getPropertyValue("--text")}`;
+    return (text) => paper.measureText(text).width;
+}
+
+/** Lines of boxes, from the right where the text is written so. */
+function flow(words, width) {
+    const measure = pen("17px"), small = pen("13px");
+    const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
+    const turned = RTL.test(words.map((word) => word.text).join(" "));
+    let [x, y] = [0, 0];
+    const boxes = words.map((word) => {
+        const wide = Math.min(width, Math.max(measure(shown(word.text)) + 18, small(short(word.weight, most)) + 6));
+        if (x > 0 && x + wide > width) [x, y] = [0, y + LINE];
+        const box = { x: turned ? width - x - wide : x, y, wide };
+        x += wide + GAP;
+        return box;
+    });
+    return { boxes, height: y + LINE };
+}

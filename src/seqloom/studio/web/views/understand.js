@@ -1,0 +1,238 @@
+// Understand: what a text is and which words say so; what each word is, and the paths of two models beside each other.
+
+import { h, fill, number } from "../lib/dom.js";
+import { checkbox, controls, runPicker, segmented, textBox } from "../lib/controls.js";
+import { figure } from "../lib/figure.js";
+import { lattice } from "../lib/lattice.js";
+import { bars, wordFlow } from "../lib/wordflow.js";
+
+export const title = "Understand";
+export const lead =
+    "Classifiers say what a text is, and each word weighs in for it or against it. Taggers say what each word is: every path through " +
+    "the lattice is a reading of the sentence, and the best one wins. Put two models beside each other on one sentence.";
+export const needs = "It takes a model that understands texts: a classifier, a tagger, a hidden Markov model, a model of pairs, choices or questions.";
+
+const TAGS = ["tag", "hmm-tag", "hmm"];
+const LABELS = 12; // bars; the table has all
+const SMALL = 0.01; // a tag that is less probable than this everywhere is left out of the lattice
+const KINDS = {
+    influence: ["Influence", "xᵀ ∂s/∂x, gradient × input: what each word adds to the score s of the label, to first order. Below 0 it speaks against it."],
+    attention: ["Attention", "How much of its answer the model took from each word, from 0 to 1: where it looked, not for what."],
+    "left out": ["Left out", "The text is read again without the word: how much less probable the label would be then. Below 0 it would be more probable."],
+};
+const READ = "Each node is p(tag | sentence), whatever the other words are, so every column sums to 1. Grey lines are the steps from tag to tag, " +
+    "thicker if more probable. The bold line is the best path, by Viterbi. A dashed ring is a tag that is more probable by itself than the one on the path.";
+const SHOWS = { classify: showLabels, tag: showTags, "hmm-tag": showTags, hmm: showTags, pair: showPair, choice: showChoice, answer: showAnswer };
+
+export async function show(page) {
+    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const again = (changes) => {
+        page.set(changes);
+        show(page).catch((error) => page.fail(error));
+    };
+    const stage = h("div", { class: "understand-stage" });
+    const bar = h("div");
+    fill(page.root, bar, stage);
+    const context = { page, run, again, bar, stage, picker: picker(page, run, again) };
+    page.fine();
+    await SHOWS[run.task](context);
+}
+
+function picker(page, run, again) {
+    return runPicker(page, { value: run.id, onchange: (id) => again({ run: id, label: null, kind: null, beside: null, text: sameKind(page, run, id) ? page.params.get("text") : null }) });
+}
+
+function sameKind(page, run, id) {
+    const other = page.run(id);
+    return TAGS.includes(run.task) === TAGS.includes(other?.task);
+}
+
+/** A second run on the same text. */
+function beside({ page, run, again }, suits) {
+    const others = page.runs.filter((one) => one.id !== run.id && suits(one));
+    const wanted = page.params.get("beside");
+    const chosen = others.find((one) => (wanted === null ? rival(run, one) : one.id === wanted));
+    const picker_ = others.length ? runPicker({ ...page, runs: others }, { label: "Beside it", value: chosen?.id, empty: "nothing", onchange: (id) => again({ beside: id || "none" }) }) : null;
+    return [chosen, picker_];
+}
+
+/** Whether two runs are worth comparing unasked: a counted tagger and a learned one, of the same data. */
+function rival(run, other) {
+    return run.corpus === other.corpus && [run.task, other.task].sort().join(" ") === "hmm-tag tag";
+}
+
+function remarks(answer, run) {
+    const words = [];
+    if (answer.unknown?.length) words.push(`Not in the vocabulary of ${run.name}, so it goes by their spelling and their neighbours, if at all: ${answer.unknown.slice(0, 12).join(" ")}`);
+    if (answer.cut) words.push("Only the beginning was read: the text is longer than the model reads.");
+    return words.map((text) => h("p", { class: "note", dir: "auto" }, text));
+}
+
+// --- what a text is ---
+
+async function showLabels(context) {
+    const { page, run, again, bar, stage, picker: runs } = context;
+    const text = page.params.get("text") ?? run.example ?? "";
+    const [other, otherRuns] = beside(context, (one) => one.task === "classify");
+    fill(bar, controls(runs, otherRuns, textBox("Text", text, (value) => again({ text: value, label: null }))));
+    if (!text.trim()) return fill(stage, empty("Type a text to hear what it is."));
+    const both = [run, ...(other ? [other] : [])];
+    const columns = both.map(() => h("div"));
+    fill(stage, h("div", { class: both.length > 1 ? "side-by-side" : "" }, columns));
+    await Promise.all(both.map((one, i) => labelled(context, one, text, columns[i], i === 0 ? "" : "-2")));
+}
+
+async function labelled({ page, again }, run, text, column, suffix) {
+    const wanted = { label: page.params.get(`label${suffix}`), kind: page.params.get("kind") };
+    const answer = await page.ask("understand/classify", { run: run.id, text, ...wanted });
+    const width = roomOf(column);
+    const said = figure({
+        name: `labels${suffix}`, title: `${run.name}: ${answer.labels[0].label}, p = ${number(answer.labels[0].probability)}`,
+        caption: `p(label | text) = softmax of the scores. Choose a label to see which words speak for it.${answer.labels.length > LABELS ? ` ${answer.labels.length - LABELS} less probable labels are in the table.` : ""}`,
+    });
+    const few = answer.labels.slice(0, LABELS);
+    said.body.append(bars(few, { width, picked: answer.chosen, onPick: (label) => again({ [`label${suffix}`]: label }), signal: page.signal }));
+    said.table(() => ({ columns: ["label", "p"], rows: answer.labels.map((one) => [one.label, one.probability]) }));
+    const why = figure({ name: `why${suffix}`, title: `Which words say “${answer.chosen}”`, caption: KINDS[answer.why.kind][1] + around(answer.why) });
+    why.body.append(wordFlow(answer.why.words, { signed: answer.why.kind !== "attention", width, label: `Weights of the words for ${answer.chosen}`, signal: page.signal }));
+    why.table(() => ({ columns: ["word", "weight"], rows: answer.why.words.map((word) => [word.text, word.weight]) }));
+    const kinds = segmented("Weights by", answer.kinds.map((kind) => [kind, KINDS[kind][0]]), answer.why.kind, (kind) => again({ kind }));
+    kinds.classList.add("weights-by");
+    why.body.before(kinds);
+    fill(column, said.element, why.element, remarks(answer, run));
+}
+
+function around(why) {
+    return why.kind === "left out" || Math.abs(why.end) < 5e-4 ? "" : ` The end of the text, and special tokens, weigh ${number(why.end)}.`;
+}
+
+/** Pixels for a picture in a column: what there is, less the frame of its figure. */
+function roomOf(column, most = 1100) {
+    return Math.max(320, Math.min(most, Math.floor(column.getBoundingClientRect().width) - 48));
+}
+
+function empty(words) {
+    return h("p", { class: "hint" }, words);
+}
+
+// --- what each word is ---
+
+async function showTags(context) {
+    const { page, run, again, bar, stage, picker: runs } = context;
+    const text = page.params.get("text") ?? run.example ?? "";
+    const [other, otherRuns] = beside(context, (one) => TAGS.includes(one.task));
+    const all = page.params.get("all") === "1";
+    fill(bar, controls(runs, otherRuns, textBox("Sentence", text, (value) => again({ text: value })),
+        checkbox("All tags", all, (value) => again({ all: value ? "1" : null }))));
+    if (!text.trim()) return fill(stage, empty("Type a sentence to see what its words are."));
+    const both = [run, ...(other ? [other] : [])];
+    const answers = await Promise.all(both.map((one) => page.ask("understand/tag", { run: one.id, text })));
+    const differs = differences(answers);
+    const rows = rowsOf(answers, all);
+    const room = roomOf(stage, 2000);
+    const figures = answers.map((answer, i) => tagFigure(page, both[i], answer, { rows: rows[i], room, differs }, i === 0 ? "" : "-2"));
+    fill(stage, verdict(both, answers, differs), h("div", { class: "lattices" }, figures), answers.flatMap((answer, i) => remarks(answer, both[i])));
+}
+
+function tagFigure(page, run, answer, look, suffix) {
+    const own = figure({
+        name: `lattice${suffix}`, title: `${run.name} · ${answer.judged}`,
+        caption: `The whole best path has p(path | sentence) = ${number(Math.exp(answer.log_prob), 3)}.${suffix ? "" : ` ${READ}`}`,
+    });
+    own.body.append(lattice(answer, { ...look, label: run.name, signal: page.signal }).element);
+    own.table(() => ({
+        columns: ["word", "tag", "p", ...answer.tags],
+        rows: answer.words.map((word, t) => [word, answer.tags[answer.best[t]], answer.posterior[t][answer.best[t]], ...answer.posterior[t]]),
+    }));
+    return own.element;
+}
+
+/** The words at which two models that know the same tags say different ones. */
+function differences(answers) {
+    const [one, other] = answers;
+    if (!other || one.words.join("\n") !== other.words.join("\n")) return new Set();
+    const names = (answer) => answer.best.map((tag) => answer.tags[tag]);
+    if (!other.tags.some((tag) => one.tags.includes(tag))) return new Set();
+    return new Set(names(one).flatMap((tag, t) => (tag === names(other)[t] ? [] : [t])));
+}
+
+/** The tags worth a row in each lattice: the same where both know the same. */
+function rowsOf(answers, all) {
+    const worth = (answer) => answer.tags.filter((_, k) => all || answer.best.includes(k) || answer.posterior.some((row) => row[k] >= SMALL));
+    const names = new Set(answers.flatMap(worth));
+    const same = answers.every((answer) => answer.tags.join("\n") === answers[0].tags.join("\n"));
+    return answers.map((answer) => {
+        const own = new Set(same ? names : worth(answer));
+        return answer.tags.flatMap((tag, k) => (own.has(tag) ? [k] : []));
+    });
+}
+
+function verdict(runs, answers, differs) {
+    if (answers.length < 2) return null;
+    const [one, other] = answers;
+    if (one.words.join("\n") !== other.words.join("\n")) return h("p", { class: "note" }, "They cut the sentence into different words.");
+    if (!other.tags.some((tag) => one.tags.includes(tag))) return null;
+    if (!differs.size) return h("p", { class: "note" }, "Both say the same.");
+    const said = [...differs].map((t) => `${one.words[t]}: ${one.tags[one.best[t]]} or ${other.tags[other.best[t]]}`);
+    return h("p", { class: "note", dir: "auto" }, `They differ at ${differs.size === 1 ? "one word" : `${differs.size} words`}: ${said.join(" · ")}`);
+}
+
+// --- texts that go together ---
+
+async function showPair(context) {
+    const { page, run, again, bar, stage, picker: runs } = context;
+    const [first, second] = ["first", "second"].map((name) => page.params.get(name) ?? "");
+    const box = (label, name, value) => textBox(label, value, (text) => again({ [name]: text }), { button: "Read" });
+    fill(bar, controls(runs), controls(box("First text", "first", first), box("Second text", "second", second)));
+    if (!first.trim() || !second.trim()) return fill(stage, empty("Type two texts, Enter after each, to hear how they go together."));
+    const answer = await page.ask("understand/match", { run: run.id, first, second });
+    if (answer.score !== null && answer.score !== undefined) return fill(stage, scored(run, answer.score), remarks(answer, run));
+    choices(context, answer, "How they go together", "p(label | both texts)");
+}
+
+function scored(run, score) {
+    const own = figure({ name: "score", title: `${run.name}: ${number(score)}`, caption: "The score of the pair, in the units of the data." });
+    own.table(() => ({ columns: ["score"], rows: [[score]] }));
+    return own.element;
+}
+
+async function showChoice(context) {
+    const { page, run, again, bar, stage, picker: runs } = context;
+    const [text, given] = [page.params.get("text") ?? "", page.params.get("options") ?? ""];
+    fill(bar, controls(runs, textBox("Text", text, (value) => again({ text: value }))),
+        controls(textBox("Options, one a line (Ctrl+Enter)", given, (value) => again({ options: value }), { rows: 4, button: "Choose" })));
+    const options = given.split("\n").filter((line) => line.trim());
+    if (!text.trim() || options.length < 2) return fill(stage, empty("Type a text and two options or more."));
+    choices(context, await page.ask("understand/choose", { run: run.id, text, options }), "Which goes with it", "p(option | text)");
+}
+
+function choices({ page, run, stage }, answer, words, caption) {
+    const own = figure({ name: "labels", title: `${run.name}: ${words}`, caption });
+    fill(stage, own.element, remarks(answer, run));
+    own.body.append(bars(answer.labels, { width: roomOf(stage), signal: page.signal }));
+    own.table(() => ({ columns: ["label", "p"], rows: answer.labels.map((one) => [one.label, one.probability]) }));
+}
+
+async function showAnswer(context) {
+    const { page, run, again, bar, stage, picker: runs } = context;
+    const [question, text] = [page.params.get("question") ?? "", page.params.get("context") ?? ""];
+    fill(bar, controls(runs, textBox("Question", question, (value) => again({ question: value }))),
+        controls(textBox("Text it is about (Ctrl+Enter)", text, (value) => again({ context: value }), { rows: 5, max: 20000, button: "Read" })));
+    if (!question.trim() || !text.trim()) return fill(stage, empty("Type a text and a question about it: the model answers with words of the text."));
+    const answer = await page.ask("understand/answer", { run: run.id, question, context: text });
+    const rows = answer.answers.map((one) => ({ label: one.text, probability: one.probability }));
+    const own = figure({
+        name: "answers", title: `${run.name}: ${rows[0]?.label ?? "no answer"}`,
+        caption: `p(start) · p(end) of each answer, best first. That the answer is not in the text: ${answer.absent < 0.001 ? "< 0.001" : number(answer.absent)}.`,
+    });
+    fill(stage, own.element, h("div", { class: "panel context", dir: "auto" }, marked(text, answer.answers[0])), remarks(answer, run));
+    own.body.append(bars(rows, { width: roomOf(stage), signal: page.signal }));
+    own.table(() => ({ columns: ["answer", "p", "from", "to"], rows: answer.answers.map((one) => [one.text, one.probability, one.start, one.end]) }));
+}
+
+/** Places are counted in whole characters there, in halves here. */
+function marked(text, best) {
+    if (!best) return text;
+    const letters = [...text];
+    return [letters.slice(0, best.start).join(""), h("mark", {}, letters.slice(best.start, best.end).join("")), letters.slice(best.end).join("")];
+}

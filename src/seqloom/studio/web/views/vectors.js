@@ -1,0 +1,316 @@
+// Vectors: words, tokens or texts as points of a plane; who is near whom; and what stands to c as b stands to a.
+
+import { h, fill, number, say, calmly } from "../lib/dom.js";
+import { button, controls, runPicker, segmented, select, slider, textBox } from "../lib/controls.js";
+import { figure } from "../lib/figure.js";
+import { scatter, valueOf } from "../lib/scatter.js";
+
+export const title = "Vectors";
+export const lead =
+    "A model knows words as vectors of many numbers. Here each vector is a point: what the model uses alike lies together. " +
+    "PCA is a plain shadow of the vectors, t-SNE keeps the neighbours of each point and bends everything else.";
+export const needs = "It takes a model that reads words, tokens or texts: word vectors, a language model, a translator, a tagger, a classifier.";
+
+const KINDS = { words: "Words", tokens: "Tokens", sentences: "Texts" };
+const COUNTS = [500, 1000, 2000, 5000, 10000, 20000];
+const TSNE_MOST = 10000;
+const FOUND = 60; // names in the list of what a search found
+const NOTES = {
+    pca: "The two directions along which the unit vectors v/‖v‖ differ most. Distances are true as far as two of many directions can show.",
+    tsne: "t-SNE of the first 50 principal components. Who is near is near; how far apart groups are, and how large, means nothing.",
+};
+
+export async function show(page) {
+    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const view = new VectorsPage(page, run);
+    fill(page.root, view.bar, view.own, view.stage);
+    await view.load();
+}
+
+class VectorsPage {
+    constructor(page, run) {
+        Object.assign(this, { page, run, answer: null, stop: null });
+        this.bar = h("div");
+        this.own = h("div");
+        this.figure = figure({ name: "vectors", title: "" });
+        this.progress = h("p", { class: "tsne-progress", role: "status", hidden: true });
+        this.plot = scatter({
+            signal: page.signal, label: "Points; the search beside them lists their names", view: viewOf(page.params.get("at")),
+            onPick: (i) => this.choose(i === null ? null : this.answer.names[i]),
+            onView: ({ x, y, zoom }) => page.set({ at: zoom === 1 && x === 0 && y === 0 ? null : [x, y, zoom].map((v) => v.toFixed(3)).join(",") }),
+            onOnly: (group) => page.set({ only: group }),
+        });
+        this.plot.frame.append(this.tools());
+        this.figure.body.append(this.plot.element);
+        this.figure.element.append(this.progress);
+        this.side = h("div", { class: "vectors-side" }, this.search(), this.nearest(), this.analogies());
+        this.stage = h("div", { class: "vectors-stage" }, this.figure.element, this.side);
+    }
+
+    // --- the points ---
+
+    param(name, otherwise) {
+        return this.page.params.get(name) ?? otherwise;
+    }
+
+    question(more = {}) {
+        const lines = this.param("lines", null);
+        return { run: this.run.id, kind: this.param("kind", null), lines, ...more };
+    }
+
+    get map() {
+        return this.param("map", "pca") === "tsne" ? "tsne" : "pca";
+    }
+
+    get count() {
+        const wanted = Number(this.param("n", 2000));
+        const most = this.map === "tsne" ? TSNE_MOST : COUNTS.at(-1);
+        return Math.min(Math.max(Number.isFinite(wanted) ? Math.round(wanted) : 2000, 4), most);
+    }
+
+    async load() {
+        this.stop?.abort();
+        this.stop = new AbortController();
+        this.stage.classList.add("busy");
+        this.waiting(`Reading the vectors of ${this.run.name} …`);
+        try {
+            this.answer = await this.page.ask("vectors", this.question({ count: this.count }));
+        } finally {
+            this.stage.classList.remove("busy");
+            this.waiting(null);
+        }
+        this.page.fine();
+        this.controls();
+        this.side.lastChild.hidden = this.answer.kind === "sentences";
+        this.draw(this.answer.points);
+        const only = this.param("only", null);
+        this.plot.update({ only: only === null ? null : Number(only) });
+        await Promise.all([this.follow(), this.again()]);
+    }
+
+    /** What was chosen before: a word and its neighbours, or an analogy. */
+    async again() {
+        const [find, a, b, c] = ["find", "a", "b", "c"].map((name) => this.param(name, null));
+        if (a && b && c) await this.solve(a, b, c);
+        else if (find) await this.choose(find);
+    }
+
+    controls() {
+        const { page, answer } = this;
+        const ask = (changes) => {
+            page.set({ ...changes, at: null });
+            show(page).catch((error) => page.fail(error));
+        };
+        const most = this.map === "tsne" ? Math.min(answer.total, TSNE_MOST) : answer.total;
+        const counts = COUNTS.filter((count) => count < most);
+        const least = (value) => (value >= most ? most : value);
+        fill(this.bar, controls(
+            runPicker(page, { value: this.run.id, onchange: (id) => ask({ run: id, kind: null, find: null, only: null, colour: null, a: null, b: null, c: null }) }),
+            answer.kinds.length > 1 && segmented("Vectors of", answer.kinds.map((kind) => [kind, KINDS[kind]]), answer.kind,
+                (kind) => ask({ kind, find: null, only: null, colour: null, a: null, b: null, c: null })),
+            segmented("As a plane by", [["pca", "PCA"], ["tsne", "t-SNE"]], this.map, (map) => ask({ map })),
+            select("Points", [...counts.map((count) => [count, count.toLocaleString("en")]), [most, `all ${most.toLocaleString("en")}`]], least(this.count), (n) => ask({ n })),
+            select("Colour", answer.colourings.map((one) => [one.name, one.title]), this.colouring.name, (colour) => this.recolour(colour), "wide"),
+            this.map === "tsne" && slider("Perplexity (neighbours)", { min: 5, max: 100, step: 5, value: this.perplexity, format: String },
+                calmly((perplexity) => { page.set({ perplexity }); this.follow().catch((error) => page.fail(error)); }, 400)),
+        ));
+        fill(this.own, answer.kind === "sentences" && h("details", { class: "own-lines", open: this.param("lines", null) !== null },
+            h("summary", {}, "Texts of your own, one a line"),
+            textBox("Texts", this.param("lines", ""), (lines) => ask({ lines: lines.trim() || null, find: null }), { rows: 6, max: 6000, button: "Place them" })));
+    }
+
+    get colouring() {
+        const wanted = this.param("colour", null);
+        return this.answer.colourings.find((one) => one.name === wanted) ?? this.answer.colourings[0];
+    }
+
+    get perplexity() {
+        return Math.min(Math.max(Number(this.param("perplexity", 30)) || 30, 2), 100);
+    }
+
+    recolour(colour) {
+        this.page.set({ colour, only: null });
+        this.plot.update({ colouring: this.colouring, only: null });
+        this.table(this.shown);
+    }
+
+    draw(points) {
+        const { answer } = this;
+        this.plot.update({ names: answer.names, points, colouring: this.colouring, marked: new Map(), arrows: [] });
+        this.table(points);
+        this.words();
+    }
+
+    words() {
+        const { answer } = this;
+        const count = answer.names.length.toLocaleString("en");
+        const of = answer.names.length < answer.total ? `The first ${count} of ${answer.total.toLocaleString("en")}` : count;
+        const shares = this.map === "pca" ? ` These two hold ${answer.shares.slice(0, 2).map((share) => `${number(100 * share, 1)} %`).join(" and ")} of the variance.` : "";
+        this.figure.say(`${KINDS[answer.kind]} of ${this.run.name}`, `${of} ${answer.kind === "sentences" ? "texts" : answer.kind}, vectors of ${answer.width} numbers. ${NOTES[this.map]}${shares}`);
+    }
+
+    table(points) {
+        const { answer } = this;
+        this.shown = points;
+        this.figure.table(() => ({
+            columns: [KINDS[answer.kind], "x", "y", this.colouring.title],
+            rows: answer.names.map((name, i) => [name, points[2 * i], points[2 * i + 1], valueOf(this.colouring, i)]),
+        }));
+    }
+
+    /** t-SNE while it is made: the points walk from where PCA put them. */
+    async follow() {
+        if (this.map !== "tsne") return;
+        this.stop?.abort();
+        this.stop = new AbortController();
+        const mine = this.stop;
+        this.waiting("Looking for neighbours …");
+        try {
+            const question = this.question({ count: this.count, perplexity: this.perplexity });
+            for await (const { step, of, points } of this.page.stream("vectors/tsne", question, mine.signal)) {
+                this.plot.update({ points });
+                this.waiting(step < of ? `t-SNE, step ${step} of ${of}` : null, step / of);
+                if (step === of) this.table(points);
+            }
+            say("t-SNE is done.");
+        } catch (error) {
+            if (error.name !== "AbortError" && !mine.signal.aborted) throw error;
+        } finally {
+            if (this.stop === mine) this.waiting(null);
+        }
+    }
+
+    waiting(words, share = 0) {
+        this.progress.hidden = words === null;
+        this.stage.dataset.state = words === null ? "done" : "moving";
+        if (words !== null) fill(this.progress, h("progress", { value: share || null, max: 1, "aria-label": words }), words);
+    }
+
+    tools() {
+        return h("div", { class: "scatter-tools", role: "group", "aria-label": "Move the picture" },
+            button("+", () => this.plot.magnify(1.5), { title: "Magnify" }),
+            button("−", () => this.plot.magnify(1 / 1.5), { title: "Make smaller" }),
+            button("Fit", () => this.plot.fit(), { title: "Show all points" }));
+    }
+
+    // --- beside the points ---
+
+    search() {
+        this.found = h("ul", { class: "names", "aria-label": "Found" });
+        this.searchBox = h("input", { type: "search", id: "vectors-search", dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200, oninput: () => this.find() });
+        this.searchBox.addEventListener("keydown", (event) => {
+            if (event.key === "Enter" && this.searchBox.value.trim()) this.choose(this.best());
+        });
+        return h("section", { class: "panel" }, h("label", { class: "panel-title", for: "vectors-search" }, "Search"), this.searchBox, this.found);
+    }
+
+    matches() {
+        const wanted = this.searchBox.value.trim().toLowerCase();
+        if (!wanted) return [];
+        const all = this.answer.names.map((name, i) => [name, i]).filter(([name]) => name.toLowerCase().includes(wanted));
+        const rank = ([name]) => (name.trim().toLowerCase() === wanted ? 0 : name.trim().toLowerCase().startsWith(wanted) ? 1 : 2);
+        return all.sort((one, other) => rank(one) - rank(other));
+    }
+
+    /** What is meant by what was typed: a name as it is, or else the first that was found. */
+    best() {
+        const typed = this.searchBox.value.trim();
+        return this.answer.names.includes(typed) ? typed : this.matches()[0]?.[0] ?? typed;
+    }
+
+    find() {
+        const found = this.matches();
+        fill(this.found, found.slice(0, FOUND).map(([name]) => h("li", {}, this.nameButton(name))),
+            found.length > FOUND && h("li", { class: "hint" }, `and ${found.length - FOUND} more`),
+            this.searchBox.value.trim() && !found.length && h("li", { class: "hint" }, "None of the points shown. Enter asks the whole vocabulary."));
+        const marked = new Map(found.slice(0, FOUND).map(([, i]) => [i, "near"]));
+        this.plot.update({ marked, arrows: [] });
+        say(found.length ? `${found.length} found` : "");
+    }
+
+    nameButton(name, extra = null) {
+        return h("button", { type: "button", class: "name", dir: "auto", onclick: () => this.choose(name) }, name, extra);
+    }
+
+    nearest() {
+        this.near = h("div", {}, h("p", { class: "hint" }, "Click a point or search for one: its nearest neighbours are listed here, by cosine."));
+        return h("section", { class: "panel", dataset: { panel: "near" } }, h("h2", { class: "panel-title" }, "Nearest neighbours"), this.near);
+    }
+
+    async choose(name) {
+        this.page.set({ find: name, a: null, b: null, c: null });
+        if (name === null) {
+            this.plot.update({ marked: new Map(), arrows: [] });
+            return fill(this.near, h("p", { class: "hint" }, "Nothing is chosen."));
+        }
+        try {
+            const answer = await this.page.ask("vectors/near", this.question({ name, top: 10 }));
+            this.page.fine();
+            const marked = new Map([...answer.near.map((one) => [one.place, "near"]), [answer.place, "chosen"]].reverse());
+            const arrows = answer.near.filter((one) => this.has(one.place) && this.has(answer.place)).map((one) => [answer.place, one.place, "thin"]);
+            this.plot.update({ marked, arrows });
+            if (this.has(answer.place)) this.plot.reveal(answer.place);
+            fill(this.near, h("p", { class: "chosen", dir: "auto" }, answer.name), this.bars(answer.near), this.closer([answer.place, ...answer.near.map((one) => one.place)]));
+            say(`Nearest to ${answer.name}: ${answer.near.slice(0, 5).map((one) => one.name).join(", ")}`);
+        } catch (error) {
+            this.page.fail(error);
+        }
+    }
+
+    closer(places) {
+        const seen = places.filter((place) => this.has(place));
+        return seen.length > 1 && button("Magnify these", () => this.plot.frameThese(seen));
+    }
+
+    has(place) {
+        return place < this.answer.names.length;
+    }
+
+    bars(near) {
+        const most = Math.max(1e-9, ...near.map((one) => one.cosine));
+        return h("ol", { class: "near" }, near.map((one) => {
+            const bar = h("span", { class: "bar" });
+            bar.style.width = `${Math.max(0, (100 * one.cosine) / Math.max(most, 1e-9))}%`;
+            return h("li", {}, this.nameButton(one.name, this.has(one.place) ? null : h("span", { class: "hint" }, " (not shown)")),
+                h("span", { class: "cosine" }, number(one.cosine)), h("span", { class: "track" }, bar));
+        }));
+    }
+
+    analogies() {
+        const box = (name, label) => h("input", { type: "text", "aria-label": label, dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200, name, placeholder: name, value: this.param(name, "") });
+        const [a, b, c] = [box("a", "a"), box("b", "b"), box("c", "c")];
+        this.solved = h("div", {}, h("p", { class: "hint" }, "b − a + c: the word nearest to it stands to c as b stands to a."));
+        const form = h("form", {
+            class: "analogy",
+            onsubmit: (event) => {
+                event.preventDefault();
+                if (a.value.trim() && b.value.trim() && c.value.trim()) this.solve(a.value.trim(), b.value.trim(), c.value.trim());
+            },
+        }, a, h("span", {}, ":"), b, h("span", {}, "="), c, h("span", {}, ": ?"), h("button", { type: "submit" }, "Solve"));
+        return h("section", { class: "panel", dataset: { panel: "analogy" } }, h("h2", { class: "panel-title" }, "Analogy"), form, this.solved);
+    }
+
+    async solve(a, b, c) {
+        this.page.set({ a, b, c, find: null });
+        try {
+            const answer = await this.page.ask("vectors/analogy", this.question({ a, b, c, top: 6 }));
+            this.page.fine();
+            const [from, to, second] = answer.places;
+            const best = answer.near[0];
+            const seen = [...answer.places, best.place].filter((place) => this.has(place));
+            const marked = new Map(seen.map((place) => [place, place === best.place ? "chosen" : "near"]));
+            const arrows = [[from, to], [second, best.place]].filter((pair) => pair.every((place) => this.has(place)));
+            this.plot.update({ marked, arrows });
+            fill(this.solved, h("p", { class: "chosen", dir: "auto" }, `${answer.names[0]} : ${answer.names[1]} = ${answer.names[2]} : ${best.name}`), this.bars(answer.near), this.closer(seen));
+            say(`${answer.names[0]} is to ${answer.names[1]} as ${answer.names[2]} is to ${best.name}`);
+        } catch (error) {
+            this.page.fail(error);
+        }
+    }
+}
+
+/** "0.1,−0.2,3" of the address as a view; nothing where it is none. */
+function viewOf(text) {
+    const [x, y, zoom] = (text ?? "").split(",").map(Number);
+    return [x, y, zoom].every(Number.isFinite) && zoom > 0 ? { x, y, zoom: Math.min(zoom, 400) } : {};
+}

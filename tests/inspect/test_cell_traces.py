@@ -1,0 +1,173 @@
+"""What cells compute in models of every kind, against the fast way and against cells run by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, readers
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect.arithmetic import arithmetic
+from seqloom.inspect.cell_traces import Place, cell_traces, places
+from seqloom.inspect.gates import gate_trace
+from seqloom.inspect.watching import cells_of
+from seqloom.nn.recurrent import Recurrent
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, tuple[str, ...]]]:
+    """Models, and what they are asked to read."""
+    found: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
+    own = readers(tmp_path_factory.mktemp("kinds"))
+    return {**found, **{name: (source, (LINES[name],)) for name, source in own.items()}}
+
+
+KINDS = [*TRANSLATORS, *LINES]
+PARTS = {
+    "no attention": ["encoder", "decoder"],
+    "no attention, reversed": ["encoder", "decoder"],
+    **{kind: ["reader-forwards", "reader-backwards"] for kind in LINES},
+}
+
+
+def fast_outputs(model: Any, read: Any) -> dict[str, Any]:
+    """What every layer puts out when nobody watches."""
+    found: dict[str, Any] = {}
+    hooks = [
+        part.register_forward_hook(lambda _, __, out, name=name: found.__setitem__(f"{name}.cell", out[0][0]))
+        for name, part in model.named_modules()
+        if isinstance(part, Recurrent)
+    ]
+    with torch.no_grad():
+        read(model)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trace_is_what_the_fast_forward_computes(kind: str, sources: Any) -> None:
+    source, texts = sources[kind]
+    source.model.eval()
+    found = cell_traces(source, *texts)
+    outputs = fast_outputs(source.model, found.read.let)
+    where = places(cells_of(source.model))  # those that spell are no part of it
+    for name in where.keys() & outputs.keys():
+        layer = found.parts[where[name].part].layers[where[name].layer]
+        torch.testing.assert_close(layer.after["h"], outputs[name], rtol=0, atol=2e-6)
+    assert {part for part in found.parts if part != "decoder"} <= {
+        where[name].part for name in outputs if name in where
+    }
+    assert list(found.parts) == PARTS.get(kind, ["encoder-forwards", "encoder-backwards", "decoder"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_step_goes_on_from_the_one_before_and_follows_the_equations(kind: str, sources: Any) -> None:
+    source, texts = sources[kind]
+    for part in cell_traces(source, *texts).parts.values():
+        assert sorted(part.order) == list(range(len(part.tokens)))
+        for layer, shown in zip(part.layers, part.trace.layers, strict=True):
+            for name in layer.cell.state_names:
+                torch.testing.assert_close(layer.before[name][1:], layer.after[name][:-1])
+            for step, place in enumerate(part.order):
+                before = {name: value[step : step + 1] for name, value in layer.before.items()}
+                with torch.no_grad():
+                    expected = layer.cell.equations(layer.x[step : step + 1], before)
+                for name, value in expected.items():
+                    np.testing.assert_allclose(shown.values[name][place], value[0].numpy(), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_unit_by_hand_is_the_unit_of_the_trace(kind: str, sources: Any) -> None:
+    source, texts = sources[kind]
+    for part in cell_traces(source, *texts).parts.values():
+        layer, shown, place = part.layers[-1], part.trace.layers[-1], len(part.tokens) // 2
+        step = part.step_of(place)
+        found = arithmetic(layer.cell, layer.x[step], {k: v[step] for k, v in layer.before.items()}, 2)
+        for name, values in shown.values.items():
+            assert found[name] == pytest.approx(values[place, 2], abs=5e-6)
+
+
+def test_the_way_back_is_the_text_from_its_end(sources: Any) -> None:
+    source, texts = sources["tagger"]
+    part = cell_traces(source, *texts)["reader-backwards"]
+    layer, state = part.layers[0], part.layers[0].cell.initial_state(1)
+    assert part.order == list(range(len(part.tokens)))[::-1]
+    assert part.title == "right to left ←"
+    for place in part.order:
+        with torch.no_grad():
+            state = layer.cell(layer.x[part.step_of(place)][None], state)
+        np.testing.assert_allclose(part.trace.layers[0].values["h"][place], state["h"][0].numpy(), atol=1e-6)
+
+
+def test_a_reversed_source_is_read_from_its_end_and_end_last(sources: Any) -> None:
+    source, texts = sources["no attention, reversed"]
+    part = cell_traces(source, *texts)["encoder"]
+    last = len(SOURCE)
+    assert part.order == [*range(last - 1, -1, -1), last]
+    tokens = source.model.source_embed.weight[source.tokenizer.encode(SOURCE)]
+    torch.testing.assert_close(part.layers[0].x[:-1], tokens.flip(0).detach())
+
+
+def test_tokens_and_what_is_told(sources: Any) -> None:
+    source, texts = sources["luong"]
+    found = cell_traces(source, *texts)
+    assert found["encoder-forwards"].tokens == [*SOURCE, "</s>"]
+    assert found["decoder"].tokens == ["</s>", *TARGET]
+    assert found["decoder"].says == [*TARGET, "</s>"]
+    assert found[None] is found["encoder-forwards"]
+    tagger, line = sources["tagger"]
+    assert cell_traces(tagger, *line)["reader-forwards"].tokens[:2] == ["Ann", "lives"]
+    bilm, text = sources["bilm"]
+    assert cell_traces(bilm, *text)["reader-forwards"].tokens == ["</s>", *text[0].split(), "</s>"]
+
+
+def test_gates_of_any_part(sources: Any) -> None:
+    source, (line,) = sources["classifier, kept apart"]
+    trace = gate_trace(source, line, part="reader-backwards")
+    assert trace.cell == "lstm" and len(trace.layers) == 2
+    assert set(trace.layers[0].values) == {"i", "f", "o", "g", "c", "h"}
+    with pytest.raises(UsageError, match=r"no part 'reader-backward'.*reader-backwards"):
+        gate_trace(source, line, part="reader-backward")
+
+
+def test_what_cannot_be_shown_is_refused(sources: Any) -> None:
+    source, (line,) = sources["classifier"]
+    with pytest.raises(UsageError, match="A translation is for translators"):
+        cell_traces(source, line, "something")
+    with pytest.raises(UsageError, match="at most 3 can be looked at"):
+        cell_traces(source, line, longest=3)
+    with pytest.raises(UsageError, match="for language models alone"):
+        cell_traces(source, [1, 2])
+    with pytest.raises(UsageError, match="The text is empty"):
+        cell_traces(source, "  ")
+    with pytest.raises(UsageError, match=r"no token 99: the text has"):
+        cell_traces(source, line)[None].step_of(99)
+
+
+def test_watching_leaves_nothing_behind(sources: Any) -> None:
+    source, texts = sources["tagger"]
+    before = [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in source.model.modules()]
+    source.model.train()
+    cell_traces(source, *texts)
+    assert source.model.training
+    assert [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in source.model.modules()] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("stack.layers.1.cell", Place("reader", "", 1)),
+        ("encoder.stack.layers.0.backwards.cell", Place("reader", "backwards", 0)),
+        ("encoder.stack.directions.1.layers.2.cell", Place("reader", "backwards", 2)),
+        ("body.ways.forwards.layers.1.cell", Place("reader", "forwards", 1)),
+    ],
+)
+def test_places(name: str, place: Place) -> None:
+    assert places([name]) == {name: place}
+
+
+def test_places_of_a_translator() -> None:
+    found = places(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
+    assert list(found.values()) == [Place("encoder", "forwards", 0), Place("decoder", "", 1)]

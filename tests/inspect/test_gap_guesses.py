@@ -1,0 +1,41 @@
+"""What may stand at the gaps of a text, and the text once something stands there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.masked import masked_recipe
+
+from seqloom import load
+from seqloom.api.training import begin
+from seqloom.core.errors import UsageError
+from seqloom.inspect.gap_guesses import gap_guesses, with_token
+
+TEXT = "The [MASK] purr all [MASK] ."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder: Path = tmp_path_factory.mktemp("gaps")
+    for _ in begin(masked_recipe(folder, "train.steps=2"), folder / "run").events():
+        pass
+    return load(folder / "run", "cpu")
+
+
+def test_guesses_are_those_of_fill(model: Any) -> None:
+    found = gap_guesses(model, TEXT, top=4)
+    (filled,) = model.fill(TEXT, top=4)
+    assert found.masks == filled.masks and found.filled == filled.filled
+    assert "[MASK]".join(found.around) == TEXT
+    assert gap_guesses(model, "The cats purr .").masks == []
+    assert "'zebras'" in gap_guesses(model, "The zebras [MASK] .").notes[0]
+
+
+def test_the_best_guesses_written_one_by_one(model: Any) -> None:
+    best = [own[0].id for own in gap_guesses(model, TEXT).masks]
+    text = with_token(model, with_token(model, TEXT, 1, best[1]), 0, best[0])
+    assert text == gap_guesses(model, TEXT).filled
+    with pytest.raises(UsageError, match="has 2 masks, counted from 0; got 2"):
+        with_token(model, TEXT, 2, best[0])
+    with pytest.raises(UsageError, match="Token ids go from 0"):
+        with_token(model, TEXT, 0, 10**6)

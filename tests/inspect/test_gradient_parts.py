@@ -1,0 +1,125 @@
+"""Gradients by the states of any model: against numbers got by moving the states a little, and against what is
+computed for language models alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, readers
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect.cell_traces import places
+from seqloom.inspect.gradient_parts import gradient_parts, part_matrices
+from seqloom.inspect.gradients import clipping, exact_copy, flows, gradient_trace, recurrent_matrices
+from seqloom.inspect.read_texts import read_text
+from seqloom.inspect.watching import cells_of
+from seqloom.nn import fused
+from seqloom.nn.cells import CELLS
+
+KINDS = [*TRANSLATORS, *LINES]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, tuple[str, ...]]]:
+    found: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
+    own = readers(tmp_path_factory.mktemp("kinds"))
+    return {**found, **{name: (source, (LINES[name],)) for name, source in own.items()}}
+
+
+def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int, move: Any) -> float:
+    """The loss when what a cell hands on after a step is moved."""
+    taken = [0]
+
+    def hook(cell: Any, given: Any, after: dict[str, Any]) -> Any:
+        taken[0] += 1
+        if taken[0] - 1 != step:
+            return None
+        found = {**after, state: after[state] + move}
+        if state == "c":  # which is shown by h at once
+            found["h"] = cell.equations(*given)["o"] * torch.tanh(found["c"])
+        return found
+
+    handle = model.get_submodule(name).register_forward_hook(hook)
+    with torch.no_grad():
+        told = read.log_probs(model)
+    handle.remove()
+    return -float(told.total if of == "total" else told.each[-1])
+
+
+def by_moving(model: Any, read: Any, of: str, name: str, state: str, step: int, hidden: int) -> float:
+    """‖∂L/∂state‖ by central differences."""
+    slopes = []
+    for move in 1e-5 * torch.eye(hidden, dtype=torch.float64):
+        up, down = (moved_loss(model, read, of, name, state, step, way * move) for way in (1, -1))
+        slopes.append((up - down) / 2e-5)
+    return float(np.linalg.norm(slopes))
+
+
+@pytest.mark.parametrize("of", ["last", "total"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_to_moving_the_states_a_little(kind: str, of: Any, sources: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, texts = sources[kind]
+    found = gradient_parts(source, *texts, of=of)
+    assert all(parameter.grad is None for parameter in source.model.parameters())
+    monkeypatch.setattr(fused, "applies", lambda cell, x: False)
+    model, read = exact_copy(source.model), read_text(source, *texts)
+    largest = 0.0
+    for name, place in places(cells_of(model)).items():
+        part, cell = found.parts[place.part], model.get_submodule(name)
+        for state, norms in part.layers[place.layer].items():
+            step = len(norms) // 2
+            expected = by_moving(model, read, of, name, state, step, cell.hidden)
+            assert norms[part.order[step]] == pytest.approx(expected, abs=1e-7)
+            largest = max(largest, expected)
+    assert largest > 1e-4  # something did flow
+
+
+@pytest.mark.parametrize("of", ["last", "total"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_of_a_language_model_it_is_what_its_own_trace_says(cell: str, of: Any, make: Any, ids: list[int]) -> None:
+    model = make(cell)
+    found, expected = gradient_parts(model, ids, of=of), gradient_trace(model, ids, of=of)
+    assert list(found.parts) == ["reader"]
+    part = found.parts["reader"]
+    assert found.loss == pytest.approx(expected.loss, abs=1e-12)
+    assert part.tokens == expected.tokens and found.told[-1] == expected.target
+    for layer, own in zip(part.layers, expected.layers, strict=True):
+        for name, norms in own.items():
+            np.testing.assert_allclose(layer[name], norms, rtol=0, atol=1e-12)
+    assert found.norm == pytest.approx(clipping(model, ids, None).norm, rel=1e-12)
+    for flow, own_flow in zip(part.flows, flows(model, ids), strict=True):
+        np.testing.assert_allclose(flow.measured, own_flow.measured, atol=1e-12)
+
+
+def test_the_loss_of_any_token(make: Any, ids: list[int]) -> None:
+    """What comes after a token has no part in its loss; what comes before is as if the text ended there."""
+    model = make("lstm")
+    whole, short = gradient_parts(model, ids, at=4), gradient_parts(model, ids[:5])
+    norms = whole.parts["reader"].layers[1]["h"]
+    np.testing.assert_allclose(norms[:5], short.parts["reader"].layers[1]["h"], atol=1e-12)
+    assert norms[5:].max() == 0
+    assert whole.at == 4 and whole.loss == pytest.approx(short.loss)
+    with pytest.raises(UsageError, match="no token at place 9: 9 are told"):
+        gradient_parts(model, ids, at=9)
+
+
+def test_attention_shortens_the_way_back(sources: Any) -> None:
+    """The last token hears of the first words of the source directly, not through all that follow."""
+    shares = []
+    for kind in ("no attention", "luong"):
+        parts = gradient_parts(sources[kind][0], SOURCE, TARGET * 3).parts
+        norms = next(iter(parts.values())).layers[0]["h"]
+        shares.append(norms[0] / norms.max())
+    assert shares[1] > 10 * shares[0]
+
+
+def test_matrices_by_part(sources: Any, make: Any) -> None:
+    found = part_matrices(sources["luong"][0])
+    assert list(found) == ["encoder-forwards", "encoder-backwards", "decoder"]
+    assert [(m.layer, m.name) for m in found["decoder"]] == [(layer, name) for layer in (0, 1) for name in "ifgo"]
+    weight = sources["luong"][0].model.decoder.cells[1].weight_h.detach().double().numpy()[6:12]
+    np.testing.assert_allclose(found["decoder"][5].singular_values, np.linalg.svd(weight)[1], atol=1e-10)
+    model = make("gru")
+    for own, expected in zip(part_matrices(model)["reader"], recurrent_matrices(model), strict=True):
+        np.testing.assert_array_equal(own.singular_values, expected.singular_values)

@@ -1,0 +1,173 @@
+"""What comes next against the model asked by hand, and a text that is written against `generate`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.denoising import KINDS, denoise_recipe
+from tests.speakers import translator, writer
+
+from seqloom import load
+from seqloom.api.training import begin
+from seqloom.core.errors import DataError, UsageError
+from seqloom.decoding.generate import generate
+from seqloom.decoding.processors import SamplingConfig, process
+from seqloom.inspect.beginnings import beginning
+from seqloom.inspect.next_tokens import next_tokens, write
+from seqloom.inspect.search_tree import search_tree
+
+WRITERS = ("lstm", "gpt", "window", "ngram", "hmm")
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.6},
+    {"temperature": 1.7, "top_k": 4},
+    {"top_p": 0.7},
+    {"temperature": 1.3, "top_k": 5, "top_p": 0.8},
+    {"temperature": 0.0},
+]
+
+
+def asked_by_hand(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
+    """log p of every token (V,), read one by one from the beginning."""
+    ids, state = trained.tokenizer.encode(text), None
+    if hasattr(trained, "translate"):
+        source = torch.tensor([[*ids, 0]])
+        state, ids = trained.model.start({"tokens": source, "mask": torch.ones_like(source, dtype=torch.bool)}), []
+    else:
+        state = trained.model.start(rows=1)
+    with torch.no_grad():
+        for token in [0, *ids, *forced]:
+            output = trained.model.step(torch.tensor([[token]]), state)
+            state = output.state
+    found: torch.Tensor = output.log_probs[0]
+    return found
+
+
+@pytest.mark.parametrize("kind", [*WRITERS, "gru", "transformer"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_own_and_processed(kind: str, options: dict[str, Any]) -> None:
+    trained = writer(kind) if kind in WRITERS else translator(kind)
+    forced = trained.tokenizer.encode("fa")
+    found = next_tokens(trained, "bad cab", forced, **options)
+    own = asked_by_hand(trained, "bad cab", forced)
+    assert sorted(found.ids.tolist()) == list(range(len(trained.tokenizer)))
+    assert (np.diff(found.log_probs) <= 0).all()
+    np.testing.assert_allclose(found.log_probs, own[found.ids].double(), atol=1e-5)
+    assert found.probabilities.sum() == pytest.approx(1, abs=1e-5)
+    sampling = SamplingConfig(banned=(1,), **options)
+    want = process(own[None], torch.empty(1, 0, dtype=torch.long), sampling.processors(0))[0].exp()
+    if options.get("temperature") == 0.0:
+        want = torch.zeros_like(want).index_fill(0, want.argmax(), 1.0)
+    np.testing.assert_allclose(found.chances, want[found.ids].double(), atol=1e-5)
+    assert found.banned.tolist() == [token == 1 for token in found.ids.tolist()]
+    assert found.chances[found.banned].tolist() == [0.0]
+    assert found.kept == int((want > 0).sum())
+    assert found.tokens == [trained.tokenizer.token(token) for token in found.ids.tolist()]
+
+
+def test_few_names_and_entropy() -> None:
+    found = next_tokens(writer("lstm"), "", top=3)
+    assert len(found.tokens) == 3
+    p = found.probabilities
+    assert found.entropy == pytest.approx(float(-(p * np.log2(p)).sum()))
+    assert [found.rank(int(token)) for token in found.ids] == list(range(1, len(found.ids) + 1))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_written_as_generated(kind: str, options: dict[str, Any]) -> None:
+    """The very tokens of `generate`, beyond the context of a GPT too; and the pieces join to its text."""
+    trained = writer(kind)
+    tokens = list(write(trained, "a bad ", max_tokens=30, seed=11, **options))
+    text = "".join(trained.generate("a bad ", max_tokens=30, seed=11, **options))
+    assert "".join(token.text for token in tokens) == text
+    for place, token in enumerate(tokens):
+        before = [own.token for own in tokens[:place]]
+        again = next_tokens(trained, "a bad ", before, **options)
+        np.testing.assert_allclose(token.expected.log_probs, again.log_probs, atol=2e-5)
+        chance = token.expected.chances[token.expected.rank(token.token) - 1]
+        assert chance > 0 and not token.forced
+        assert token.probability == pytest.approx(again.probabilities[again.rank(token.token) - 1], rel=1e-4)
+        assert len(token.expected.tokens) == len(trained.tokenizer)
+
+
+@pytest.mark.parametrize("kind", ["gru", "transformer"])
+def test_translator_writes(kind: str) -> None:
+    """Without chance it is what a beam of one finds; by chance it is what `generate` draws."""
+    trained = translator(kind)
+    greedy = [token.token for token in write(trained, "bad cab", temperature=0.0, max_tokens=12)]
+    (found,) = trained.translate("bad cab", beam=1, max_length=12)
+    assert greedy == [*found.candidates[0].ids, *[0] * found.candidates[0].finished]
+    begun = beginning(trained, "bad cab")
+    steps = generate(
+        trained.model,
+        torch.tensor([[0, 5]]),
+        options=SamplingConfig(banned=(1,), temperature=1.4),
+        max_tokens=9,
+        end=0,
+        seed=3,
+        source=begun.tree(),
+    )
+    drawn = list(write(trained, "bad cab", [5], temperature=1.4, max_tokens=9, seed=3))
+    assert [token.token for token in drawn] == [5, *(int(step.tokens[0]) for step in steps)]
+    assert [token.forced for token in drawn] == [True] + [False] * (len(drawn) - 1)
+
+
+def test_forced_tokens_keep_their_own_probability() -> None:
+    trained = writer("lstm")
+    forced = trained.tokenizer.encode("dad")
+    tokens = list(write(trained, "a", [*forced, 0]))
+    assert [(token.token, token.text, token.forced) for token in tokens] == [
+        (*pair, True) for pair in zip([*forced, 0], ["d", "a", "d", ""], strict=True)
+    ]
+    for place, token in enumerate(tokens):
+        own = asked_by_hand(trained, "a", forced[:place])
+        assert token.probability == pytest.approx(own[token.token].exp().item(), rel=1e-5)
+
+
+def test_the_prompt_is_read_by_the_decoder() -> None:
+    """An unknown letter is read, with a word on it, and never written."""
+    begun = beginning(writer("lstm"), "aß")
+    assert begun.prompt == [3, 1] and "'ß'" in begun.notes[0] and begun.banned == (1,)
+    assert begun.written([4, 5]) == "bc"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_denoiser_restores(tmp_path: Path, kind: str) -> None:
+    """Without chance it says what a beam of one says; tokens beside its tokenizer's have names."""
+    for _ in begin(denoise_recipe(tmp_path, f"noise.kind={kind}"), tmp_path / "run").events():
+        pass
+    trained, text = load(tmp_path / "run", "cpu"), "The [MASK] purr all [MASK] ."
+    read, best = trained.said(text, beam=1, max_length=9)
+    begun = beginning(trained, text)
+    assert begun.source == read
+    greedy = list(write(trained, text, temperature=0.0, max_tokens=9))
+    assert [token.token for token in greedy] == [*best.tokens, *[0] * best.finished]
+    sentinel = [len(trained.tokenizer) + 3] if kind == "spans" else []  # after [CLS], [SEP] and [MASK]
+    forced = [*sentinel, *trained.tokenizer.encode("The cats")]
+    told = list(write(trained, text, forced, max_tokens=3, seed=1))
+    assert [token.token for token in told[: len(forced)]] == forced
+    assert told[0].shown == ("<1>" if kind == "spans" else trained.tokenizer.token(forced[0]))
+    tree = search_tree(trained, text, beam=3, n_best=2, max_length=9)
+    (restored,) = trained.restore(text, beam=3, max_length=9)
+    assert len(tree.candidates) == 2
+    assert search_tree(trained, text, beam=3, max_length=9).candidates[0].log_prob == restored.log_prob
+
+
+def test_refusals() -> None:
+    trained = writer("lstm")
+    with pytest.raises(UsageError, match="Token ids go from 0 to 8; got 9"):
+        next_tokens(trained, "a", [9])
+    with pytest.raises(UsageError, match="Nothing comes after END"):
+        write(trained, "a", [0, 3])
+    with pytest.raises(DataError, match="UTF-8"):
+        write(trained, "\ud800")
+    with pytest.raises(UsageError, match="empty"):
+        next_tokens(translator(), "  ")
+    with pytest.raises(UsageError, match="top_p"):
+        next_tokens(trained, "a", top_p=0.0)
+    classifier = type("Other", (), {"name": "runs/x", "what": "a classifier", "tokenizer": trained.tokenizer})()
+    with pytest.raises(UsageError, match="runs/x is a classifier: it does not write"):
+        next_tokens(classifier, "a")

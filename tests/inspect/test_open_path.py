@@ -1,0 +1,158 @@
+"""What is shown is what happens: the pass that says where heads look computes what the fast pass computes.
+
+Each attention's contribution MultiHead(…) is recorded in both passes of a whole model, layer by layer. They must be the
+same numbers in the same order; and the fast pass must really have been the fast one. Recurrent attention has one way
+only, which `test_alignment_view` holds against what a search saw.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.fine_tuning import SHAPES
+from tests.models.small_transformer import SWITCHES, transformer
+from torch import Tensor, nn
+
+from seqloom.core.config import build
+from seqloom.core.specials import Specials
+from seqloom.models.bert import BERTConfig
+from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.electra import ElectraConfig
+from seqloom.models.fine_tuned import FineTunedClassifierConfig, FineTunedTaggerConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.tagger import TaggerConfig
+from seqloom.nn.multihead import FEW, MultiHeadAttention
+from seqloom.nn.positions import PositionsConfig
+from seqloom.text.specials import framed
+
+V, S, T = 11, FEW + 5, FEW + 3  # long enough for the fused kernel on a CPU
+SHAPE: dict[str, Any] = {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "dropout": 0.0}
+BODIES: dict[str, dict[str, Any]] = {**SHAPES, "transformer": {"width": 16, "heads": 4, "dropout": 0.0}}
+ENCODER = {"kind": "transformer", "width": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
+
+
+def ready(model: nn.Module) -> Any:
+    """In double precision, and with weights that let heads look somewhere."""
+    torch.manual_seed(5)
+    model = model.double().eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def contributions(model: nn.Module, run: Callable[[], Any]) -> tuple[list[Tensor], Any]:
+    """What each attention gives while something runs, and what came of it."""
+    seen: list[Tensor] = []
+    parts = [module.out for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    handles = [part.register_forward_hook(lambda module, given, made: seen.append(made)) for part in parts]
+    try:
+        with torch.no_grad():
+            return seen, run()
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def agree(model: nn.Module, fast: Callable[[], Any], openly: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run both, compare what every attention gave; what the open pass came to."""
+    used = {"_fast": 0, "_openly": 0}
+
+    def counting(name: str) -> Any:
+        own = getattr(MultiHeadAttention, name)
+
+        def counted(*arguments: Any) -> Any:
+            used[name] += 1
+            return own(*arguments)
+
+        return counted
+
+    for name in used:
+        monkeypatch.setattr(MultiHeadAttention, name, counting(name))
+    first, _ = contributions(model, fast)
+    assert used["_fast"] == len(first) > 0 and used["_openly"] == 0
+    second, found = contributions(model, openly)
+    assert used["_fast"] == len(first) and used["_openly"] == len(second) == len(first)
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        assert one.std() > 0.01  # there was something to compare
+    return found
+
+
+def pairs() -> dict[str, Tensor]:
+    torch.manual_seed(6)
+    source, targets = torch.randint(1, V, (1, S)), torch.randint(1, V, (1, T))
+    return {
+        "source": source,
+        "source_mask": torch.ones_like(source, dtype=torch.bool),
+        "inputs": torch.cat([torch.zeros_like(targets[:, :1]), targets[:, :-1]], dim=1),
+        "targets": targets,
+        "target_mask": torch.ones_like(targets, dtype=torch.bool),
+    }
+
+
+def text(tokens: list[int] | None = None) -> dict[str, Tensor]:
+    torch.manual_seed(7)
+    row = torch.randint(1, V, (1, S)) if tokens is None else torch.tensor([tokens])
+    return {
+        "tokens": row,
+        "mask": torch.ones_like(row, dtype=torch.bool),
+        "first": torch.arange(0, row.shape[1], 2).unsqueeze(0),
+        "words": torch.ones(1, (row.shape[1] + 1) // 2, dtype=torch.bool),
+    }
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_translators_three_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = ready(transformer(**SWITCHES[name])), pairs()
+    agree(model, lambda: model.target_log_probs(batch), lambda: model.attentions(batch), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"positions": PositionsConfig(kind="learned", max_length=64)},
+        {"positions": PositionsConfig(kind="rotary"), "context": 64, "kv_heads": 1},
+        {"context": 64, "norm_first": False, "embed_norm": True},
+    ],
+    ids=["learned", "rotary", "norms after"],
+)
+def test_a_gpt(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = ready(GPTConfig(**{**SHAPE, **options}).build(V)), text()["tokens"]
+    agree(model, lambda: model(tokens), lambda: model.attentions(tokens), monkeypatch)
+
+
+@pytest.mark.parametrize("config", [BERTConfig, ElectraConfig])
+def test_a_reader(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = ready(config(**SHAPE, positions=PositionsConfig(kind="rotary")).build(V)), text()["tokens"]
+    agree(model, lambda: model.body.read(tokens), lambda: model.attentions(tokens), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(
+            lambda: build(ClassifierConfig, {"embedding": 16, "encoder": ENCODER}).build(V, 3, 0), id="labels"
+        ),
+        pytest.param(lambda: build(TaggerConfig, {"embedding": 12, "encoder": ENCODER}).build(V, 4, 0), id="tags"),
+    ],
+)
+def test_classifiers_and_taggers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, batch = ready(model()), text()
+    agree(made, lambda: made(batch), lambda: made.attentions(batch), monkeypatch)
+
+
+@pytest.mark.parametrize("config", [FineTunedClassifierConfig, FineTunedTaggerConfig])
+@pytest.mark.parametrize("kind", ["gpt", "bert", "electra", "transformer"])
+def test_what_stands_on_a_body(kind: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"kind": kind, **BODIES[kind]}
+    model = ready(build(config, {"body": body, "dropout": 0.0}).build(V, 3))
+    batch = text(framed(Specials.after(V), model.body.form, torch.randint(1, V, (S,)).tolist()).tokens)
+    agree(model, lambda: model(batch), lambda: model.attentions(batch), monkeypatch)
+
+
+def test_a_pass_that_differs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = ready(GPTConfig(**SHAPE, context=64).build(V)), text()["tokens"]
+    with pytest.raises(AssertionError):
+        agree(model, lambda: model(tokens), lambda: model.attentions(tokens.flip(1)), monkeypatch)

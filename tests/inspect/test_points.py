@@ -1,0 +1,183 @@
+"""Points of a picture: PCA as scikit-learn has it, t-SNE's gradient as autograd has it, neighbours as of words."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.understanding import classify_recipe, tag_recipe, trained
+
+from seqloom import api
+from seqloom.api.points import _usual_tags, kinds_of_points, points_of
+from seqloom.core.errors import UsageError
+from seqloom.data.tagged import Tagged
+from seqloom.evaluate.word_space import WordSpace
+from seqloom.inspect.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
+from seqloom.inspect.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
+
+Array = np.ndarray[Any, Any]
+
+
+def cloud(count: int, width: int = 6, groups: int = 4) -> tuple[Array, Array]:
+    random = np.random.default_rng(3)
+    group = np.arange(count) % groups
+    centres = 6 * random.normal(size=(groups, width))
+    return centres[group] + random.normal(size=(count, width)), group
+
+
+@pytest.mark.parametrize("shape", [(60, 7), (5, 9), (40, 2)])
+def test_pca_is_that_of_scikit_learn_but_for_signs(shape: tuple[int, int]) -> None:
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    x = np.random.default_rng(1).normal(size=shape) @ np.diag(np.arange(1.0, shape[1] + 1))
+    found, known = pca(x, 2), decomposition.PCA(2).fit(x)
+    np.testing.assert_allclose(np.abs(found.points), np.abs(known.transform(x)), atol=1e-8)
+    np.testing.assert_allclose(found.shares, known.explained_variance_ratio_, atol=1e-10)
+    far = np.abs(found.points).argmax(axis=0)
+    assert (found.points[far, [0, 1]] > 0).all()
+
+
+def dense(p: Affinities) -> torch.Tensor:
+    """p_ij (N, N), symmetric."""
+    count, k = p.near.shape
+    table = torch.zeros(count, count, dtype=torch.float64)
+    table[torch.arange(count).repeat_interleave(k), torch.from_numpy(p.near.ravel())] = torch.from_numpy(
+        p.p.ravel().astype(float)
+    )
+    return table + table.T
+
+
+def divergence(p: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    kernel = 1 / (1 + torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist") ** 2)
+    kernel = kernel - torch.diag(torch.diagonal(kernel))
+    near = p > 0
+    return (p[near] * torch.log(p[near] / (kernel / kernel.sum())[near])).sum()
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
+@pytest.mark.parametrize("scale", [1.0, 5.0, 20.0])
+def test_the_gradient_of_tsne_is_that_of_the_divergence(
+    scale: float, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqloom.inspect.tsne.FEW", few)
+    x, _ = cloud(150)
+    p = affinities(x, 10)
+    y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
+    own = gradient(p, y, Grid())
+    places = torch.tensor(y, dtype=torch.float64, requires_grad=True)
+    square = (places.unsqueeze(1) - places).pow(2).sum(dim=2)  # whose root has no gradient at 0
+    kernel = (1 / (1 + square)) * (1 - torch.eye(150))
+    table = dense(p)
+    near = table > 0
+    loss = (table[near] * torch.log(table[near] / (kernel / kernel.sum())[near])).sum()
+    (known,) = torch.autograd.grad(loss, places)
+    off = np.linalg.norm(own - known.numpy()) / np.linalg.norm(known.numpy())
+    assert off < (1e-5 if few else 0.04)  # a grid is a grid
+
+
+def test_rows_have_the_perplexity_that_is_wished_and_the_nearest_ones() -> None:
+    x, _ = cloud(80)
+    near, square = nearest(x, 30)
+    table = ((x[:, None] - x) ** 2).sum(axis=2) + np.diag(np.full(80, np.inf))
+    assert [set(row) for row in near] == [set(row) for row in np.argsort(table, axis=1)[:, :30]]
+    np.testing.assert_allclose(square, np.take_along_axis(table, near, axis=1), rtol=1e-4, atol=1e-3)
+    p = calibrated(square, 10)
+    np.testing.assert_allclose(np.exp(-(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)), 10, rtol=1e-6)
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
+def test_tsne_finds_the_groups_and_the_same_each_time(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifold = pytest.importorskip("sklearn.manifold")
+    monkeypatch.setattr("seqloom.inspect.tsne.FEW", few)
+    x, group = cloud(120)
+    *before, last = tsne(x, pca(x).points, perplexity=15, steps=300)
+    assert [one.step for one in before[:2]] == [25, 50] and last.step == last.of == 300
+    near = nearest(last.points, 5)[0]
+    assert (group[near] == group[:, None]).all()  # whoever is near is of the same group
+    *_, again = tsne(x, pca(x).points, perplexity=15, steps=300)
+    np.testing.assert_array_equal(last.points, again.points)
+    known = manifold.TSNE(2, perplexity=15, init="pca", random_state=1).fit_transform(x.astype(np.float32))
+    table = dense(affinities(x, 15))
+    ours, theirs = (float(divergence(table, torch.from_numpy(y.astype(float)))) for y in (last.points, known))
+    assert ours < theirs + 0.1
+
+
+def test_neighbours_and_analogies_are_those_of_the_words() -> None:
+    random = np.random.default_rng(5)
+    space = WordSpace([f"w{n}" for n in range(30)], random.normal(size=(30, 8)).astype(np.float32))
+    points = Points("words", space, [], "")
+    cosines = space.unit @ space.unit[4]
+    order = [place for place in np.argsort(-cosines) if place != 4][:6]
+    found = neighbours(points, "w4", 6)
+    assert [one.place for one in found] == order
+    assert [one.cosine for one in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+    assert [one.name for one in analogy(points, "w1", "w2", "w3", 4)] == [
+        one.word for one in space.analogy("w1", "w2", "w3", 4)
+    ]
+    with pytest.raises(UsageError, match="no vector of"):
+        neighbours(points, "nothing")
+
+
+def test_too_few_points_and_equal_ones_are_refused() -> None:
+    few = Points("words", WordSpace(["a", "b"], np.eye(2, dtype=np.float32)), [], "")
+    with pytest.raises(UsageError, match="four points"):
+        next(project_tsne(few, 100))
+    same = Points("words", WordSpace(list("abcdef"), np.ones((6, 3), np.float32)), [], "")
+    with pytest.raises(UsageError, match="all the same"):
+        next(project_tsne(same, 6))
+
+
+def test_groups_by_size_and_by_how_names_are_written() -> None:
+    colouring = by_group("label", "", [*"aaabbc", ""])
+    assert colouring.groups == ["a", "b", "c", "other"] and colouring.values.tolist() == [0, 0, 0, 1, 1, 2, 3]
+    many = by_group("label", "", [str(n) for n in range(30)])
+    assert len(many.groups) == 20 and many.groups[-1] == "other"
+    names = {"the": "Latin, small", "Rome": "Latin, capital", "42": "number", "…": "punctuation", "市": "Han"}
+    assert {name: kind_of(name) for name in names} == names
+    assert (
+        kind_of(" der", pieces=True) == "Latin, begins a word" and kind_of("ing", pieces=True) == "Latin, inside a word"
+    )
+    assert kind_of("<unk>") == "special" and kind_of("שלום") == "Hebrew" and kind_of("дом") == "Cyrillic"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("points")
+    trained(tag_recipe(folder), folder / "tagger")
+    trained(classify_recipe(folder, "tokenizer.kind=byte-pair", "tokenizer.size=300"), folder / "classifier")
+    return folder
+
+
+def test_words_of_a_tagger_by_their_tags(runs: Path) -> None:
+    tagger = api.load(runs / "tagger", "cpu")
+    assert kinds_of_points(tagger) == ["words", "sentences"]
+    points = points_of(tagger, "words")
+    tags = points.colourings[0]
+    said = dict(zip(points.space.words, [tags.groups[int(number)] for number in tags.values], strict=True))
+    assert said["lives"] == "O" and said["Ann"] == "B-PER" and said["Delhi"] == "I-LOC"
+    known = api.word_space(tagger)
+    np.testing.assert_array_equal(points.space.vectors, known.vectors)
+
+
+def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> None:
+    corpus = SimpleNamespace(
+        split=lambda name: [Tagged.of(["saw", "saw", "Saw", "the"], ["NOUN", "VERB", "VERB", "DET"])]
+    )
+    tagger = SimpleNamespace(run=SimpleNamespace(recipe={"task": "tag"}), own_task=SimpleNamespace(corpus=corpus))
+    found = _usual_tags(tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True))
+    assert found is not None and [found.groups[int(n)] for n in found.values] == ["DET", "VERB", "other"]
+
+
+def test_tokens_and_texts_of_a_classifier_by_their_labels(runs: Path) -> None:
+    classifier = api.load(runs / "classifier", "cpu")
+    assert kinds_of_points(classifier) == ["tokens", "sentences"]
+    assert len(points_of(classifier, "tokens")) == len(classifier.tokenizer)
+    points = points_of(classifier, "sentences")
+    texts = {example.text: example.label for example in classifier.task().corpus.split("dev")}
+    assert set(points.space.words) == set(texts)
+    label = points.colourings[0]
+    assert [label.groups[int(n)] for n in label.values] == [texts[text] for text in points.space.words]
+    own = points_of(classifier, "sentences", ["a dull plot", "a warm film", "", "a dull plot"])
+    assert own.space.words == ["a dull plot", "a warm film"]
+    np.testing.assert_allclose(own.space.vectors, classifier.embed(["a dull plot", "a warm film"]), atol=1e-6)

@@ -1,0 +1,132 @@
+"""The lattice of tags: equal to all sequences of tags written out, and to what `seqloom tag` says."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.understanding import sentences, tag_recipe, trained, write_sentences
+
+from seqloom import api
+from seqloom.api import Tagger
+from seqloom.core.tree import to_device
+from seqloom.inspect.tag_paths import NEVER, lattice_of, pairs_of, potentials, state_paths
+
+KINDS = {
+    "crf": [],
+    "softmax": ["model.crf=false", "model.characters=null", "tokenizer.min_count=1"],
+    "free": ["model.crf=false", "model.constrain=false", "tokenizer.kind=byte-pair", "tokenizer.size=280"],
+}
+LINE = "Ann sings in New Delhi"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("paths")
+    for name, overrides in KINDS.items():
+        trained(tag_recipe(folder, *overrides, "train.steps=6"), folder / name)  # not yet sure of anything
+    write_sentences(folder / "mine.conll", sentences()[:9])
+    data = [f"data.train={folder / 'mine.conll'}", "data.corpus=conll", "data.dev_fraction=0.2"]
+    api.train_recipe("hmm-tag-people", *data, out=folder / "hmm")
+    api.train_recipe("hmm-tag-people", *data, "model.order=2", out=folder / "hmm-2")
+    return folder
+
+
+@pytest.fixture(params=[*KINDS, "hmm", "hmm-2"])
+def tagger(runs: Path, request: pytest.FixtureRequest) -> Tagger:
+    found: Tagger = api.load(runs / request.param, "cpu", Tagger)
+    return found
+
+
+def test_it_says_what_tag_says(tagger: Tagger) -> None:
+    (said,) = tagger.tag(LINE)
+    found = tagger.paths(LINE)
+    assert found.words == LINE.split() and found.tags == tagger.tags
+    assert [found.tags[tag] for tag in found.best] == [word.tag for word in said.words]
+    own = found.posterior[np.arange(len(found.best)), found.best]
+    assert own.tolist() == pytest.approx([word.probability for word in said.words], abs=1e-6)
+    assert found.posterior.sum(axis=1) == pytest.approx(1)
+    assert found.likeliest == found.posterior.argmax(axis=1).tolist()
+
+
+def test_steps_lead_from_the_tags_of_one_word_to_those_of_the_next(tagger: Tagger) -> None:
+    found = tagger.paths(LINE)
+    np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-5)
+    np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-5)
+
+
+def test_it_equals_every_sequence_of_tags_written_out(tagger: Tagger) -> None:
+    line = "Ann lives in"
+    words, reader = line.split(), tagger._reader()
+    pieces = reader.pieces([words])
+    batch = to_device(reader.batches([words], pieces, tokens=1).tree(np.array([0])), tagger.device)
+    table, scores = potentials(tagger.model, batch)
+    tags = len(tagger.tags)
+    weights = {}
+    for way in itertools.product(range(tags), repeat=len(words)):
+        around = [tags, tags, *way, tags]
+        moves = sum(table[i, j, k].item() for i, j, k in zip(around, around[1:], around[2:], strict=False))
+        weights[way] = moves + sum(scores[t, tag].item() for t, tag in enumerate(way))
+    most = max(weights.values())
+    total = sum(math.exp(weight - most) for weight in weights.values())
+    chances = {way: math.exp(weight - most) / total for way, weight in weights.items()}
+    found = tagger.paths(line)
+    assert chances[tuple(found.best)] == pytest.approx(max(chances.values()), rel=1e-5)
+    assert math.exp(found.log_prob) == pytest.approx(max(chances.values()), rel=1e-4)
+    for t, tag in itertools.product(range(len(words)), range(tags)):
+        known = sum(chance for way, chance in chances.items() if way[t] == tag)
+        assert found.posterior[t, tag] == pytest.approx(known, abs=1e-5)
+    for t, j, k in itertools.product(range(len(words) - 1), range(tags), range(tags)):
+        known = sum(chance for way, chance in chances.items() if way[t : t + 2] == (j, k))
+        assert found.pairs[t, j, k] == pytest.approx(known, abs=1e-5)
+
+
+def test_what_may_not_be_is_never_stepped(runs: Path) -> None:
+    found = api.load(runs / "crf", "cpu").paths(LINE)
+    place = {tag: number for number, tag in enumerate(found.tags)}
+    assert (found.pairs[:, place["O"], place["I-LOC"]] == 0).all()
+    assert found.posterior[0, place["I-LOC"]] == 0
+
+
+def test_one_word_has_no_steps_and_a_long_line_none_between_its_pieces(runs: Path) -> None:
+    tagger = api.load(runs / "crf", "cpu")
+    assert tagger.paths("Ann").pairs.shape == (0, len(tagger.tags), len(tagger.tags))
+    long = "Ann sings in Oslo . " * 20  # 100 words; 24 tokens are read at a time
+    found = tagger.paths(long)
+    assert len(found.words) == 100 == len(found.posterior) and found.pairs.shape[0] == 99
+    assert 0 < (found.pairs.sum(axis=(1, 2)) == 0).sum() < 10
+    (said,) = tagger.tag(long)
+    assert [found.tags[tag] for tag in found.best] == [word.tag for word in said.words]
+
+
+def test_pairs_of_very_sure_scores_stay_finite() -> None:
+    table = torch.zeros(3, 3, 3, dtype=torch.float64)
+    table[:, 0, 1] = NEVER
+    scores = torch.tensor([[800.0, -800.0], [-800.0, 800.0], [0.0, 0.0]], dtype=torch.float64)
+    found, _ = pairs_of(table, scores)
+    assert np.isfinite(found).all() and found.sum(axis=(1, 2)) == pytest.approx(1)
+
+
+def test_lattice_of_a_batch_is_that_of_its_sentence(runs: Path) -> None:
+    tagger = api.load(runs / "hmm", "cpu")
+    words, reader = LINE.split(), tagger._reader()
+    batch = reader.batches([words], reader.pieces([words]), tokens=1).tree(np.array([0]))
+    assert lattice_of(tagger.model, batch, len(words)).best == tagger.paths(LINE).best
+
+
+def test_states_nobody_named_are_shown_like_tags(tmp_path: Path) -> None:
+    files = []
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.txt").write_text(f"an eel is a fish\nan owl is a bird of {split}\n", encoding="utf-8")
+        files.append(f"data.{split}={tmp_path / split}.txt")
+    few = ("train.restarts=1", "train.iterations=5", "train.tolerance=0")
+    lm = api.train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=tmp_path / "letters")
+    found = state_paths(lm, "a bird")
+    tokens = torch.tensor(lm.tokenizer.encode("a bird"))
+    assert "".join(found.words) == "a bird" and len(found.tags) == lm.model.states
+    assert found.best == lm.model.likeliest(tokens).tolist() and -50 < found.log_prob <= 0
+    np.testing.assert_allclose(found.posterior, lm.model.believed(tokens)[:, : lm.model.states], atol=1e-9)
+    np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-6)
+    np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-6)

@@ -1,0 +1,268 @@
+"""A walk through a model: its numbers are the model's own, its sums add up, and what cannot be walked is refused."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.inspect.walking import Trained, drawn, follows, letters, output
+
+from seqloom.core.errors import UsageError
+from seqloom.inspect import walk_blocks
+from seqloom.inspect.alignment import say
+from seqloom.inspect.walk import Walk, suits, walk_through
+from seqloom.inspect.walk_inputs import LONGEST, Follow
+from seqloom.models.bert import BERTConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.blocks import Norm
+from seqloom.nn.cells import CELLS
+from seqloom.nn.positions import PositionsConfig
+from seqloom.nn.softmax import AdaptiveSoftmaxConfig
+
+TINY: dict[str, Any] = {"width": 12, "heads": 3, "dropout": 0.3}
+
+
+def transformer(**options: Any) -> Trained:
+    tokenizer = letters()
+    config = TransformerConfig(**{**TINY, "encoder_layers": 2, "decoder_layers": 2, **options})
+    return Trained(drawn(config.build(len(tokenizer))), tokenizer, "transformer", "translate")
+
+
+def seq2seq(**options: Any) -> Trained:
+    tokenizer = letters()
+    config = RecurrentSeq2SeqConfig(**{"hidden": 6, "dropout": 0.3, **options})
+    return Trained(drawn(config.build(len(tokenizer))), tokenizer, "recurrent-seq2seq", "translate")
+
+
+def language_model(config: Any, kind: str) -> Trained:
+    tokenizer = letters()
+    return Trained(drawn(config.build(len(tokenizer))), tokenizer, kind, "language-model")
+
+
+def check(walk: Walk) -> None:
+    follows(walk)
+    assert walk.difference < 1e-9
+    json.dumps(walk.to_json(), allow_nan=False)
+
+
+# --- a Transformer that translates ------------------------------------------------------------------------------------
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"norm_first": True},
+    {"norm": "rms", "norm_first": True, "activation": "swiglu", "kv_heads": 1},
+    {"norm": "none", "embed_scale": False},
+    {"residual": False, "scale": False},
+    {"positions": PositionsConfig(kind="rotary")},
+    {"positions": PositionsConfig(kind="learned", max_length=40), "embed_norm": True},
+    {"positions": PositionsConfig(kind="none"), "tied": "all"},
+    {"encoder_layer": "windowed", "window": 2},
+    {"encoder_layer": "convolution"},
+    {"begin": 3, "source_begin": 4, "target_begin": 5},
+    {"encoder_layers": 1, "decoder_layers": 3, "tied": "decoder", "bias": False},
+]
+
+
+@pytest.mark.parametrize("options", SHAPES, ids=lambda options: " ".join(options) or "plain")
+def test_the_scores_at_the_end_of_a_transformer_are_its_own(options: dict[str, Any]) -> None:
+    translator = transformer(**options)
+    said = say(translator, "the cat", "il gatto")
+    for step in (1, 5, len(said.said)):
+        walk = walk_through(translator, "the cat", Follow(step=step, head=3), said)
+        check(walk)
+        batch = said.batch(translator.model)
+        own = translator.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, step - 1]
+        np.testing.assert_allclose(output(walk, "logits"), own.detach().numpy(), atol=1e-9)
+
+
+def test_each_stage_of_a_transformer_is_what_its_layers_do() -> None:
+    translator = transformer(norm_first=True)
+    model = translator.model
+    said = say(translator, "the cat", "il gatto")
+    walk = walk_through(translator, "the cat", Follow(word=3, step=4, layer=2, head=2), said)
+    seen: dict[str, Any] = {}
+    for name, part in {"below": model.encoder[1], "memory": model.encoder_norm, "decoder": model.decoder[1]}.items():
+        part.register_forward_hook(lambda _, __, made, name=name: seen.setdefault(name, made))
+    batch, heads = said.batch(model), model.eval().attentions(said.batch(model))
+    model(batch["source"], batch["source_mask"], batch["inputs"])
+    close: dict[str, Any] = {"atol": 1e-9}
+    np.testing.assert_allclose(output(walk, "encoder-feed"), seen["below"][0][0].detach(), **close)
+    np.testing.assert_allclose(output(walk, "encoder-layers"), seen["memory"][0].detach(), **close)
+    np.testing.assert_allclose(output(walk, "decoder-feed"), seen["decoder"][0][0, :4].detach(), **close)
+    np.testing.assert_allclose(output(walk, "encoder-weights"), heads["encoder"][1][0, 1, 2].detach(), **close)
+    np.testing.assert_allclose(output(walk, "cross-weights"), heads["cross"][1][0, 1, 3].detach(), **close)
+
+
+def test_the_text_of_one_token_is_followed_to_the_most_looked_at() -> None:
+    """Where no token is named, the walk follows the one that the step looks at most."""
+    translator = transformer()
+    said = say(translator, "the cat", "il gatto")
+    walk = walk_through(translator, "the cat", Follow(step=3), said)
+    batch = said.batch(translator.model)
+    weights = translator.model.eval().attention(batch)[0, 2, :-1]
+    assert walk.word == int(weights.argmax()) + 1
+
+
+def test_a_walk_that_left_something_out_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check can fail: without the scale of its scores the walk's numbers are not the model's."""
+    right = walk_blocks.look
+
+    def wrong(attention: Any, *rest: Any, **options: Any) -> Any:
+        scale, attention.scale = attention.scale, 1.0
+        try:
+            return right(attention, *rest, **options)
+        finally:
+            attention.scale = scale
+
+    translator = transformer()
+    said = say(translator, "the cat", "il gatto")
+    assert walk_through(translator, "the cat", said=said).difference < 1e-9
+    monkeypatch.setattr(walk_blocks, "look", wrong)
+    assert walk_through(translator, "the cat", said=said).difference > 1e-3
+
+
+# --- recurrent translators --------------------------------------------------------------------------------------------
+
+SCORED: list[tuple[str, dict[str, Any]]] = [
+    ("additive", {}),
+    ("additive", {"coverage": True}),
+    ("general", {"order": "bahdanau"}),
+    ("dot", {"input_feeding": True}),
+    ("scaled-dot", {"order": "bahdanau", "coverage": True}),
+    ("cosine", {}),
+    ("location", {"max_length": 20, "coverage": True}),
+]
+ATTENTION = [AttentionConfig(score=score, **options) for score, options in SCORED]
+WAYS: list[dict[str, Any]] = [
+    *({"attention": attention} for attention in ATTENTION),
+    {"attention": ATTENTION[0], "combine": "sum", "residual": True, "cell": "gru", "encoder_layers": 2},
+    {"attention": ATTENTION[2], "combine": "mix", "cell": "lstm", "context": "every", "decoder_layers": 2},
+    {"attention": ATTENTION[0], "bidirectional": False, "reverse": True, "tied": "all", "embedding": 4},
+    {"attention": None, "cell": "elman"},
+    {"attention": None, "reverse": True, "context": "every", "cell": "mut1"},
+]
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_the_scores_at_the_end_of_a_recurrent_translator_are_its_own(options: dict[str, Any]) -> None:
+    translator = seq2seq(**options)
+    said = say(translator, "the cat", "il gatto")
+    for step in (1, 4, len(said.said)):
+        walk = walk_through(translator, "the cat", Follow(step=step, word=2), said)
+        check(walk)
+        batch = said.batch(translator.model)
+        close: dict[str, Any] = {"atol": 1e-9}
+        model = translator.model.eval()
+        np.testing.assert_allclose(output(walk, "annotations"), model.annotations(batch["source"])[0].detach(), **close)
+        if model.attend is not None:
+            weights = model.attention(batch)[0, step - 1]
+            np.testing.assert_allclose(output(walk, "weights"), weights.detach(), **close)
+
+
+def test_a_translation_that_is_not_given_is_the_search_s() -> None:
+    translator = seq2seq()
+    walk = walk_through(translator, "the cat")
+    (found,) = translator.translate(["the cat"])
+    assert walk.answer == translator.tokenizer.decode(found.candidates[0].ids)
+    assert len(walk.steps) == len(found.candidates[0].ids) + found.candidates[0].finished
+
+
+# --- language models --------------------------------------------------------------------------------------------------
+
+MODELS: list[tuple[Any, str]] = [
+    *((RecurrentLMConfig(cell=cell, hidden=6, dropout=0.3), "recurrent-lm") for cell in CELLS),
+    (RecurrentLMConfig(cell="elman", activation="relu", hidden=6, layers=2, embedding=4, tied=True), "recurrent-lm"),
+    (RecurrentLMConfig(cell="lstm", hidden=6, layers=3, connections="residual"), "recurrent-lm"),
+    (RecurrentLMConfig(cell="gru", hidden=6, layers=2, connections="dense"), "recurrent-lm"),
+    (RecurrentLMConfig(cell="gru", hidden=6, layers=2, connections="highway"), "recurrent-lm"),
+    (RecurrentLMConfig(hidden=8, softmax=AdaptiveSoftmaxConfig(cutoffs=(5, 12), factor=2.0)), "recurrent-lm"),
+    (GPTConfig(**TINY, layers=2), "gpt"),
+    (GPTConfig(**TINY, layers=1, norm="rms", kv_heads=1, positions=PositionsConfig(kind="rotary"), begin=2), "gpt"),
+    (GPTConfig(**TINY, layers=2, norm_first=False, embed_norm=True, tied=False, output_bias=True), "gpt"),
+]
+
+
+@pytest.mark.parametrize(("config", "kind"), MODELS, ids=str)
+def test_the_scores_at_the_end_of_a_language_model_are_its_own(config: Any, kind: str) -> None:
+    writer = language_model(config, kind)
+    layers = getattr(config, "layers", 1)
+    for word in (1, 4, None):
+        walk = walk_through(writer, "the cat", Follow(word=word, layer=layers))
+        check(walk)
+        read = torch.tensor([[0, *writer.tokenizer.encode("the cat")][: walk.word]])
+        model = writer.model.eval()
+        own = model.step(read, model.start(rows=1)).log_probs[0].exp()
+        np.testing.assert_allclose(output(walk, "softmax"), own.detach().numpy(), atol=1e-9)
+
+
+def test_the_memory_of_a_language_model_is_the_one_it_has() -> None:
+    writer = language_model(RecurrentLMConfig(cell="lstm", hidden=6, layers=2), "recurrent-lm")
+    walk = walk_through(writer, "the cat", Follow(word=5, layer=2))
+    traces = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
+    np.testing.assert_allclose(output(walk, "carried"), traces[1]["h"][0, :5].detach(), atol=1e-9)
+    np.testing.assert_allclose(output(walk, "memory"), traces[1]["h"][0, 3].detach(), atol=1e-9)
+
+
+def test_at_the_end_of_a_text_a_language_model_says_how_to_go_on() -> None:
+    writer = language_model(GPTConfig(**TINY, layers=1), "gpt")
+    walk = walk_through(writer, "the cat")
+    assert walk.onward is None or walk.onward.startswith("the cat")
+    assert walk_through(writer, "the cat", Follow(word=2)).onward is None
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_the_scores_at_the_end_of_a_bert_are_its_own(norm: Norm) -> None:
+    tokenizer = letters()
+    model = drawn(BERTConfig(**TINY, layers=2, norm=norm, tied=norm == "layer").build(len(tokenizer)))
+    reader = Trained(model, tokenizer, "bert", "masked-lm")
+    walk = walk_through(reader, "the [MASK]at")
+    check(walk)
+    assert walk.tokens[walk.word - 1] == "[MASK]"
+    assert walk_through(reader, "the cat", Follow(word=3)).difference < 1e-9
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_vectors_are_cut_to_as_many_numbers_as_are_asked_for() -> None:
+    writer = language_model(RecurrentLMConfig(hidden=20), "recurrent-lm")
+    walk = walk_through(writer, "cat", Follow(numbers=5))
+    panel: Any = walk.stage("embeddings").panels[0]
+    assert (panel.values.shape[1], panel.of) == (5, 20)
+    assert walk.stage("embeddings").gives == "4 tokens × 20 numbers"
+    follows(walk)
+
+
+def test_spaces_can_be_seen() -> None:
+    walk = walk_through(language_model(RecurrentLMConfig(hidden=4), "recurrent-lm"), "a cat")
+    assert walk.tokens[2] == "␣"
+    assert "stands for a space" in walk.stage("tokens").words
+
+
+def test_what_cannot_be_walked_is_refused() -> None:
+    writer = language_model(RecurrentLMConfig(hidden=4), "recurrent-lm")
+    for text, follow, words in [
+        ("cat", Follow(word=9), "no token 9"),
+        ("cat", Follow(layer=2), "no layer 2"),
+        ("cat", Follow(numbers=0), "At least one number"),
+        ("cat" * LONGEST, Follow(), f"at most {LONGEST} tokens"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            walk_through(writer, text, follow)
+    with pytest.raises(UsageError, match="no head 4"):
+        walk_through(transformer(), "cat", Follow(head=4))
+    with pytest.raises(UsageError, match="no step 40"):
+        walk_through(seq2seq(), "cat", Follow(step=40))
+    with pytest.raises(UsageError, match="There is no walk through"):
+        walk_through(Trained(writer.model, writer.tokenizer, "ngram", "language-model"), "cat")
+
+
+def test_which_recipes_can_be_walked() -> None:
+    assert suits({"task": "translate", "model": {"kind": "transformer"}})
+    assert suits({"task": "tag", "model": {"kind": "tagger"}})
+    assert not suits({"task": "language-model", "model": {"kind": "ngram"}})
+    assert not suits({"task": "forecast", "model": {"kind": "transformer"}})

@@ -1,0 +1,77 @@
+"""Why a label: for any label, and by what happens without a word."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.understanding import classify_recipe, trained
+
+from seqloom import api
+from seqloom.api import Classifier
+from seqloom.core.errors import UsageError
+from seqloom.inspect.why import Weight, without
+
+TEXT = "a dull, warm film"
+BAG = ["model.encoder.kind=bag", "model.dropout=0"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("why")
+    trained(classify_recipe(folder), folder / "gru")
+    trained(classify_recipe(folder, "model.pooling=attention"), folder / "attends")
+    trained(classify_recipe(folder, *BAG), folder / "bag")
+    return folder
+
+
+@pytest.fixture(params=["gru", "attends", "bag"])
+def classifier(runs: Path, request: pytest.FixtureRequest) -> Classifier:
+    found: Classifier = api.load(runs / request.param, "cpu", Classifier)
+    return found
+
+
+def test_the_most_probable_label_is_explained_as_classify_does(classifier: Classifier) -> None:
+    (said,) = classifier.classify(TEXT, why=True)
+    assert classifier.why(TEXT) == said.why == classifier.why(TEXT, said.label)
+    assert classifier.why(f"  {TEXT} ") == (said.why and said.why.moved(2))
+
+
+def test_influence_on_each_label_is_that_of_autograd(classifier: Classifier) -> None:
+    batch = classifier._reader().batches([TEXT], tokens=1).tree(torch.tensor([0]).numpy())
+    for number, label in enumerate(classifier.labels):
+        found = classifier.why(TEXT, label, "influence")
+        known = classifier.model.influence(batch, torch.tensor([number]))[0].tolist()
+        assert [word.weight for word in found.words] + [found.end] == pytest.approx(known, abs=1e-6)
+    if classifier.run.path.name == "bag":  # and of a bag it is the score itself
+        score = classifier.model(batch)[0, number].item()
+        assert sum(known) + classifier.model.output.bias[number].item() == pytest.approx(score, abs=1e-5)
+
+
+def test_what_is_left_out_is_read_again_without_it(classifier: Classifier) -> None:
+    def chance(text: str) -> float:
+        (said,) = classifier.classify(text)
+        return next(one.probability for one in said.candidates if one.label == "good")
+
+    found = classifier.why(TEXT, "good", "left out")
+    rest = ["dull, warm film", "a , warm film", "a dull warm film", "a dull, film", "a dull, warm "]
+    assert [word.weight for word in found.words] == pytest.approx(
+        [chance(TEXT) - chance(one) for one in rest], abs=1e-6
+    )
+    assert [word.weight for word in classifier.why("dull", "good", "left out").words] == [0.0]
+
+
+def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
+    words = [
+        Weight(text, start, start + len(text), 0.0) for text, start in (("a", 0), ("dull", 2), (",", 6), ("film", 8))
+    ]
+    assert without("a dull, film", words) == ["dull, film", "a , film", "a dull film", "a dull, "]
+
+
+def test_what_cannot_be_asked_is_refused(runs: Path) -> None:
+    gru = api.load(runs / "gru", "cpu", Classifier)
+    with pytest.raises(UsageError, match="knows no label 'goood'"):
+        gru.why(TEXT, "goood")
+    with pytest.raises(UsageError, match="does not attend"):
+        gru.why(TEXT, kind="attention")
+    with pytest.raises(UsageError, match="empty"):
+        gru.why("  ")

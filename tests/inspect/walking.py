@@ -1,0 +1,162 @@
+"""What the tests of walks share: models with random weights in double precision, and a check that panels add up."""
+
+import math
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqloom.core.specials import Specials
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.inspect.walk import Walk
+from seqloom.inspect.walk_parts import Dot, Map, Matrix, Mix, Panel, Shares, Stage, Sum
+from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
+
+TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]
+
+
+def letters() -> Tokenizer:
+    return train_tokenizer(CharactersConfig(), TEXTS)
+
+
+@dataclass
+class Trained:
+    """What a walk asks of a trained model."""
+
+    model: Any
+    tokenizer: Tokenizer
+    kind: str
+    task: str
+    name: str = "runs/x"
+    labels: list[str] = field(default_factory=list)
+    longest: int | None = None
+
+    @property
+    def run(self) -> Any:
+        data = {"corpus": "made-up", "source": "en", "target": "it"}
+        model = {"kind": self.kind, "cell": getattr(self.model.config, "cell", None)}
+        return SimpleNamespace(
+            path=self.name,
+            recipe={"task": self.task, "model": model, "data": data, "tokenizer": {"kind": "characters"}},
+        )
+
+    @property
+    def device(self) -> Any:
+        return torch.device("cpu")
+
+    @property
+    def specials(self) -> Specials:
+        return Specials.after(len(self.tokenizer))
+
+    def as_taught(self, text: str, whole: bool = True) -> str:
+        return text
+
+    def _continued(self, before: Any, tokens: Any) -> str:
+        return self.tokenizer.decode(tokens)
+
+    def translate(self, lines: list[str], **options: Any) -> Any:
+        tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])
+        source = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
+        with torch.no_grad():
+            (found,) = beam_search(
+                self.model.eval(), source=source, options=BeamConfig(beam=2, max_length=6), end=0, attention=False
+            )
+        best = SimpleNamespace(ids=found[0].tokens, finished=found[0].finished)
+        yield SimpleNamespace(candidates=[best])
+
+
+def drawn(model: Any) -> Any:
+    """Weights that make a difference, in double precision; the model is left in training, where dropout would show."""
+    torch.manual_seed(5)
+    model = model.double().train()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def follows(walk: Walk) -> None:
+    """Every panel of a walk adds up, and every stage can be understood by itself."""
+    assert walk.stages
+    assert len({stage.key for stage in walk.stages}) == len(walk.stages)
+    for stage in walk.stages:
+        assert stage.title
+        assert stage.gives
+        assert 2 <= sentences(stage.words) <= 6, stage.words
+        for panel in stage.panels:
+            adds_up(panel)
+    ways = {stop.stage for panel in walk.stages[0].panels if isinstance(panel, Map) for stop in panel.stops}
+    assert ways <= {stage.key for stage in walk.stages}
+
+
+def sentences(words: str) -> int:
+    return sum(words.count(mark) for mark in (". ", "! ", "? ")) + 1
+
+
+def adds_up(panel: Panel) -> None:
+    match panel:
+        case Sum():
+            assert_sum(panel)
+        case Dot():
+            np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=1e-9)
+            np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=1e-9)
+            assert_after(panel)
+        case Shares():
+            np.testing.assert_allclose(
+                np.exp(panel.scores - panel.scores.max()), panel.powers / panel.powers.max(), atol=1e-9
+            )
+            np.testing.assert_allclose(panel.powers / panel.total, panel.shares, atol=1e-9)
+            rest = panel.rest[2] if panel.rest else 0.0
+            np.testing.assert_allclose(panel.shares.sum() + rest, 1, atol=1e-9)
+        case Mix():
+            np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=1e-9)
+        case Matrix(shares=True):
+            np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=1e-9)
+
+
+def assert_sum(panel: Sum) -> None:
+    total = panel.terms[0].values
+    for term in panel.terms[1:]:
+        if term.sign == "+":
+            total = total + term.values
+        elif term.sign == "×":
+            total = total * term.values
+        elif term.sign == "=":
+            np.testing.assert_allclose(total, term.values, atol=1e-9)
+        else:
+            assert term.sign in ("→", "&")
+
+
+def assert_after(panel: Dot) -> None:
+    """÷ √16 =, + a bonus, × β: each line says what is done, the last is the result."""
+    now = panel.total
+    for words, value in panel.after:
+        if words.startswith("÷ √"):
+            now /= math.sqrt(float(words.split("√")[1].split()[0]))
+            assert value == approx(now)
+        elif words.startswith("+"):
+            now += value
+        elif words.startswith("×"):
+            now = value
+        else:
+            assert value == approx(now)
+
+
+def approx(value: float) -> Any:
+    import pytest
+
+    return pytest.approx(value, abs=1e-9)
+
+
+def output(walk: Walk, key: str) -> Any:
+    found = walk.stage(key).output
+    assert found is not None
+    return found
+
+
+def keys(stages: Any) -> list[str]:
+    return [stage.key for stage in stages]
+
+
+__all__ = ["Stage", "Trained", "adds_up", "drawn", "follows", "keys", "letters", "output", "sentences"]

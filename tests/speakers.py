@@ -1,0 +1,80 @@
+"""Small models with random weights, used as trained ones are: they write in letters, or translate letters."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from seqloom.api.translating import Translating
+from seqloom.api.writing import Writer
+from seqloom.classical.hmm import HMMConfig
+from seqloom.classical.kneser_ney import kneser_ney
+from seqloom.classical.ngram import NGramConfig
+from seqloom.decoding.beam import BeamConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.models.window_lm import WindowLMConfig
+from seqloom.text.characters import Characters
+
+LETTERS = " abcdef"  # and </s>, <unk>
+TEXTS = ["abc def", "fed cab", "a bad cab", "dead beef", "a face"] * 3
+
+
+class Kept:
+    """A model that came from nowhere."""
+
+    name, what = "", "a small model"
+    model: Any = None
+    tokenizer = Characters(LETTERS)
+    longest_source, longest_key = None, "model.positions.max_length"
+    decode = BeamConfig(beam=3)
+
+    def __init__(self, name: str, model: Any):
+        self.name, self.model = name, model
+
+
+class SmallWriter(Kept, Writer):
+    pass
+
+
+class SmallTranslator(Kept, Translating):
+    pass
+
+
+def writer(kind: str) -> SmallWriter:
+    size = len(Characters(LETTERS))
+    if kind == "ngram":
+        ids = [token for text in TEXTS for token in [*Characters(LETTERS).encode(text), 0]]
+        return SmallWriter(kind, kneser_ney(np.array(ids), NGramConfig(order=3), size))
+    if kind == "hmm":
+        drawn = torch.Generator().manual_seed(5)
+        counts = [torch.rand(shape, generator=drawn, dtype=torch.float64) ** 3 for shape in ((5, 5), (5, size))]
+        counts[0][:, -1] *= 0.1  # so that texts are not all empty
+        return SmallWriter(kind, HMMConfig(states=4).build(size).set(*counts))
+    configs: dict[str, Any] = {
+        "lstm": RecurrentLMConfig(cell="lstm", hidden=6, embedding=5, layers=1, dropout=0.4),
+        "gpt": GPTConfig(width=8, heads=2, layers=2, context=12),
+        "window": WindowLMConfig(window=3, embedding=4, hidden=8),
+    }
+    return SmallWriter(kind, shaken(configs[kind].build(size)))
+
+
+def translator(kind: str = "gru") -> SmallTranslator:
+    configs: dict[str, Any] = {
+        "gru": RecurrentSeq2SeqConfig(hidden=6, dropout=0.4),
+        "transformer": TransformerConfig(width=8, heads=2, encoder_layers=1, decoder_layers=1),
+    }
+    return SmallTranslator(kind, shaken(configs[kind].build(len(Characters(LETTERS)))))
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """With weights so large that what it says depends on what it read, the same every time, ready for use."""
+    drawn = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weights in model.parameters():
+            centre = torch.ones_like(weights) if weights.dim() == 1 and bool((weights == 1).all()) else 0.0  # of norms
+            weights.copy_(centre + 0.6 * torch.randn(weights.shape, generator=drawn))
+    return model.eval()

@@ -1,0 +1,156 @@
+"""Alignment in the browser: source × target of every model that has it, in inspect's numbers; two runs at once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.denoising import denoise_recipe
+from tests.studio.conftest import StudioPage
+from tests.studio.test_heads_view import numbers, sums
+
+import seqloom
+from seqloom.api.training import begin
+from seqloom.studio.server import make_app
+from seqloom.studio.shelf import Shelf
+from seqloom.studio.views.alignment import suits
+
+TEXT, TARGET = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
+
+
+@pytest.mark.parametrize("by", ["words", "tokens"])
+def test_attention_of_a_recurrent_translator(studio_page: StudioPage, runs: Path, by: str) -> None:
+    page = studio_page.open("alignment", run="translate-gru", text=TEXT, by=by)
+    view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT), studio_page.table("alignment")
+    grid = view.grid(tokens=by == "tokens")
+    assert [row[0] for row in table[1:]] == grid.target and table[0][1:-1] == grid.source
+    np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
+    np.testing.assert_allclose(sums(table), 1, atol=3e-3)
+    assert (view.text.strip() or "nothing") == page.locator(".said-what").inner_text()  # the one it finds
+    assert page.locator(".alignment-which select").count() == 0  # it has one attention
+
+
+def test_any_head_of_a_transformer(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("alignment", run="translate-transformer", text=TEXT)
+    trained = seqloom.load(runs / "translate-transformer", "cpu")
+    np.testing.assert_allclose(
+        numbers(studio_page.table("alignment")), trained.attention(TEXT).words.weights, atol=6e-4
+    )
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("3")
+    page.locator("h2", has_text="Layer 1, head 3").wait_for()
+    assert "layer=1" in page.url and "head=3" in page.url
+    cross = trained.heads(TEXT).cross
+    np.testing.assert_allclose(numbers(studio_page.table("alignment")), cross.grid(1, 3).weights, atol=6e-4)
+
+
+def test_a_translation_that_is_given(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("alignment", run="translate-gru", text=TEXT)
+    page.get_by_label("Translation").fill(TARGET)
+    page.keyboard.press("Enter")
+    page.locator(".said-what", has_text=TARGET).wait_for()
+    view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT, TARGET), studio_page.table("alignment")
+    assert [row[0] for row in table[1:]] == view.words.target
+    np.testing.assert_allclose(numbers(table), view.words.weights, atol=6e-4)
+    assert f"{abs(view.log_prob):.3f}" in page.locator(".said").inner_text()
+
+
+def test_two_runs_side_by_side(studio_page: StudioPage, runs: Path) -> None:
+    parameters = {"run": "translate-gru", "other": "translate-transformer", "text": TEXT}
+    page = studio_page.open("alignment", **parameters, target=TARGET, layer2="2", head2="1")
+    first, second = studio_page.table("alignment"), studio_page.table("alignment2")
+    gru, transformer = (seqloom.load(runs / parameters[name], "cpu") for name in ("run", "other"))
+    np.testing.assert_allclose(numbers(first), gru.attention(TEXT, TARGET).words.weights, atol=6e-4)
+    np.testing.assert_allclose(numbers(second), transformer.heads(TEXT, TARGET).cross.grid(2, 1).weights, atol=6e-4)
+    left, right = (page.locator(f'figure[data-figure="{name}"]') for name in ("alignment", "alignment2"))
+    box, other = left.bounding_box(), right.bounding_box()
+    assert box and other and abs(box["y"] - other["y"]) < 2 and box["x"] + box["width"] <= other["x"]
+    left.locator("canvas.cells").first.hover(position={"x": 4, "y": 4})  # the first word of both
+    assert left.locator("rect.band").count() == 2 and right.locator("rect.band").count() == 1
+    assert "Sunday" in right.locator(".readout").inner_text()
+
+
+def test_both_may_say_what_one_says(studio_page: StudioPage) -> None:
+    def found(route: Any) -> None:
+        """Models so little trained find next to nothing: let one of them find this."""
+        asked = route.request.post_data_json
+        own = {"target": "dimanche 15"} if asked["run"] == "translate-transformer" and not asked["target"] else {}
+        route.continue_(post_data={**asked, **own})
+
+    studio_page.page.route("**/api/alignment", found)
+    page = studio_page.open("alignment", run="translate-gru", text=TEXT, other="translate-transformer")
+    page.get_by_role("button", name="Let both say this").last.click()
+    page.locator(".said-what", has_text="dimanche 15").nth(1).wait_for()
+    assert page.get_by_label("Translation").input_value() == "dimanche 15" and "target=dimanche" in page.url
+
+
+def test_pointing_at_a_word_lights_its_row_or_column(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("alignment", run="translate-gru", text=TEXT, **{"as": "both"})
+    weights = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT).words.weights
+    label = page.locator(".heatmap svg .label").first  # the first word that is said
+    box = label.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert page.locator("rect.band").count() == 1
+    assert page.locator(".links .link.lit").count() == (weights[0] >= 0.04).sum()  # the links follow
+    page.locator(".heatmap").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    readout = page.locator(".heatmap-frame .readout").inner_text()
+    assert readout.endswith(f"{weights[0, 1]:.3f}") or weights[0, 1] < 1e-3
+
+
+def test_right_to_left_and_scripts_without_spaces(studio_page: StudioPage) -> None:
+    page = studio_page.open(
+        "alignment", run="translate-gru", text="الأحد ١٥ نوفمبر", target="猫はここ", **{"as": "both"}
+    )
+    words = page.locator(".links .link-text").all_text_contents()
+    assert words[:4] == ["猫", "は", "こ", "こ"] and "الأحد" in words
+    styles = page.eval_on_selector_all(".links .link-text", "all => all.map(n => getComputedStyle(n).unicodeBidi)")
+    assert set(styles) == {"plaintext"}
+
+
+def test_a_denoiser(tmp_path: Path) -> None:
+    """Its cross-attention is an alignment, too: what is told against what was read."""
+    for _ in begin(denoise_recipe(tmp_path), tmp_path / "runs" / "bart").events():
+        pass
+    app = make_app(Shelf(tmp_path / "runs"), "token")
+    client = TestClient(
+        app, base_url="http://127.0.0.1", headers={"authorization": "Bearer token", "host": "127.0.0.1"}
+    )
+    question = {"run": "bart", "text": "a red [MASK] .", "layer": 1, "head": 2}
+    answer = client.post("/api/alignment", json=question)
+    assert answer.status_code == 200
+    grid = seqloom.load(tmp_path / "runs" / "bart", "cpu").heads(question["text"]).cross.grid(1, 2)
+    head, (weights,) = unpacked(answer.content)
+    assert head["rows"] == grid.target and head["columns"] == grid.source and "[MASK]" in grid.source
+    np.testing.assert_allclose(weights, grid.weights, atol=6e-4)
+    assert client.post("/api/alignment", json={**question, "target": "a red dog ."}).status_code == 400
+
+
+def unpacked(body: bytes) -> tuple[dict[str, Any], list[Any]]:
+    """An answer with arrays, as the page reads it."""
+    length = int.from_bytes(body[:4], "little")
+    head = json.loads(body[4 : 4 + length])
+    kinds = {"f2": np.float16, "u1": np.uint8}
+    arrays = [
+        np.frombuffer(body, kinds[one["kind"]], np.prod(one["shape"]), 4 + length + one["begin"]).reshape(one["shape"])
+        for one in head["arrays"].values()
+    ]
+    return head, arrays
+
+
+def test_what_suits() -> None:
+    assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
+    assert not suits({"task": "translate", "model": {"kind": "recurrent-seq2seq", "attention": None}})
+    assert suits({"task": "denoise", "model": {"kind": "transformer"}})
+    assert not suits({"task": "language-model", "model": {"kind": "gpt"}}) and not suits({})
+
+
+def test_hostile_words_stay_words(studio_page: StudioPage) -> None:
+    words = "<img src=x onerror=alert(1)> </text><script>alert(1)</script>"
+    page = studio_page.open("alignment", run="translate-gru", text=words, target=words, **{"as": "both"})
+    assert page.locator(".view img, .view script").count() == 0
+    assert "<script>" in "".join(page.locator(".said").all_inner_texts())

@@ -1,0 +1,158 @@
+"""Beam search, through the page: the tree is the search's own, and its best leaf is what `seqloom translate` prints."""
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.studio.conftest import StudioPage
+from tests.studio.test_write import settled, turn
+
+from seqloom import load
+from seqloom.cli.app import main
+
+DATE = "Sunday, November 15, 2026"
+
+
+def asked(client: TestClient, **question: Any) -> dict[str, Any]:
+    answer = client.post("/api/beam", json=question)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def printed(run: Path, *options: str) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        assert main(["translate", str(run), DATE, *options, "--device", "cpu"]) == 0
+    return out.getvalue().rstrip("\n")
+
+
+def best_of(page: Any) -> str:
+    found: str = page.locator(".beam-list .candidate .candidate-text").first.text_content()
+    return found
+
+
+def listed(text: str) -> str:
+    """A text as the list shows it: where there is nothing to see, signs."""
+    return text if text.strip() else text.replace(" ", "␣").replace("\n", "↵") or "(nothing)"
+
+
+@pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
+def test_the_best_leaf_is_what_translate_prints(studio_page: StudioPage, runs: Path, run: str) -> None:
+    page = studio_page.open("beam", run=run, text=DATE)
+    assert best_of(page) == listed(printed(runs / run))
+    rows = studio_page.table("beam")[1:]
+    leaf = max((row for row in rows if row[8] == "1"), key=lambda row: int(row[0]))
+    (found,) = load(runs / run, "cpu").translate(DATE)
+    assert leaf[7] == ("ended, set aside" if found.candidates[0].finished else "in the beam when the search stopped")
+    assert float(leaf[5]) == pytest.approx(found.log_prob, rel=1e-4)
+    assert float(leaf[6]) == pytest.approx(found.score, rel=1e-4)
+
+
+def test_width_and_penalty_change_the_search(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("beam", run="translate-gru", text=DATE)
+    turn(page, "Width k: kept at a step", 2)
+    settled(page)
+    assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2"))
+    rows = studio_page.table("beam")[1:]
+    for step in {row[0] for row in rows}:
+        here = [row for row in rows if row[0] == step]
+        assert sum(row[7] not in ("pruned", "ended, set aside") for row in here) <= 2 and len(here) <= 4
+    turn(page, "Length penalty α", 0)
+    settled(page)
+    assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2", "--length-penalty", "0"))
+    for row in studio_page.table("beam")[1:]:
+        assert float(row[5]) == pytest.approx(float(row[6]))  # without a penalty the score is the sum
+    turn(page, "Width k: kept at a step", 6)
+    settled(page)
+    turn(page, "n-best", 4)
+    settled(page)
+    lines = printed(runs / "translate-gru", "--beam", "6", "--length-penalty", "0", "--n-best", "4").splitlines()
+    said = page.locator(".beam-list ol .candidate-text").all_text_contents()
+    assert said == [listed(line.split(" ||| ")[1]) for line in lines]
+    assert "beam=6" in page.url and "penalty=0" in page.url and "nbest=4" in page.url
+
+
+@pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
+def test_a_language_model_searches_too(studio_page: StudioPage, runs: Path, run: str) -> None:
+    page = studio_page.open("beam", run=run, text="The class", beam="3", nbest="3", length="6")
+    found = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
+    assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [listed(one.text) for one in found]
+    assert page.locator(".search-tree .root .word").text_content() == "The class"
+    sums = page.locator(".beam-list ol .candidate-sum b").all_text_contents()
+    assert [float(value.replace("−", "-")) for value in sums] == pytest.approx([one.score for one in found], abs=6e-4)
+
+
+def test_the_drawing(studio_page: StudioPage, client: TestClient) -> None:
+    page = studio_page.open("beam", run="translate-gru", text=DATE, beam="3")
+    nodes = asked(client, run="translate-gru", text=DATE, beam=3)["nodes"]
+    every_node_is_drawn(page, nodes)
+    no_edges_cross(page)
+    a_path_is_lit_and_walked(page)
+    page.get_by_label("Pruned branches").uncheck()
+    assert page.locator(".search-tree .box.pruned").count() == 0 and "pruned=0" in page.url
+    turn(page, "Steps shown", 2)
+    assert page.locator(".search-tree .box").count() == sum(node[2] <= 2 and node[8] != "pruned" for node in nodes)
+    page.get_by_role("button", name="Play").click()
+    assert page.get_by_label("Steps shown").input_value() == "1"
+    page.wait_for_function("() => document.querySelector('.beam-steps input').value === '2'", timeout=4000)
+    page.get_by_role("button", name="Stop").click()
+
+
+def every_node_is_drawn(page: Any, nodes: list[Any]) -> None:
+    assert page.locator(".search-tree .box").count() == len(nodes)
+    for fate in ("pruned", "ended", "kept"):
+        assert page.locator(f".search-tree .box.{fate}").count() == sum(node[8] == fate for node in nodes)
+    assert page.locator(".search-tree .own").count() == len(nodes) - 1  # log p on every edge
+    drawn = page.locator(".search-tree .box").evaluate_all("boxes => boxes.map(box => box.getAttribute('transform'))")
+    assert len(set(drawn)) == len(drawn)  # no two in one place
+
+
+def no_edges_cross(page: Any) -> None:
+    """In every column nodes stand in the order of their parents, the best path straight at the top."""
+    places = page.evaluate(
+        """() => {
+            const at = new Map([...document.querySelectorAll(".search-tree .box")].map(box => {
+                const [x, y] = box.getAttribute("transform").match(/[\\d.]+/g).map(Number);
+                return [box.dataset.node, { x, y, first: box.classList.contains("first") }];
+            }));
+            return [...document.querySelectorAll(".search-tree .edge-of")].map(edge => {
+                const from = edge.querySelector("path").getAttribute("d").match(/[\\d.]+/g).map(Number);
+                const to = at.get(edge.dataset.edge);
+                return { x: to.x, from: from[1], to: to.y, first: to.first };
+            });
+        }"""
+    )
+    for x in {place["x"] for place in places}:
+        column = sorted((place["to"], place["from"]) for place in places if place["x"] == x)
+        assert [start for _, start in column] == sorted(start for _, start in column)
+    assert len({place["to"] for place in places if place["first"]}) == 1
+
+
+def a_path_is_lit_and_walked(page: Any) -> None:
+    page.locator(".beam-list .candidate").first.click()
+    assert page.locator(".search-tree.lit .box.way").count() == page.locator(".search-tree .box.first").count()
+    assert "pick=" in page.url
+    page.locator('.search-tree .box[tabindex="0"]').focus()
+    page.keyboard.press("ArrowRight")
+    first = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert "at step 1" in first and "number 1" in first
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") != first
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "start"
+
+
+def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
+    def refused(**question: Any) -> int:
+        return client.post("/api/beam", json=question).status_code
+
+    assert refused(run="translate-gru", text=DATE, beam=17) == 422
+    assert refused(run="translate-gru", text=DATE, beam=2, n_best=3) == 400
+    assert refused(run="translate-gru", text="") == 400
+    assert refused(run="translate-gru", text="a b " * 400) == 400
+    assert refused(run="classifier", text="a") == 400
+    assert refused(run="../x", text="a") == 404

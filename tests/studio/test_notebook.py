@@ -1,0 +1,121 @@
+"""The studio in a notebook: a frame on a server that answers, or a picture that needs none."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
+
+import pytest
+
+import seqloom
+import seqloom.studio
+from seqloom.core.errors import UsageError
+from seqloom.studio import notebook
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Any:
+    """Servers of a test end with it."""
+    yield
+    for serving in notebook._SERVERS.values():
+        serving.server.should_exit = True
+    notebook._SERVERS.clear()
+
+
+def source(shown: Any) -> str:
+    found = re.search(r'<iframe src="([^"]*)"', shown._repr_html_())
+    assert found is not None
+    return unescape(found[1])
+
+
+def test_a_run_is_shown_in_a_frame_that_answers(runs: Path) -> None:
+    shown = seqloom.studio.show(runs / "gpt", view="heads", text='a "class" <b>', layer=2)
+    address = source(shown)
+    view, _, query = urlsplit(address).fragment.partition("?")
+    asked = {name: values[0] for name, values in parse_qs(query).items()}
+    assert view == "/heads"
+    assert (asked["run"], asked["text"], asked["layer"]) == ("gpt", 'a "class" <b>', "2")
+    assert "<b>" not in shown._repr_html_()
+    with urlopen(address.partition("#")[0]) as answer:
+        assert b"seqloom studio" in answer.read()
+        assert "frame-ancestors http://localhost:*" in answer.headers["content-security-policy"]
+
+
+def test_the_token_is_not_told_by_accident(runs: Path) -> None:
+    shown = seqloom.studio.show(runs / "gpt")
+    assert "token" not in repr(shown)
+
+
+def test_one_server_serves_a_folder(runs: Path) -> None:
+    first, second = seqloom.studio.show(runs), seqloom.studio.show(runs, view="walk", run="lm-lstm")
+    assert urlsplit(source(first)).netloc == urlsplit(source(second)).netloc
+    trained = seqloom.load(runs / "lm-lstm")
+    assert "run=lm-lstm" in source(seqloom.studio.show(trained, view="cell", text="The"))
+
+
+def test_the_frame_can_be_seen(runs: Path, browser: Any) -> None:
+    """A page of another port of this machine, as a notebook is, may show it."""
+    shown = seqloom.studio.show(runs, view="walk", run="lm-elman", text="The class")
+    errors: list[str] = []
+    with served(f"<!doctype html><title>notebook</title><body>{shown._repr_html_()}</body>") as address:
+        page = browser.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        page.frame_locator("iframe").locator(".walk-title").wait_for(timeout=20_000)
+        page.close()
+    assert errors == []
+
+
+@contextmanager
+def served(html: str) -> Iterator[str]:
+    """A page of another server."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://localhost:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("run", "view", "parameters", "wanted"),
+    [
+        ("translate-gru", "alignment", {"text": "Sunday"}, "data:image/png;base64,"),
+        ("gpt", "heads", {"text": "The class"}, "data:image/png;base64,"),
+        ("lm-lstm", "cell", {"text": "The class", "layer": 1}, "data:image/png;base64,"),
+        ("lm-lstm", "runs", {}, "data:image/png;base64,"),
+        ("lm-lstm", "walk", {"text": "a <b>", "word": 2}, "<table"),
+    ],
+)
+def test_a_still_needs_no_server(runs: Path, run: str, view: str, parameters: dict[str, Any], wanted: str) -> None:
+    html = seqloom.studio.show(runs / run, view=view, static=True, **parameters)._repr_html_()
+    assert wanted in html
+    assert "<iframe" not in html
+    assert notebook._SERVERS == {}
+    assert "a <b>" not in html
+
+
+def test_what_cannot_be_shown_is_refused(runs: Path) -> None:
+    with pytest.raises(UsageError, match="no view 'head'"):
+        seqloom.studio.show(runs, view="head")
+    with pytest.raises(UsageError, match="needs one: leave static out"):
+        seqloom.studio.show(runs / "gpt", view="beam", static=True)
+    with pytest.raises(UsageError, match="give the text"):
+        seqloom.studio.show(runs / "gpt", view="heads", static=True)

@@ -1,0 +1,230 @@
+"""Understand in the browser: labels, weights, tags and paths are what Python says; controls and keys react."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests import matching
+from tests.studio.conftest import TOKEN, StudioPage
+from tests.understanding import trained
+
+import seqloom
+from seqloom import api
+from seqloom.studio.server import Studio, make_app
+from seqloom.studio.shelf import Shelf
+from seqloom.studio.views.understand import suits
+
+TEXT = "Sonntag, 15. November"
+SENTENCE = "Maria Keller moved from Lisbon to Oslo ."
+
+
+def numbers(cells: list[str]) -> list[float]:
+    return [float(cell.replace("−", "-")) for cell in cells]
+
+
+# --- what a text is ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def classifier(runs: Path) -> Any:
+    return seqloom.load(runs / "classifier", "cpu")
+
+
+def test_labels_and_weights_are_those_of_classify(studio_page: StudioPage, classifier: Any) -> None:
+    page = studio_page.open("understand", run="classifier", text=TEXT)
+    page.locator("figure").nth(1).wait_for()
+    (said,) = classifier.classify(TEXT, why=True)
+    table = studio_page.table("labels")
+    assert [row[0] for row in table[1:]] == [one.label for one in said.candidates]
+    assert numbers([row[1] for row in table[1:]]) == pytest.approx(
+        [one.probability for one in said.candidates], rel=1e-4
+    )
+    assert sum(numbers([row[1] for row in table[1:]])) == pytest.approx(1, abs=1e-4)
+    table = studio_page.table("why")
+    assert [row[0] for row in table[1:]] == [word.text for word in said.why.words]
+    assert numbers([row[1] for row in table[1:]]) == pytest.approx([word.weight for word in said.why.words], rel=1e-4)
+    assert (
+        page.locator(".bars g").count() == 12
+        and "22 less probable labels" in page.locator("figcaption, .caption").first.inner_text()
+    )
+
+
+def test_another_label_is_explained_and_words_are_left_out(studio_page: StudioPage, classifier: Any) -> None:
+    page = studio_page.open("understand", run="classifier", text=TEXT)
+    bar = page.locator(".bars g").nth(2)
+    label = bar.get_attribute("aria-label").removeprefix("Explain ")
+    bar.focus()
+    page.keyboard.press("Enter")
+    page.get_by_text(f"Which words say “{label}”").wait_for()
+    known = classifier.why(TEXT, label)
+    assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
+        [word.weight for word in known.words], rel=1e-4
+    )
+    page.get_by_role("radio", name="Left out").check()
+    page.get_by_text("read again without the word").wait_for()
+    known = classifier.why(TEXT, label, "left out")
+    assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
+        [word.weight for word in known.words], rel=1e-3, abs=1e-6
+    )
+    assert f"label={label}" in page.url and "kind=left+out" in page.url
+
+
+# --- what each word is ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "run"), [("lattice", "tagger"), ("lattice-2", "hmm-tagger")])
+def test_tags_and_paths_are_those_of_tag(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
+    page = studio_page.open("understand", run="tagger", beside="hmm-tagger", text=SENTENCE)
+    page.locator("svg.lattice").nth(1).wait_for()
+    tagger = seqloom.load(runs / run, "cpu")
+    (said,), known = tagger.tag(SENTENCE), tagger.paths(SENTENCE)
+    table = studio_page.table(name)
+    assert table[0] == ["word", "tag", "p", *tagger.tags]
+    assert [(row[0], row[1]) for row in table[1:]] == [(word.text, word.tag) for word in said.words]
+    assert numbers([row[2] for row in table[1:]]) == pytest.approx([word.probability for word in said.words], abs=1e-5)
+    posterior = np.array([numbers(row[3:]) for row in table[1:]])
+    np.testing.assert_allclose(posterior, known.posterior, atol=1e-5)
+    np.testing.assert_allclose(posterior.sum(axis=1), 1, atol=1e-4)
+    drawn = page.locator(f'figure[data-figure="{name}"]')
+    assert drawn.locator(".path").count() == len(said.words) - 1
+    assert drawn.locator(".node.best").count() == len(said.words)
+    assert drawn.locator(".said").all_text_contents() == [word.tag for word in said.words]
+    assert f"{np.exp(known.log_prob):.3f}" in drawn.locator(".caption").inner_text()
+
+
+def test_where_two_taggers_differ_is_said(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open(
+        "understand", run="tagger", text=SENTENCE
+    )  # the counted tagger of the same data comes unasked
+    page.locator("svg.lattice").nth(1).wait_for()
+    one, other = (
+        [word.tag for word in next(seqloom.load(runs / run, "cpu").tag(SENTENCE)).words]
+        for run in ("tagger", "hmm-tagger")
+    )
+    places = [place for place, tags in enumerate(zip(one, other, strict=True)) if len(set(tags)) > 1]
+    assert page.locator('figure[data-figure="lattice"] .differs').count() == len(places)
+    words = SENTENCE.split()
+    said = " · ".join(f"{words[place]}: {one[place]} or {other[place]}" for place in places)
+    assert page.locator(".note").first.inner_text().endswith(said if places else "Both say the same.")
+    page.get_by_label("Beside it").select_option("")
+    page.locator("svg.lattice").nth(1).wait_for(state="detached")
+    assert "beside=none" in page.url
+
+
+def test_keys_move_through_the_lattice(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("understand", run="hmm-tagger", beside="none", text=SENTENCE, all="1")
+    drawing = page.locator("svg.lattice")
+    drawing.focus()
+    page.keyboard.press("ArrowRight")
+    known = seqloom.load(runs / "hmm-tagger", "cpu").paths(SENTENCE)
+    tag = known.best[0]  # the row stays that of the first word
+    told = page.locator("#spoken").inner_text()
+    assert told.startswith(f"{known.words[1]}: {known.tags[tag]} with p = ")
+    before = max(range(len(known.tags)), key=lambda j: known.pairs[0, j, tag])
+    if known.pairs[0, before, tag] > 0.002:
+        assert f"reached from {known.tags[before]}" in told
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#spoken").inner_text() != told
+    assert page.locator('figure[data-figure="lattice"] text.label').all_text_contents() == known.tags
+
+
+def test_a_sentence_is_typed(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("understand", run="hmm-tagger", beside="none")
+    box = page.get_by_label("Sentence")
+    box.fill("شالوم Anna <b>lives</b> in 東京")
+    box.press("Enter")
+    page.locator("svg.lattice .word", has_text="東京").wait_for()
+    (said,) = seqloom.load(runs / "hmm-tagger", "cpu").tag("شالوم Anna <b>lives</b> in 東京")
+    assert [row[0] for row in studio_page.table("lattice")[1:]] == [word.text for word in said.words]
+    assert page.locator(".view b").count() == 0
+
+
+# --- texts that go together -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    for task in ("pair", "score", "choice", "answer"):
+        trained(matching.recipe(folder, task, "train.steps=2", "train.evaluate_every=2"), folder / "runs" / task)
+    files = []
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.txt").write_text(f"an eel is a fish\nan owl is a bird of {split}\n", encoding="utf-8")
+        files.append(f"data.{split}={folder / split}.txt")
+    few = ("train.restarts=1", "train.iterations=5", "train.tolerance=0")
+    api.train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=folder / "runs" / "letters")
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def ask(pairs: Path) -> Iterator[Any]:
+    headers = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1"}
+    client = TestClient(make_app(Shelf(pairs), TOKEN), base_url="http://127.0.0.1", headers=headers)
+    yield lambda path, **body: client.post(f"/api/understand/{path}", json=body)
+
+
+def test_pairs_choices_and_answers_are_those_of_python(ask: Any, pairs: Path) -> None:
+    (said,) = api.load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
+    found = ask("match", run="pair", first="a red fox", second="it is blue").json()
+    assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
+        (one.label, one.probability) for one in said.candidates
+    ]
+    (said,) = api.load(pairs / "score", "cpu").match([("a red fox", "it is blue")])
+    assert ask("match", run="score", first="a red fox", second="it is blue").json()["score"] == pytest.approx(
+        said.score
+    )
+    (said,) = api.load(pairs / "choice", "cpu").choose([("the fox is", ["red", "blue"])])
+    found = ask("choose", run="choice", text="the fox is", options=["red", "blue"]).json()
+    assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
+        (one.text, one.probability) for one in said.options
+    ]
+    context = "There is a red fox. It stands on the table."
+    (said,) = api.load(pairs / "answer", "cpu").answer("Which colour?", context, top=5)
+    found = ask("answer", run="answer", question="Which colour?", context=context).json()
+    assert [(one["text"], one["start"], one["end"]) for one in found["answers"]] == [
+        (one.text, one.start, one.end) for one in said.answers
+    ]
+
+
+def test_states_that_nobody_named_have_paths_too(ask: Any, pairs: Path) -> None:
+    found = ask("tag", run="letters", text="an owl").json()
+    assert "".join(found["words"]) == "an owl" and found["tags"][0].startswith("1: ")
+    assert np.sum(found["posterior"], axis=1) == pytest.approx(1)
+
+
+def test_what_does_not_suit_is_refused(ask: Any, client: TestClient) -> None:
+    assert ask("classify", run="pair", text="x").json()["error"].startswith("pair is a model of pairs of texts.")
+    assert ask("tag", run="answer", text="x").status_code == 400
+    assert ask("match", run="pair", first=" ", second="x").json()["error"].startswith("The first text is empty")
+    assert ask("choose", run="choice", text="x", options=["one"]).status_code == 422
+    assert client.post("/api/understand/classify", json={"run": "classifier", "text": "x" * 2001}).status_code == 422
+    answer = client.post("/api/understand/classify", json={"run": "classifier", "text": "x", "label": "Klingon"})
+    assert answer.status_code == 400 and "knows no label" in answer.json()["error"]
+    assert suits({"task": "hmm-tag"}) and suits({"task": "classify"}) and not suits({"task": "translate"})
+
+
+def test_pairs_and_answers_are_shown(browser: Any, pairs: Path) -> None:
+    with Studio(pairs, port=None).running() as serving:
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        opened = StudioPage(context.new_page(), serving)
+        page = opened.open("understand", run="pair", first="a red fox")
+        page.get_by_label("Second text").fill("it is blue")
+        page.get_by_label("Second text").press("Enter")
+        page.locator(".bars g").first.wait_for()
+        assert {row[0] for row in opened.table("labels")[1:]} == {"yes", "no"}
+        text = "There is a 𝒓ed fox 🦊 here. It stands on the table."
+        page = opened.open("understand", run="answer", question="Which colour?", context=text)
+        page.locator(".context mark").wait_for()
+        best = opened.table("answers")[1]
+        assert (
+            page.locator(".context mark").text_content() == best[0] and page.locator(".context").text_content() == text
+        )
+        page = opened.open("understand", run="choice", text="the fox is", options="red\nblue\ngreen")
+        page.locator(".bars g").nth(2).wait_for()
+        page = opened.open("understand", run="score", first="a red fox", second="it is blue")
+        page.locator('figure[data-figure="score"]').wait_for()
+        context.close()
+        assert opened.errors == [] and opened.strangers == []

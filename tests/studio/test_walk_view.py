@@ -1,0 +1,215 @@
+"""How it works, in the browser: every stage opens, its numbers are the model's and add up, and keys walk on."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+from tests.studio.conftest import StudioPage
+
+import seqloom
+from seqloom.inspect.alignment import say
+from seqloom.studio.views.walk import first_text, suits
+
+DATE = "Sunday, November 15, 2026"
+WALKED = ("lm-lstm", "lm-elman", "gpt", "bert", "translate-gru", "translate-transformer", "tagger", "classifier")
+
+
+def title(page: Any) -> str:
+    found: str = page.locator(".walk-title").inner_text()
+    return found
+
+
+def goto(page: Any, stage: str) -> None:
+    """To a stage by its title in the list."""
+    page.locator(".walk-rail button", has=page.get_by_text(stage, exact=True)).first.click()
+    assert title(page) == stage
+
+
+def values(rows: list[list[str]], name: str) -> list[float]:
+    """The numbers of a row of a table, by its name."""
+    row = next(row for row in rows[1:] if row[0] == name)
+    return [float(cell) for cell in row[1:] if cell not in ("–", "")]
+
+
+# --- every number is the model's --------------------------------------------------------------------------------------
+
+
+def test_the_last_probabilities_are_those_of_the_model(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("walk", run="lm-lstm", text="The class", stage="softmax")
+    rows = studio_page.table("walk-softmax-1")
+    trained = seqloom.load(runs / "lm-lstm", "cpu")
+    ids = [0, *trained.tokenizer.encode("The class")]
+    model = trained.model.eval()
+    with torch.no_grad():
+        own = model.step(torch.tensor([ids]), model.start(rows=1)).log_probs[0].exp()
+    best, place = own.max(dim=0)
+    assert float(rows[1][3]) == pytest.approx(float(best), rel=1e-4)
+    assert rows[1][0] == f"“{trained.tokenizer.token(int(place)).replace(' ', '␣')}”"
+    shares = [float(row[3]) for row in rows[1:-1]]
+    assert sum(shares) == pytest.approx(1, abs=1e-4)
+    powers = [float(row[2]) for row in rows[1:-1]]
+    assert sum(powers) == pytest.approx(float(rows[-1][2]), rel=1e-4)
+    assert title(page) == "Scores become probabilities"
+
+
+def test_the_attention_of_a_transformer_is_its_own(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open(
+        "walk", run="translate-transformer", text=DATE, word="3", layer="2", head="3", stage="encoder-weights"
+    )
+    shown = np.array([[float(cell) for cell in row[1:]] for row in studio_page.table("walk-encoder-weights-2")[1:]])
+    trained = seqloom.load(runs / "translate-transformer", "cpu")
+    own = trained.heads(DATE).encoder.tokens.weights[1, 2]
+    np.testing.assert_allclose(shown, own, atol=1e-5)
+    shares = [float(row[3]) for row in studio_page.table("walk-encoder-weights-1")[1:-1]]
+    np.testing.assert_allclose(shares, own[2], atol=1e-5)
+    assert page.get_by_label("Head").input_value() == "3"
+
+
+def test_the_translation_and_its_scores_are_those_of_the_model(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("walk", run="translate-gru", text=DATE, step="1", stage="softmax")
+    trained = seqloom.load(runs / "translate-gru", "cpu")
+    said = say(trained, DATE)
+    batch = said.batch(trained.model)
+    with torch.no_grad():
+        logits = trained.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, 0]
+    share = float(torch.softmax(logits, dim=-1)[said.said[0]])
+    rows = studio_page.table("walk-softmax-1")
+    name = f"“{said.target_tokens[0].replace(' ', '␣')}”"
+    assert values(rows, name)[2] == pytest.approx(share, rel=1e-4)
+    assert values(rows, name)[0] == pytest.approx(float(logits[said.said[0]]), rel=1e-4)
+    goto(page, "Scores become attention")
+    shares = [float(row[3]) for row in studio_page.table("walk-weights-1")[1:-1]]
+    np.testing.assert_allclose(shares, trained.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)
+
+
+def test_sums_on_the_page_add_up(studio_page: StudioPage) -> None:
+    studio_page.open("walk", run="translate-transformer", text=DATE, stage="positions", numbers="16")
+    table = studio_page.table("walk-positions-1")
+    parts = [np.array([float(cell) for cell in row[1:]]) for row in table[1:]]
+    np.testing.assert_allclose(parts[0] + parts[1], parts[2], atol=1e-4)
+    assert len(parts[0]) == 16
+    studio_page.open("walk", run="translate-transformer", text=DATE, stage="encoder-scores", numbers="64")
+    products = values(studio_page.table("walk-encoder-scores-1"), "products")
+    assert sum(products[:-1]) == pytest.approx(products[-1], abs=1e-3)
+    last = studio_page.table("walk-encoder-scores-1")[-1]
+    assert float(last[-1]) == pytest.approx(products[-1] / math.sqrt(len(products) - 1), abs=1e-3)
+
+
+def test_one_step_of_a_simple_network_is_its_equation(studio_page: StudioPage, runs: Path) -> None:
+    studio_page.open("walk", run="lm-elman", text="The", word="3", stage="step")
+    rows = studio_page.table("walk-step-1")
+    model = seqloom.load(runs / "lm-elman", "cpu").model
+    summed, state = values(rows, "= sum"), values(rows, "→ tanh: state h")
+    np.testing.assert_allclose(np.tanh(summed), state, atol=1e-4)
+    ids = torch.tensor([[0, *seqloom.load(runs / "lm-elman").tokenizer.encode("The")]])
+    own = model.eval().trace(ids)[0]["h"][0, 2, :8].detach().numpy()
+    np.testing.assert_allclose(state, own, atol=1e-4)
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", WALKED)
+def test_every_stage_of_every_kind_opens(studio_page: StudioPage, run: str) -> None:
+    page = studio_page.open("walk", run=run)
+    page.locator(".walk-title").wait_for()
+    stages = page.locator(".walk-rail button")
+    for place in range(stages.count()):
+        stages.nth(place).click()
+        assert page.locator(".walk-rail [aria-current]").count() == 1
+        assert page.locator(".walk-panels svg, .walk-panels table, .walk-panels canvas").count() > 0
+        assert f"stage {place + 1} of {stages.count()}" in page.locator(".walk-where").inner_text()
+    assert "computed at once, differs" in page.locator(".walk-foot .hint").inner_text()
+
+
+def test_keys_walk_and_the_address_keeps_the_place(studio_page: StudioPage) -> None:
+    page = studio_page.open("walk", run="lm-elman", text="The class")
+    page.locator(".walk-title").wait_for()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert title(page) == "Each token becomes a vector"
+    page.keyboard.press("ArrowLeft")
+    assert title(page) == "The sentence is cut into tokens"
+    assert "stage=tokens" in page.url
+    page.reload()
+    page.locator(".walk-title").wait_for()
+    assert title(page) == "The sentence is cut into tokens"
+    box = page.get_by_label("Sentence")
+    box.focus()
+    page.keyboard.press("ArrowRight")  # belongs to the text
+    assert title(page) == "The sentence is cut into tokens"
+
+
+def test_tokens_steps_layers_and_texts_can_be_chosen(studio_page: StudioPage) -> None:
+    page = studio_page.open("walk", run="lm-lstm", text="The class", stage="tokens")
+    page.locator(".tile").nth(2).click()
+    page.wait_for_function("location.hash.includes('word=3')")
+    page.locator(".tile.followed", has_text="h").wait_for()
+    page.get_by_label("Layer").select_option("2")
+    page.wait_for_function("location.hash.includes('layer=2')")
+    goto(page, "One token is chosen, and it goes on")
+    page.get_by_role("button", name="Walk through step 5").click()
+    page.wait_for_function("location.hash.includes('word=5')")
+    page.get_by_role("button", name="On to the next token").click()
+    page.wait_for_function("location.hash.includes('word=6') && location.hash.includes('stage=memory')")
+    page.get_by_label("Sentence").fill("def f")
+    page.get_by_role("button", name="Walk", exact=True).click()
+    page.wait_for_function("!location.hash.includes('word=')")
+    goto(page, "The sentence is cut into tokens")
+    assert page.locator(".tile").count() == 6
+
+
+def test_at_its_end_a_text_is_written_on(studio_page: StudioPage) -> None:
+    page = studio_page.open("walk", run="lm-lstm", text="The", stage="next")
+    page.get_by_role("button", name="and go on").click()
+    page.wait_for_function("location.hash.includes('stage=memory')")
+    assert len(page.get_by_label("Sentence").input_value()) == 4
+
+
+def test_links_lead_to_the_views_that_show_more(studio_page: StudioPage) -> None:
+    page = studio_page.open("walk", run="translate-transformer", text=DATE, stage="encoder-weights")
+    link = page.locator(".walk-foot a", has_text="See all layers and heads")
+    assert "#/heads?" in link.get_attribute("href")
+    assert "part=encoder" in link.get_attribute("href")
+
+
+def test_what_is_refused_is_said(studio_page: StudioPage) -> None:
+    studio_page.refusals = True
+    page = studio_page.open("walk", run="lm-lstm", text="x" * 200)
+    page.locator(".problem").wait_for()
+    assert "at most 64 tokens" in page.locator(".problem").inner_text()
+    page.get_by_label("Sentence").fill("The")
+    page.get_by_role("button", name="Walk", exact=True).click()
+    page.locator(".walk-title").wait_for()
+    assert page.locator(".problem").count() == 0
+
+
+# --- the question itself ----------------------------------------------------------------------------------------------
+
+
+def test_wrong_questions_are_refused(client: TestClient) -> None:
+    assert client.post("/api/walk", json={"run": "nobody"}).status_code == 404
+    assert client.post("/api/walk", json={"run": "gpt", "numbers": 999}).status_code == 422
+    refused = client.post("/api/walk", json={"run": "gpt", "layer": 40})
+    assert (refused.status_code, "no layer 40" in refused.json()["error"]) == (400, True)
+    assert "no walk" in client.post("/api/walk", json={"run": "hmm-tagger", "text": "a"}).json()["error"]
+
+
+@pytest.mark.parametrize("run", WALKED)
+def test_a_walk_is_the_model_s_for_every_kind(client: TestClient, run: str) -> None:
+    found = client.post("/api/walk", json={"run": run}).json()
+    assert found["difference"] < 1e-4
+    assert found["stages"][0]["key"] == "text"
+    assert found["stages"][-1]["key"] == "next"
+
+
+def test_texts_to_begin_with_suit_the_model() -> None:
+    lm = {"task": "language-model", "model": {"kind": "gpt"}, "data": {"corpus": "pydocs"}}
+    assert first_text(lm) == "The class"
+    assert "[MASK]" in first_text({**lm, "task": "masked-lm"})
+    assert suits(lm)
+    assert not suits({"task": "hmm-tag", "model": {"kind": "hmm-tagger"}})

@@ -1,0 +1,300 @@
+"""Translate and generate, through the page: what is written, what is expected, and what sliders make of it."""
+
+import http.client
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+from tests.studio.conftest import StudioPage
+
+from seqloom import load
+from seqloom.decoding.processors import SamplingConfig, process
+from seqloom.inspect.next_tokens import next_tokens
+from seqloom.models.recurrent_lm import RecurrentLM
+from seqloom.studio.server import Studio
+
+DATE = "Sunday, November 15, 2026"
+
+
+def events(client: TestClient, **question: Any) -> list[dict[str, Any]]:
+    answer = client.post("/api/write/stream", json=question)
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def written(page: Any) -> str:
+    """The text without the prompt and the sign of its end, once it stands."""
+    page.wait_for_function("() => /tokens,/.test(document.querySelector('.paper .readout')?.textContent)")
+    found: str = page.eval_on_selector_all(
+        ".written .tok:not(.end)", "nodes => nodes.map(node => node.textContent).join('').replaceAll('\\u200b', '')"
+    )
+    return found
+
+
+def turn(page: Any, label: str, value: float) -> None:
+    page.get_by_label(label).evaluate(
+        "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }", value
+    )
+
+
+def settled(page: Any) -> None:
+    """What was turned or clicked has been answered; turning waits a quarter of a second for more."""
+    page.wait_for_timeout(320)
+    page.wait_for_function("() => !document.querySelector('.busy') && !document.body.innerText.includes('Writing …')")
+
+
+def shown_place(page: Any, place: int) -> None:
+    page.locator(f'figure[data-figure=next-token][data-place="{place}"]').wait_for()
+
+
+def tokens_of(page: Any) -> list[str]:
+    found: list[str] = page.eval_on_selector_all(".written .tok", "nodes => nodes.map(node => node.textContent)")
+    return found
+
+
+# --- by itself ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
+def test_the_stream_is_what_generate_draws(client: TestClient, runs: Path, run: str) -> None:
+    options: dict[str, Any] = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "seed": 7, "max_tokens": 25}
+    begin, *tokens, end = events(client, run=run, text="The class", **options)
+    assert begin["begin"] == {"source": False, "prompt": "The class", "notes": []}
+    text = "".join(load(runs / run, "cpu").generate("The class", **options))
+    assert "".join(token["text"] for token in tokens).startswith(text)  # half a letter may be left at its end
+    assert end == {"end": "end" if tokens[-1]["id"] == 0 else "length"}
+    for token in tokens:
+        assert 0 < token["p"] <= token["chance"] or token["rank"] > 1
+        assert sum(p for _, _, p, _ in token["top"]) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
+def test_a_translator_without_chance_is_a_beam_of_one(client: TestClient, runs: Path, run: str) -> None:
+    begin, *tokens, _ = events(client, run=run, text=DATE, temperature=0, max_tokens=40)
+    (found,) = load(runs / run, "cpu").translate(DATE, beam=1, max_length=40)
+    assert [token["id"] for token in tokens if token["id"]] == found.candidates[0].ids
+    assert "".join(token["text"] for token in tokens) == found.text
+    assert begin["begin"] == {"source": True, "prompt": "", "notes": []}
+
+
+def test_what_cannot_be_asked_is_refused(client: TestClient) -> None:
+    def refused(**question: Any) -> tuple[int, str]:
+        answer = client.post("/api/write/stream", json=question)
+        return answer.status_code, answer.json()["error"]
+
+    assert refused(run="tagger", text="a")[0] == 400
+    assert "does not write" in refused(run="tagger", text="a")[1]
+    assert refused(run="nobody", text="a")[0] == 404
+    assert refused(run="gpt", text="a", temperature=-1)[0] == 422
+    assert refused(run="gpt", text="a", max_tokens=401)[0] == 422
+    assert refused(run="gpt", text="a" * 2001)[0] == 422
+    assert refused(run="gpt", text="a", forced=[10**6]) == (400, "Token ids go from 0 to 399; got 1000000.")
+    assert refused(run="gpt", text="a", forced=[0, 5])[0] == 400
+    assert "empty" in refused(run="translate-gru", text=" ")[1]
+
+
+def test_tokens_are_sent_as_they_come(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more are made once nobody listens."""
+    steps, real = [0], RecurrentLM.step
+
+    def slow(*given: Any) -> Any:
+        steps[0] += 1
+        time.sleep(0.01)
+        return real(*given)
+
+    monkeypatch.setattr(RecurrentLM, "step", slow)
+    asking = http.client.HTTPConnection("127.0.0.1", studio.port)
+    question = json.dumps({"run": "lm-lstm", "text": "The", "max_tokens": 400, "top_k": 5})
+    headers = {"authorization": f"Bearer {studio.token}", "content-type": "application/json"}
+    asking.request("POST", "/api/write/stream", question, headers)
+    answer = asking.getresponse()
+    assert "begin" in json.loads(answer.readline()) and "id" in json.loads(answer.readline())
+    assert steps[0] < 50
+    answer.close()
+    asking.close()
+    time.sleep(0.5)
+    made = steps[0]
+    time.sleep(0.3)
+    assert steps[0] == made < 200
+
+
+# --- through the page -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_writes_what_the_command_writes(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("write", run="lm-lstm", text="The class", temperature="0.8", seed="3", length="30")
+    options: dict[str, Any] = {"temperature": 0.8, "max_tokens": 30}
+    model = load(runs / "lm-lstm", "cpu")
+    assert written(page) == "".join(model.generate("The class", seed=3, **options))
+    page.get_by_role("button", name="Another seed").click()
+    settled(page)
+    assert written(page) == "".join(model.generate("The class", seed=4, **options))
+    assert "seed=4" in page.url and page.get_by_label("Seed").input_value() == "4"
+    box = page.get_by_label("Prompt")
+    box.fill("An object")
+    page.get_by_role("button", name="Write").click()
+    settled(page)
+    assert written(page) == "".join(model.generate("An object", seed=4, **options))
+    rows = studio_page.table("surprise")[1:]
+    own = model.score("An object" + written(page))[0].log_probs
+    told = [float(row[2]) for row in rows]
+    assert told == pytest.approx(np.exp(own[9 : 9 + len(told)]), rel=1e-4)
+    page.reload()
+    assert written(page) == "".join(model.generate("An object", seed=4, **options))
+
+
+def test_sliders_give_what_the_processors_give(studio_page: StudioPage, runs: Path) -> None:
+    """The page computes by itself; the numbers are those that the server draws from."""
+    page = studio_page.open("write", run="gpt", text="The class", seed="1", length="12", at="5", redraw="0")
+    shown_place(page, 5)
+    model = load(runs / "gpt", "cpu")
+    said = [event["id"] for event in events_of(page, run="gpt", text="The class", seed=1, max_tokens=12)][:5]
+    own = next_tokens(model, "The class", said)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/" in request.url else None)
+    for temperature, top_k, top_p in ((1, None, 1), (0.5, None, 1), (1.6, 10, 1), (1, None, 0.6), (0.7, 40, 0.85)):
+        turn(page, "Temperature τ", temperature)
+        turn(page, "Top-k", 17 if top_k is None else [1, 2, 3, 4, 5, 8, 10, 15, 20, 30, 40].index(top_k))
+        turn(page, "Top-p", top_p)
+        options = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
+        logs = torch.tensor(own.log_probs, dtype=torch.float32)[None]
+        want = process(logs, torch.empty(1, 0, dtype=torch.long), options.processors(0))[0].exp().tolist()
+        rows = studio_page.table("next-token")[1:]
+        assert len(rows) in (200, 201)
+        assert [float(row[2]) for row in rows[:200]] == pytest.approx(own.probabilities[:200].tolist(), rel=1e-4)
+        assert [float(row[3]) for row in rows[:200]] == pytest.approx(want[:200], abs=2e-6)
+        kept = sum(value > 0 for value in want)
+        assert f"{kept} of 400 tokens can be drawn" in page.locator("figure[data-figure=next-token]").inner_text()
+    assert asked == []  # at once: nobody was asked
+    turn(page, "Temperature τ", 0)
+    assert [float(row[3]) for row in studio_page.table("next-token")[1:4]] == [1, 0, 0]
+
+
+def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
+    """What the server says to the page's own question."""
+    found: list[dict[str, Any]] = page.evaluate(
+        """async (question) => {
+            const { stream } = await import("/lib/api.js");
+            const found = [];
+            for await (const event of stream("write/stream", question)) if (event.id !== undefined) found.push(event);
+            return found;
+        }""",
+        question,
+    )
+    return found
+
+
+def test_redrawn_as_sliders_move_and_walked_by_keyboard(studio_page: StudioPage, runs: Path) -> None:
+    """The text is drawn again after the place that was chosen, and what stands before it stays."""
+    page = studio_page.open("write", run="lm-lstm", text="The", seed="2", length="20")
+    written(page)
+    before = tokens_of(page)
+    page.locator(".written .tok").nth(5).click()
+    page.keyboard.press("ArrowRight")
+    shown_place(page, 6)
+    assert page.locator("figure[data-figure=next-token] h2").inner_text() == "Before token 7: what comes next?"
+    turn(page, "Temperature τ", 1.9)
+    settled(page)
+    after = tokens_of(page)
+    assert after[:6] == before[:6] and after != before
+    text = "".join(
+        load(runs / "lm-lstm", "cpu").generate("The" + "".join(before[:6]), seed=2, temperature=1.9, max_tokens=20)
+    )
+    assert "".join(after[6:]).removesuffix(" ⟨end⟩") == text
+    assert page.locator(".written .tok.kept").count() == 6
+    shown_place(page, 6)
+    page.locator(".bar-row").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "forced=" in page.url and page.locator(".written .tok.kept").count() == 7
+
+
+@pytest.mark.parametrize("run", ["lm-lstm", "translate-gru"])
+def test_another_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
+    text = DATE if run == "translate-gru" else "The class"
+    page = studio_page.open("write", run=run, text=text, length="15", seed="5", temperature="1", at="2")
+    shown_place(page, 2)
+    before = tokens_of(page)
+    row = page.locator(".bar-row:not(.chosen)").nth(1)
+    name = row.locator("text.name").text_content().replace("␣", " ").replace("↵", "\n")
+    row.click()
+    settled(page)
+    after = tokens_of(page)
+    assert after[:2] == before[:2] and name.strip() in ("</s>", after[2].strip())
+    assert page.locator(".bar-row.chosen text.name").text_content().replace("␣", " ").strip() == name.strip()
+    forced = [int(token) for token in page.url.split("forced=")[1].split("&")[0].split("%2C")]
+    assert len(forced) == 3
+    told = events_of(page, run=run, text=text, forced=forced, temperature=1, seed=5, max_tokens=15)
+    assert [event["forced"] for event in told[:4]][:3] == [True] * 3
+    assert "".join(event["text"] for event in told) == written(page)
+    page.get_by_role("button", name="From the start").click()
+    settled(page)
+    assert tokens_of(page) == before and "forced" not in page.url
+
+
+def test_writing_can_be_stopped(studio_page: StudioPage) -> None:
+    page = studio_page.open("write", run="lm-lstm", text="The", length="5")
+    written(page)
+    page.evaluate(  # a slow server: a token every now and then
+        """() => {
+            const real = window.fetch;
+            window.fetch = async (...given) => {
+                const answer = await real(...given);
+                if (!String(given[0]).includes("stream")) return answer;
+                const lines = (await answer.text()).trim().split("\\n");
+                const signal = given[1].signal;
+                const body = new ReadableStream({ async start(to) {
+                    for (const line of lines) {
+                        await new Promise(done => setTimeout(done, 60));
+                        if (signal.aborted) return to.error(new DOMException("", "AbortError"));
+                        to.enqueue(new TextEncoder().encode(line + "\\n"));
+                    }
+                    to.close();
+                } });
+                return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
+            };
+        }"""
+    )
+    page.get_by_label("Longest, tokens").fill("80")
+    page.get_by_label("Longest, tokens").press("Enter")
+    page.wait_for_function("() => document.querySelectorAll('.written .tok').length >= 3")
+    assert page.locator(".written .tok").count() < 60  # tokens appear while it goes on
+    page.get_by_role("button", name="Stop").click()
+    page.wait_for_function("() => /stopped/.test(document.querySelector('.paper .readout')?.textContent)")
+    count = page.locator(".written .tok").count()
+    page.wait_for_timeout(200)
+    assert page.locator(".written .tok").count() == count < 80
+    assert page.get_by_role("button", name="Stop").is_disabled()
+
+
+def test_no_markup_from_a_text_and_right_to_left(studio_page: StudioPage) -> None:
+    hostile = 'שלום <img src=x onerror="window.hurt=1"> \u202eabc </script> 日本語'
+    page = studio_page.open("write", run="gpt", text=hostile, length="8")
+    written(page)
+    assert page.locator(".written .prompt").text_content() == hostile
+    assert page.evaluate("window.hurt") is None and page.locator(".view img").count() == 0
+    assert page.locator(".written").evaluate("node => getComputedStyle(node).direction") == "rtl"
+
+
+def test_gaps_are_filled(studio_page: StudioPage, runs: Path) -> None:
+    """A masked language model tells its gaps; one that is chosen is written there, and the other is told anew."""
+    text, model = "the [MASK] statement defines a [MASK]", load(runs / "bert", "cpu")
+    page = studio_page.open("write", run="bert", text=text)
+    page.locator(".written .gap").nth(1).click()
+    (found,) = model.fill(text, top=200)
+    rows = studio_page.table("next-token")[1:]
+    assert [float(row[2]) for row in rows] == pytest.approx([own.probability for own in found.masks[1]], rel=1e-4)
+    page.locator(".bar-row").nth(2).click()
+    page.wait_for_function("() => document.querySelectorAll('.written .gap').length === 1")
+    after = page.get_by_label("Text with gaps, each written [MASK]").input_value()
+    assert after == text.removesuffix(" [MASK]") + model.tokenizer.decode([found.masks[1][2].id])
+    (found,) = model.fill(after, top=3)
+    assert [float(row[2]) for row in studio_page.table("next-token")[1:4]] == pytest.approx(
+        [own.probability for own in found.masks[0]], rel=1e-4
+    )
