@@ -21,6 +21,7 @@ help:
 	@echo "make setup   install everything into .venv"
 	@echo "make demo    set up, then train and try a small model on an embedded corpus"
 	@echo "make test    set up, check, then run the test suite"
+	@echo "make browser in CI: install Chromium, which the studio's tests open; elsewhere nothing"
 	@echo "make check   ruff and mypy"
 	@echo "make format  let ruff lay out the code and mend what it can"
 	@echo "make slow    the tests that take minutes"

@@ -41,6 +41,7 @@ NOT_RUN = {
     r"make (setup|demo|test)\b": "it sets up an environment; the test suite is what `make test` runs",
     r"pip install ": "it needs a network, and an environment to change",
     r"python -m venv ": "it makes an environment",
+    r"seqloom studio\b": "it serves until it is ended; tests/cli/test_studio_command.py runs it",
     r"source .*/activate$": "it belongs to the shell",
     r"export \w+=": "it belongs to the shell",
 }
@@ -322,7 +323,7 @@ def test_blocks_run(
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(path):
         if block.language == "python":
-            for name in re.findall(r'load\("runs/([\w-]+)"', block.text):
+            for name in re.findall(r'(?:load|show)\("runs/([\w-]+)"', block.text):
                 bring(name, trained)
             for name in re.findall(r"downloads/(gpt2)\b", block.text):
                 download(name)

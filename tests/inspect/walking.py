@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from seqloom.core.specials import Specials
@@ -76,7 +77,7 @@ def drawn(model: Any) -> Any:
     return model
 
 
-def follows(walk: Walk) -> None:
+def follows(walk: Walk, close: float = 1e-9) -> None:
     """Every panel of a walk adds up, and every stage can be understood by itself."""
     assert walk.stages
     assert len({stage.key for stage in walk.stages}) == len(walk.stages)
@@ -85,7 +86,7 @@ def follows(walk: Walk) -> None:
         assert stage.gives
         assert 2 <= sentences(stage.words) <= 6, stage.words
         for panel in stage.panels:
-            adds_up(panel)
+            adds_up(panel, close)
     ways = {stop.stage for panel in walk.stages[0].panels if isinstance(panel, Map) for stop in panel.stops}
     assert ways <= {stage.key for stage in walk.stages}
 
@@ -94,28 +95,28 @@ def sentences(words: str) -> int:
     return sum(words.count(mark) for mark in (". ", "! ", "? ")) + 1
 
 
-def adds_up(panel: Panel) -> None:
+def adds_up(panel: Panel, close: float) -> None:
     match panel:
         case Sum():
-            assert_sum(panel)
+            assert_sum(panel, close)
         case Dot():
-            np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=1e-9)
-            np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=1e-9)
-            assert_after(panel)
+            np.testing.assert_allclose(panel.a * panel.b, panel.products, atol=close)
+            np.testing.assert_allclose(panel.products.sum() + panel.rest, panel.total, atol=close)
+            assert_after(panel, close)
         case Shares():
             np.testing.assert_allclose(
-                np.exp(panel.scores - panel.scores.max()), panel.powers / panel.powers.max(), atol=1e-9
+                np.exp(panel.scores - panel.scores.max()), panel.powers / panel.powers.max(), atol=close
             )
-            np.testing.assert_allclose(panel.powers / panel.total, panel.shares, atol=1e-9)
+            np.testing.assert_allclose(panel.powers / panel.total, panel.shares, atol=close)
             rest = panel.rest[2] if panel.rest else 0.0
-            np.testing.assert_allclose(panel.shares.sum() + rest, 1, atol=1e-9)
+            np.testing.assert_allclose(panel.shares.sum() + rest, 1, atol=close)
         case Mix():
-            np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=1e-9)
+            np.testing.assert_allclose(panel.weights @ panel.vectors, panel.result, atol=close)
         case Matrix(shares=True):
-            np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=1e-9)
+            np.testing.assert_allclose(panel.values.sum(axis=1), 1, atol=close)
 
 
-def assert_sum(panel: Sum) -> None:
+def assert_sum(panel: Sum, close: float) -> None:
     total = panel.terms[0].values
     for term in panel.terms[1:]:
         if term.sign == "+":
@@ -123,30 +124,24 @@ def assert_sum(panel: Sum) -> None:
         elif term.sign == "×":
             total = total * term.values
         elif term.sign == "=":
-            np.testing.assert_allclose(total, term.values, atol=1e-9)
+            np.testing.assert_allclose(total, term.values, atol=close)
         else:
             assert term.sign in ("→", "&")
 
 
-def assert_after(panel: Dot) -> None:
+def assert_after(panel: Dot, close: float) -> None:
     """÷ √16 =, + a bonus, × β: each line says what is done, the last is the result."""
     now = panel.total
     for words, value in panel.after:
         if words.startswith("÷ √"):
             now /= math.sqrt(float(words.split("√")[1].split()[0]))
-            assert value == approx(now)
+            assert value == pytest.approx(now, abs=close)
         elif words.startswith("+"):
             now += value
         elif words.startswith("×"):
             now = value
         else:
-            assert value == approx(now)
-
-
-def approx(value: float) -> Any:
-    import pytest
-
-    return pytest.approx(value, abs=1e-9)
+            assert value == pytest.approx(now, abs=close)
 
 
 def output(walk: Walk, key: str) -> Any:

@@ -1,6 +1,5 @@
 """Understand in the browser: labels, weights, tags and paths are what Python says; controls and keys react."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ def test_another_label_is_explained_and_words_are_left_out(studio_page: StudioPa
     label = bar.get_attribute("aria-label").removeprefix("Explain ")
     bar.focus()
     page.keyboard.press("Enter")
-    page.get_by_text(f"Which words say “{label}”").wait_for()
+    page.get_by_text(f"Which letters say “{label}”").wait_for()
     known = classifier.why(TEXT, label)
     assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
         [word.weight for word in known.words], rel=1e-4
@@ -160,10 +159,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ask(pairs: Path) -> Iterator[Any]:
+def ask(pairs: Path) -> Any:
     headers = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1"}
     client = TestClient(make_app(Shelf(pairs), TOKEN), base_url="http://127.0.0.1", headers=headers)
-    yield lambda path, **body: client.post(f"/api/understand/{path}", json=body)
+    return lambda path, **body: client.post(f"/api/understand/{path}", json=body)
 
 
 def test_pairs_choices_and_answers_are_those_of_python(ask: Any, pairs: Path) -> None:

@@ -22,13 +22,15 @@ MANY = 10_000
 # Moves the points as a hand would, a step a frame; gives the median time from frame to frame.
 FRAMES = """async (kind) => {
     const canvas = document.querySelector("canvas.scatter"), box = canvas.getBoundingClientRect();
-    const at = (x, y) => ({ clientX: box.left + x, clientY: box.top + y, button: 0, pointerId: 1, bubbles: true, cancelable: true });
+    const pointer = { button: 0, pointerId: 1, bubbles: true, cancelable: true };
+    const at = (x, y) => ({ ...pointer, clientX: box.left + x, clientY: box.top + y });
     canvas.setPointerCapture = () => {};
     const gaps = [];
     let last = performance.now();
     if (kind === "drag") canvas.dispatchEvent(new PointerEvent("pointerdown", at(300, 200)));
     for (let i = 1; i <= 40; i++) {
-        if (kind === "wheel") canvas.dispatchEvent(new WheelEvent("wheel", { ...at(400, 220), deltaY: i <= 20 ? -60 : 60 }));
+        const deltaY = i <= 20 ? -60 : 60;
+        if (kind === "wheel") canvas.dispatchEvent(new WheelEvent("wheel", { ...at(400, 220), deltaY }));
         else canvas.dispatchEvent(new PointerEvent("pointermove", at(300 + 3 * i, 200 + 2 * i)));
         await new Promise(requestAnimationFrame);
         gaps.push(performance.now() - last);
@@ -37,7 +39,7 @@ FRAMES = """async (kind) => {
     if (kind === "drag") canvas.dispatchEvent(new PointerEvent("pointerup", at(420, 280)));
     return gaps.sort((one, other) => one - other)[20];
 }"""
-# How long a frame takes to be painted, whatever else the machine has to do.
+# The share of the pixels that are not paper.
 PIXELS = """() => {
     const canvas = document.querySelector("canvas.scatter");
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -65,7 +67,7 @@ def places(table: list[list[str]]) -> Array:
     return np.array([[float(cell) for cell in row[1:3]] for row in table[1:]])
 
 
-def near(page: Any, panel: str) -> list[tuple[str, float]]:
+def near(page: Any, panel: str) -> list[tuple[str, Any]]:
     rows = page.locator(f'.panel[data-panel="{panel}"] ol li')
     rows.first.wait_for()
     found = rows.evaluate_all("rows => rows.map(row => [row.children[0].textContent, row.children[1].textContent])")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 from tests.studio.conftest import StudioPage
+from tests.studio.test_everyone import violations
 
 import seqloom
 from seqloom.inspect.alignment import say
@@ -186,6 +187,23 @@ def test_what_is_refused_is_said(studio_page: StudioPage) -> None:
     page.get_by_role("button", name="Walk", exact=True).click()
     page.locator(".walk-title").wait_for()
     assert page.locator(".problem").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("run", "stages"),
+    [
+        ("translate-transformer", ("tokens", "encoder-scores", "cross-weights", "encoder-mix", "next")),
+        ("tagger", ("chain", "next")),
+    ],
+)
+def test_stages_are_for_everybody(studio_page: StudioPage, run: str, stages: tuple[str, ...]) -> None:
+    """No serious violation of accessibility, in either theme."""
+    for stage in stages:
+        page = studio_page.open("walk", run=run, stage=stage)
+        page.locator(".walk-title").wait_for()
+        for theme in ("light", "dark"):
+            page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+            assert violations(page) == [], (stage, theme)
 
 
 # --- the question itself ----------------------------------------------------------------------------------------------

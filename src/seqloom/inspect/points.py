@@ -9,7 +9,6 @@ Both are of unit vectors, x / ‖x‖, so that what is near is what has a large 
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -48,9 +47,10 @@ class Points:
     def __len__(self) -> int:
         return len(self.space.words)
 
-    @cached_property
-    def components(self) -> "Components":
-        return pca(self.space.unit, FIRST)
+    @property
+    def nbytes(self) -> int:
+        """Of the vectors, as they are and of length 1."""
+        return 2 * self.space.vectors.nbytes
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,7 @@ def query_stage(scene: Scene, looked: Looked, normed: bool) -> Stage:
         f"have to offer?) and a value (what do I give?). {_heads_words(len(looked.q), head, d)}"
     )
     if normed:
-        words += (
-            " (Before that, each vector is shifted and stretched to mean 0 and spread 1: this keeps numbers in bounds.)"
-        )
+        words += " (Before that, each vector is normed: shifted and stretched to mean 0 and spread 1.)"
     numbers, seen = min(scene.numbers, d), scene.seen(looked)
     answers = [scene.answers[place] for place in seen]
     query = looked.q[head, scene.row : scene.row + 1]
@@ -94,7 +92,7 @@ def query_stage(scene: Scene, looked: Looked, normed: bool) -> Stage:
 
 
 def _heads_words(heads: int, head: int, d: int) -> str:
-    made = "Each is the vector multiplied by a table of numbers that the model has learned."
+    made = "Each of their numbers is a weighted sum of the vector’s numbers, by weights that the model has learned."
     if heads == 1:
         return made
     return f"{made} This is done by {heads} so-called heads; we follow head {head + 1}, which works with {d} numbers."
@@ -139,7 +137,7 @@ def _score_words(scene: Scene, scaled: bool, d: int) -> str:
     )
     how = "To compare two vectors, multiply them number by number and add up the products: a high sum is a good fit."
     root = (
-        f" Long sums grow large, so it is divided by √{d} {equals(d**0.5)}. The result is the score."
+        f" Long sums grow large, so each is divided by √{d} {equals(d**0.5)}. The result is the score."
         if scaled
         else " The sum is the score."
     )
@@ -158,8 +156,8 @@ def weight_stage(scene: Scene, looked: Looked) -> Stage:
     words = (
         "The scores become shares, which together are 100%. This is done by the softmax: take e (2.718…) to the "
         f"power of each score, and divide by the sum of all. These shares are the attention of {scene.name}: how much "
-        "it will take from each token. The second picture shows the same for every token that asks: the darker, the "
-        "larger the share."
+        "it will take from each token. The second picture shows the same for every token that asks: the stronger the "
+        "colour, the larger the share."
     )
     panels: list[Panel] = [
         softmax(
@@ -228,7 +226,7 @@ def heads_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bool) 
     D = looked.before.shape[1]
     words = (
         f"{_count(N)} did this side by side, each with tables of its own, so each can look for something else. Their "
-        f"mixtures are joined ({N} × {d} = {D} numbers) and multiplied by one more table. "
+        f"mixtures are joined ({N} × {d} = {D} numbers) and mixed once more by learned weights. "
         + (
             "The result is added to the token’s vector: it keeps what it had, and learns something new. "
             if residual
@@ -283,9 +281,9 @@ def feed_stage(scene: Scene, fed: Fed, norm_first: bool, residual: bool, activat
     row = scene.row
     awake = int((fed.inner[row] > 0).sum())
     words = (
-        f"Now every token works by itself, without looking at others. Its {D} numbers become {inner} by a table; each "
-        f"of these can be seen as a detector for some feature, and {activation} silences those that are negative. For "
-        f"{scene.name}, {awake} of {inner} speak up. A second table makes {D} numbers of them again. "
+        f"Now every token works by itself, without looking at others. Its {D} numbers become {inner} weighted sums; "
+        f"each of these can be seen as a detector for some feature, and {activation} silences those that are "
+        f"negative. For {scene.name}, {awake} of {inner} speak up. From these, {D} weighted sums are made again. "
         + ("As before, the result is added to the vector." if residual else "")
         + ("" if norm_first else " Then the sum is normed.")
     )

@@ -157,9 +157,9 @@ def step_stage(
 def _words(cell: Cell) -> str:
     if isinstance(cell, Elman):
         return (
-            "The new memory is made from two things: the token that is read, and the memory before. Each is "
-            "multiplied by a table of numbers that the model has learned; the results are added up, number by "
-            f"number, and {_bend(cell.activation)}."
+            "The new memory is made from two things: the token that is read, and the memory before. Of each, weighted "
+            "sums are made, by weights that the model has learned. They are added up, number by number, and "
+            f"{_bend(cell.activation)}."
         )
     if isinstance(cell, LSTM):
         return (

@@ -74,9 +74,9 @@ class Intro(NamedTuple):
 def text_stage(text: str, intro: Intro, stops: Sequence[Stop], back: tuple[int, str] | None = None) -> Stage:
     """The sentence, and a map of the way between it and the answer; `back` is where that goes round, and why."""
     words = (
-        f"{intro.task} A computer cannot calculate with letters, so the sentence must become numbers, and the numbers "
-        "must become words again. We follow your sentence all the way. Every number you will see is this model’s "
-        "own, for this very sentence."
+        f"{intro.task} A computer cannot calculate with letters, so the sentence must become numbers, and in the end "
+        "the numbers must become an answer. We follow your sentence all the way. Every number you will see is this "
+        "model’s own, for this very sentence."
     )
     whole = [Stop("Sentence", text, "text"), *stops, Stop("Answer", intro.answer, "next")]
     way = Map(title="The way we will walk", stops=whole, back=back, note="Click a box to go there, or go on with Next.")
@@ -87,11 +87,12 @@ def text_stage(text: str, intro: Intro, stops: Sequence[Stop], back: tuple[int, 
 
 def tokens_stage(read: Read, vocabulary: int, kind: str, end: str = "") -> Stage:
     """`end` says what the special tokens are for."""
+    unknown = " A word that it does not know is read as <unk>." if "<unk>" in read.tokens else ""
     space = " The sign ␣ stands for a space." if any("␣" in token for token in read.tokens) else ""
     words = (
         f"The sentence is cut into pieces that the model knows, its tokens. {_pieces(kind)} The model knows "
-        f"{vocabulary:,} tokens, and each has a number, its id. From here on the model sees only these ids.{space} "
-        f"{end}"
+        f"{vocabulary:,} tokens, and each has a number, its id. From here on the model sees only these ids."
+        f"{unknown}{space} {end}"
     ).strip()
     panel = Tokens(
         title="The tokens and their ids",
@@ -224,12 +225,15 @@ def embedding_stages(read: Read, embedded: Embedded, found: Embedding, kind: str
             marked=read.row,
         )
     )
+    segment = (
+        "" if found.segments is None else "One more vector says which of two texts it is in; here there is only one."
+    )
     shape = size(len(read.ids), "token", D)
     stage = Stage(
         "positions",
         IN,
         "Where does each token stand?",
-        _position_words(kind, found.positions is not None) + _scale_words(embedded.scale, D),
+        _position_words(kind, found.positions is not None) + _scale_words(embedded.scale, D) + segment,
         _input_equation(embedded.scale != 1, found.positions is not None, found.segments is not None, normed),
         shape,
         shape,
@@ -242,7 +246,7 @@ def embedding_stages(read: Read, embedded: Embedded, found: Embedding, kind: str
 def _position_words(kind: str, is_added: bool) -> str:
     if kind == "rotary":
         return (
-            "Attention, which comes next, sees its tokens as a set: it would not know which comes first. This model "
+            "The next step, attention, looks at all tokens at once and would not notice their order. This model "
             "adds nothing here. Instead it will turn every query and key by an angle that grows with its place, so "
             "that how far two tokens are apart shows when they are compared. "
         )
@@ -254,7 +258,7 @@ def _position_words(kind: str, is_added: bool) -> str:
         else "The model has learned one vector for each place."
     )
     return (
-        "Attention, which comes next, sees its tokens as a set: it would not know which comes first. So a second "
+        "The next step, attention, looks at all tokens at once and would not notice their order. So a second "
         f"vector, which depends on the place alone, is added to each token’s own. {how} "
     )
 

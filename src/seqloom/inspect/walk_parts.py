@@ -186,6 +186,7 @@ class Stage:
 
     def to_json(self) -> dict[str, Any]:
         plain = {name: value for name, value in vars(self).items() if name not in ("panels", "links", "output")}
+        plain["words"] = self.words.strip()  # which is put together from several
         links = [{"view": link.view, "text": link.text, "parameters": dict(link.parameters)} for link in self.links]
         return {**plain, "panels": [panel.to_json() for panel in self.panels], "links": links}
 

@@ -261,7 +261,7 @@ class Translation:
         before = (
             "Nothing has been written yet, so it begins with a token that only says: begin."
             if step == 0
-            else f"{step} of its tokens are already there; the last of them was {self.written.followed}."
+            else f"So far it has written {size(step, 'token')}; the last is {self.written.followed}."
         )
         words = (
             f"Now the second half of the model writes, one token at a time. We look at step {step + 1} of "

@@ -193,7 +193,7 @@ class Filling:
                 if hidden
                 else "This place is no gap, so the model can see what stands there. "
             )
-            + "From millions of such gaps it has learned what words do in their neighbourhood."
+            + "From many such gaps it has learned what words do in their neighbourhood."
         )
         rows = [[place + 1, quoted(names[token]), float(shares[token])] for place, token in enumerate(top)]
         panel = Lines(title="What could stand there", columns=("", "token", "probability"), rows=rows, marked=0)

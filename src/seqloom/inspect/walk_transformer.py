@@ -214,7 +214,7 @@ class Translation:
         before = (
             "Nothing has been written yet, so it begins with a token that only says: begin."
             if self.step == 0
-            else (f"{self.step} of its tokens are already there, and it reads them from the beginning.")
+            else (f"So far it has written {size(self.step, 'token')}, and it reads them from the beginning.")
         )
         words = (
             f"Now the model writes, one token at a time. We look at step {self.step + 1} of {len(self.said.said)}. "
@@ -296,15 +296,13 @@ def translated_stage(said: Said, step: int, logits: Tensor, names: Sequence[str]
     token = said.said[step]
     share = torch.softmax(logits[step].double(), dim=-1)
     best = int(share.argmax())
-    words = (
-        f"The token that is written is {quoted(names[token])}, with probability {share[token]:.1%}. "
-        + ("It is the likeliest. " if best == token else f"The likeliest by itself would be {quoted(names[best])}. ")
-        + _search_words(said)
-    )
+    likeliest = "the likeliest of all" if best == token else f"likelier by itself would be {quoted(names[best])}"
+    words = f"The model writes {quoted(names[token])}, to which it gives {share[token]:.1%}: {likeliest}. "
+    words += _search_words(said)
     if token == END:
         words += " This token says that the sentence is complete: here the model stops."
     else:
-        words += " It is put behind the others, and everything on the writing side begins anew, one token longer."
+        words += " The token is put behind the others, and the writing half begins anew, one token longer."
     shares = torch.softmax(logits.double(), dim=-1)
     rows = [
         [t + 1, quoted(before), quoted(names[now]), float(shares[t, now])]
@@ -319,4 +317,4 @@ def translated_stage(said: Said, step: int, logits: Tensor, names: Sequence[str]
 def _search_words(said: Said) -> str:
     if said.given:
         return "You gave this translation, so the model is made to say it."
-    return "Which token is taken is the search’s to say: it looks for the whole sentence that is likeliest."
+    return "A search compares several ways to go on, and takes the sentence that is likeliest as a whole."

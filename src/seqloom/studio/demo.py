@@ -72,12 +72,12 @@ MODELS = (
         "tag-people",
         ("data.train=12000", "model.embedding=32", "model.encoder.hidden=48", "model.characters.filters=24"),
     ),
-    Demo("lm-lstm", "an LSTM that writes letter by letter", "lm-char-lstm", (*LETTERS, "train.lr=3e-3")),
+    Demo("lm-lstm", "an LSTM that writes letter by letter", "lm-char-lstm", LETTERS),
     Demo(
         "lm-elman",
         "a simple recurrent network that does the same",
         "lm-char-lstm",
-        (*LETTERS, "model.cell=elman", "train.lr=2e-3"),
+        (*LETTERS, "model.cell=elman", "train.lr=3e-3"),  # more would drive its units to ±1
     ),
     Demo(
         "classifier",

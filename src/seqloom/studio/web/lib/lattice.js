@@ -2,6 +2,7 @@
 
 import { h, s, clear, number, say } from "./dom.js";
 import { colourOf, inkOn, onTheme } from "./colour.js";
+import { fromTheRight } from "./wordflow.js";
 
 const ROW = 40; // pixels between two tags
 const NODE = 15; // radius
@@ -112,8 +113,8 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
         const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
         if (!ways[event.key]) return;
         event.preventDefault();
-        const [across, down] = ways[event.key];
-        at = { word: within(at.word + across, answer.words.length), row: within(at.row + down, rows.length) };
+        const [across, down] = ways[event.key], ahead = place.turned ? -across : across;
+        at = { word: within(at.word + ahead, answer.words.length), row: within(at.row + down, rows.length) };
         cursor.setAttribute("cx", place.x[at.word]);
         cursor.setAttribute("cy", place.y(at.row));
         cursor.setAttribute("visibility", "visible");
@@ -162,7 +163,8 @@ function layout(answer, rows, room) {
     const spare = Math.min(WIDEST * wide.length, room - left - 12) - wide.reduce((sum, own) => sum + own, 0);
     if (spare > 0) wide.forEach((own, t) => (wide[t] = own + spare / wide.length));
     let edge = left;
-    const x = wide.map((own) => (edge += own) - own / 2);
+    const inOrder = wide.map((own) => (edge += own) - own / 2);
+    const turned = fromTheRight(answer.words), x = turned ? inOrder.map((own) => left + edge - own) : inOrder;
     const y = (row) => HEAD + ROW / 2 + row * ROW;
-    return { left, x, wide, y, width: Math.ceil(edge + 12), height: HEAD + rows.length * ROW + 6 };
+    return { left, x, wide, turned, y, width: Math.ceil(edge + 12), height: HEAD + rows.length * ROW + 6 };
 }

@@ -27,7 +27,7 @@ export function short(text, most = 24) {
 export function groupKey(node, colouring, wide, only, choose) {
     let [x, y] = [0, 14];
     colouring.groups.forEach((group, i) => {
-        const room = 34 + 8.2 * Math.min(group.length, 28);
+        const room = 38 + textWidth(short(group, 28), { text: ink("--text"), size: 14 });
         if (x + room > wide && x > 0) [x, y] = [0, y + 28];
         node.append(s("g", {
             class: only !== null && only !== i ? "off" : null, role: "button", tabindex: "0",

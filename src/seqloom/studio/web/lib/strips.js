@@ -10,6 +10,7 @@ const NUMBERED = 46; // narrowest cell that has room for its number
 const ROOM = 560; // for all cells
 const FONT = '14px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
 const LONGEST = 260; // of a name
+const WIDE = 1800; // pixels of a window on a projector
 const pen = document.createElement("canvas").getContext("2d");
 
 /** How wide a text is, in pixels. */
@@ -24,6 +25,19 @@ export function fitted(text, most, font = FONT) {
     const letters = [...text];
     while (letters.length > 1 && widthOf(`${letters.join("")}…`, font) > most) letters.pop();
     return `${letters.join("")}…`;
+}
+
+/** How much larger drawings are than their own measures: on a projector there is room. */
+export function zoom() {
+    return innerWidth >= WIDE ? 1.35 : 1;
+}
+
+/** Give a drawing its size, in its own measures. */
+export function sized(drawing, width, height) {
+    const [w, high] = [Math.ceil(width), Math.ceil(height)];
+    drawing.setAttribute("viewBox", `0 0 ${w} ${high}`);
+    drawing.setAttribute("width", Math.round(w * zoom()));
+    drawing.setAttribute("height", Math.round(high * zoom()));
 }
 
 /** A number of a vector: two digits are enough for the eye. */
@@ -66,8 +80,7 @@ export function strips({ rows, of, column = "number", names: titles = null, low 
             drawing.append(line(row, names[place], { y, signs, named, left, cell, beyond, after, more: place === 0 || row.rule ? more : more && "…", place }));
             y += HEIGHT;
         });
-        drawing.setAttribute("width", Math.ceil(after + sums + 4));
-        drawing.setAttribute("height", y + 6);
+        sized(drawing, after + sums + 4, y + 6);
     }
 
     function line(row, name, at) {
@@ -140,8 +153,7 @@ export function shareRows({ labels, scores, powers, shares, rest, total, followe
         drawing.append(s("line", { class: "rule", x1: 0, x2: places[2], y1: y + 2, y2: y + 2 }));
         y += 5;
         row("together", [null, number(total, 4), "100%"], null, false, null);
-        drawing.setAttribute("width", Math.ceil(places[3] + BAR + 8));
-        drawing.setAttribute("height", y + 6);
+        sized(drawing, places[3] + BAR + 8, y + 6);
     }
 
     draw();
@@ -168,8 +180,7 @@ export function tiles({ tokens, ids, followed, label, onPick = null, room = 860 
         x += wide + gap;
         widest = Math.max(widest, x);
     });
-    drawing.setAttribute("width", Math.ceil(widest + 2));
-    drawing.setAttribute("height", y + high + 4);
+    sized(drawing, widest + 2, y + high + 4);
 
     function tile(token, word, id, place, left, top, wide) {
         const group = s("g", {

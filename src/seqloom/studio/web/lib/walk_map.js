@@ -1,7 +1,7 @@
 // The whole way of a walk at a glance: boxes from left to right, and where it goes round, a way back.
 
 import { s, clear } from "./dom.js";
-import { fitted, widthOf } from "./strips.js";
+import { fitted, sized, widthOf } from "./strips.js";
 
 const [HIGH, GAP, MARGIN, LEAST, MOST] = [104, 17, 2, 98, 150];
 const SMALL = '13px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
@@ -18,8 +18,7 @@ export function wayMap({ stops, back, label, onPick, room = 822 }) {
         drawing.append(box(stop, left(place), place === 0 || place === stops.length - 1));
     });
     if (back) drawing.append(...way(left(stops.length - 1) + wide / 2, left(back[0]) + wide / 2, back[1]));
-    drawing.setAttribute("width", Math.ceil(left(stops.length - 1) + wide + MARGIN));
-    drawing.setAttribute("height", HIGH + 2 * MARGIN + (back ? 50 : 2));
+    sized(drawing, left(stops.length - 1) + wide + MARGIN, HIGH + 2 * MARGIN + (back ? 50 : 2));
     return drawing;
 
     function box(stop, x, end) {

@@ -3,7 +3,7 @@
 import { h, number } from "./dom.js";
 import { figure, tableOf } from "./figure.js";
 import { heatmap } from "./heatmap.js";
-import { percent, shareRows, short, strips, tiles } from "./strips.js";
+import { percent, shareRows, short, strips, tiles, zoom } from "./strips.js";
 import { wayMap } from "./walk_map.js";
 
 const FEW = 9; // columns with a name of their own that have room for their numbers
@@ -47,7 +47,7 @@ function heatmapOf(panel) {
     const most = panel.shares ? 1 : Math.max(1e-9, ...values.map(Math.abs));
     const map = heatmap({
         rows: panel.rows, columns: panel.columns, values, low: panel.shares ? 0 : -most, high: most, signed: !panel.shares, root: panel.shares,
-        rowTitle: panel.row_title, columnTitle: panel.column_title, size: [760, 460], label: panel.title,
+        rowTitle: panel.row_title, columnTitle: panel.column_title, size: [760 * zoom(), 460 * zoom()], label: panel.title,
     });
     if (panel.marked !== null && panel.rows.length > 1) map.light(panel.marked, null);
     return map.element;

@@ -45,26 +45,32 @@ export function bars(rows, { width = 560, picked = null, onPick = null, signal }
         drawing.setAttribute("width", width);
         drawing.setAttribute("height", rows.length * BAR + 4);
         clear(drawing).append(...rows.map((row, i) => s("g", {
-            class: row.label === picked ? "picked" : null, transform: `translate(0 ${i * BAR})`, ...(onPick ? button(row) : {}),
+            class: row.label === picked ? "picked" : null, transform: `translate(0 ${i * BAR})`,
+            ...(onPick ? button(row) : {}),
         },
         s("rect", { class: "hit", x: 0, y: 1, width, height: BAR - 3, rx: 6 }),
         s("text", { class: "label", x: left - 10, y: 22, "text-anchor": "end" }, clipped(row.label)),
         s("rect", { class: "track", x: left, y: 8, width: room, height: BAR - 16, rx: 4 }),
-        s("rect", { class: "value", x: left, y: 8, width: Math.max(1.5, room * row.probability), height: BAR - 16, rx: 4 }),
+        s("rect", { class: "value", x: left, y: 8, rx: 4, width: Math.max(1.5, room * row.probability), height: BAR - 16 }),
         s("text", { class: "tick", x: left + room + 8, y: 22 }, chance(row.probability)))));
     }
 
     function button(row) {
         const pick = () => onPick(row.label);
         return {
-            role: "button", tabindex: "0", "aria-pressed": String(row.label === picked), "aria-label": `Explain ${row.label}`,
-            onclick: pick, onkeydown: (event) => act(event, pick),
+            role: "button", tabindex: "0", "aria-pressed": String(row.label === picked),
+            "aria-label": `Explain ${row.label}`, onclick: pick, onkeydown: (event) => act(event, pick),
         };
     }
 
     draw();
     onTheme(() => drawing.isConnected && draw(), signal);
     return drawing;
+}
+
+/** Whether a text of these words is written from the right to the left. */
+export function fromTheRight(words) {
+    return RTL.test(words.join(" "));
 }
 
 /** A probability for people. */
@@ -107,7 +113,7 @@ function pen(font) {
 function flow(words, width) {
     const measure = pen("17px"), small = pen("13px");
     const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
-    const turned = RTL.test(words.map((word) => word.text).join(" "));
+    const turned = fromTheRight(words.map((word) => word.text));
     let [x, y] = [0, 0];
     const boxes = words.map((word) => {
         const wide = Math.min(width, Math.max(measure(shown(word.text)) + 18, small(short(word.weight, most)) + 6));

@@ -4,25 +4,36 @@ import { h, fill, number } from "../lib/dom.js";
 import { checkbox, controls, runPicker, segmented, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { lattice } from "../lib/lattice.js";
-import { bars, wordFlow } from "../lib/wordflow.js";
+import { bars, chance, wordFlow } from "../lib/wordflow.js";
 
 export const title = "Understand";
 export const lead =
-    "Classifiers say what a text is, and each word weighs in for it or against it. Taggers say what each word is: every path through " +
-    "the lattice is a reading of the sentence, and the best one wins. Put two models beside each other on one sentence.";
-export const needs = "It takes a model that understands texts: a classifier, a tagger, a hidden Markov model, a model of pairs, choices or questions.";
+    "Classifiers say what a text is, and each word weighs in for it or against it. Taggers say what each word is: every " +
+    "path through the lattice is a reading of the sentence, and the best one wins. Put two models beside each other on " +
+    "one sentence.";
+export const needs =
+    "It takes a model that understands texts: a classifier, a tagger, a hidden Markov model, a model of pairs, choices " +
+    "or questions.";
 
 const TAGS = ["tag", "hmm-tag", "hmm"];
 const LABELS = 12; // bars; the table has all
 const SMALL = 0.01; // a tag that is less probable than this everywhere is left out of the lattice
 const KINDS = {
-    influence: ["Influence", "xᵀ ∂s/∂x, gradient × input: what each word adds to the score s of the label, to first order. Below 0 it speaks against it."],
-    attention: ["Attention", "How much of its answer the model took from each word, from 0 to 1: where it looked, not for what."],
-    "left out": ["Left out", "The text is read again without the word: how much less probable the label would be then. Below 0 it would be more probable."],
+    influence: ["Influence", "xᵀ ∂s/∂x, gradient × input: what each word adds to the score s of the label, to first " +
+        "order. Below 0 it speaks against it."],
+    attention: ["Attention", "How much of its answer the model took from each word, from 0 to 1: where it looked, not " +
+        "for what."],
+    "left out": ["Left out", "The text is read again without the word: how much less probable the label would be then. " +
+        "Below 0 it would be more probable."],
 };
-const READ = "Each node is p(tag | sentence), whatever the other words are, so every column sums to 1. Grey lines are the steps from tag to tag, " +
-    "thicker if more probable. The bold line is the best path, by Viterbi. A dashed ring is a tag that is more probable by itself than the one on the path.";
-const SHOWS = { classify: showLabels, tag: showTags, "hmm-tag": showTags, hmm: showTags, pair: showPair, choice: showChoice, answer: showAnswer };
+const READ =
+    "Each node is p(tag | sentence), whatever the other words are, so every column sums to 1. Grey lines are the steps " +
+    "from tag to tag, thicker if more probable. The bold line is the best path, by Viterbi. A dashed ring is a tag that " +
+    "is more probable by itself than the one on the path.";
+const SHOWS = {
+    classify: showLabels, tag: showTags, "hmm-tag": showTags, hmm: showTags, pair: showPair, choice: showChoice,
+    answer: showAnswer,
+};
 
 export async function show(page) {
     const run = page.run(page.params.get("run")) ?? page.runs[0];
@@ -39,7 +50,13 @@ export async function show(page) {
 }
 
 function picker(page, run, again) {
-    return runPicker(page, { value: run.id, onchange: (id) => again({ run: id, label: null, kind: null, beside: null, text: sameKind(page, run, id) ? page.params.get("text") : null }) });
+    return runPicker(page, {
+        value: run.id,
+        onchange(id) {
+            const text = sameKind(page, run, id) ? page.params.get("text") : null;
+            again({ run: id, label: null, kind: null, beside: null, text });
+        },
+    });
 }
 
 function sameKind(page, run, id) {
@@ -52,8 +69,10 @@ function beside({ page, run, again }, suits) {
     const others = page.runs.filter((one) => one.id !== run.id && suits(one));
     const wanted = page.params.get("beside");
     const chosen = others.find((one) => (wanted === null ? rival(run, one) : one.id === wanted));
-    const picker_ = others.length ? runPicker({ ...page, runs: others }, { label: "Beside it", value: chosen?.id, empty: "nothing", onchange: (id) => again({ beside: id || "none" }) }) : null;
-    return [chosen, picker_];
+    if (!others.length) return [null, null];
+    const onchange = (id) => again({ beside: id || "none" });
+    const look = { label: "Beside it", value: chosen?.id, empty: "nothing", onchange };
+    return [chosen, runPicker({ ...page, runs: others }, look)];
 }
 
 /** Whether two runs are worth comparing unasked: a counted tagger and a learned one, of the same data. */
@@ -63,7 +82,8 @@ function rival(run, other) {
 
 function remarks(answer, run) {
     const words = [];
-    if (answer.unknown?.length) words.push(`Not in the vocabulary of ${run.name}, so it goes by their spelling and their neighbours, if at all: ${answer.unknown.slice(0, 12).join(" ")}`);
+    const unknown = answer.unknown?.slice(0, 12).join(" ");
+    if (unknown) words.push(`Not in the vocabulary of ${run.name}: ${unknown}`);
     if (answer.cut) words.push("Only the beginning was read: the text is longer than the model reads.");
     return words.map((text) => h("p", { class: "note", dir: "auto" }, text));
 }
@@ -85,25 +105,42 @@ async function showLabels(context) {
 async function labelled({ page, again }, run, text, column, suffix) {
     const wanted = { label: page.params.get(`label${suffix}`), kind: page.params.get("kind") };
     const answer = await page.ask("understand/classify", { run: run.id, text, ...wanted });
-    const width = roomOf(column);
-    const said = figure({
-        name: `labels${suffix}`, title: `${run.name}: ${answer.labels[0].label}, p = ${number(answer.labels[0].probability)}`,
-        caption: `p(label | text) = softmax of the scores. Choose a label to see which words speak for it.${answer.labels.length > LABELS ? ` ${answer.labels.length - LABELS} less probable labels are in the table.` : ""}`,
-    });
-    const few = answer.labels.slice(0, LABELS);
-    said.body.append(bars(few, { width, picked: answer.chosen, onPick: (label) => again({ [`label${suffix}`]: label }), signal: page.signal }));
-    said.table(() => ({ columns: ["label", "p"], rows: answer.labels.map((one) => [one.label, one.probability]) }));
-    const why = figure({ name: `why${suffix}`, title: `Which words say “${answer.chosen}”`, caption: KINDS[answer.why.kind][1] + around(answer.why) });
-    why.body.append(wordFlow(answer.why.words, { signed: answer.why.kind !== "attention", width, label: `Weights of the words for ${answer.chosen}`, signal: page.signal }));
-    why.table(() => ({ columns: ["word", "weight"], rows: answer.why.words.map((word) => [word.text, word.weight]) }));
-    const kinds = segmented("Weights by", answer.kinds.map((kind) => [kind, KINDS[kind][0]]), answer.why.kind, (kind) => again({ kind }));
+    const look = { width: roomOf(column), signal: page.signal };
+    const said = labelFigure(run, answer, suffix, { ...look, onPick: (label) => again({ [`label${suffix}`]: label }) });
+    const why = whyFigure(answer, suffix, look);
+    const names = answer.kinds.map((kind) => [kind, KINDS[kind][0]]);
+    const kinds = segmented("Weights by", names, answer.why.kind, (kind) => again({ kind }));
     kinds.classList.add("weights-by");
     why.body.before(kinds);
     fill(column, said.element, why.element, remarks(answer, run));
 }
 
+function labelFigure(run, answer, suffix, look) {
+    const { labels, chosen } = answer, more = labels.length - LABELS;
+    const own = figure({
+        name: `labels${suffix}`, title: `${run.name}: ${labels[0].label}, p = ${number(labels[0].probability)}`,
+        caption: "p(label | text) = softmax of the scores. Choose a label to see which words speak for it." +
+            (more > 0 ? ` ${more} less probable labels are in the table.` : ""),
+    });
+    own.body.append(bars(labels.slice(0, LABELS), { ...look, picked: chosen }));
+    own.table(() => ({ columns: ["label", "p"], rows: labels.map((one) => [one.label, one.probability]) }));
+    return own;
+}
+
+function whyFigure({ why, chosen }, suffix, look) {
+    const parts = why.words.every((word) => [...word.text].length === 1) ? "letters" : "words";
+    const own = figure({
+        name: `why${suffix}`, title: `Which ${parts} say “${chosen}”`, caption: KINDS[why.kind][1] + around(why),
+    });
+    const signed = why.kind !== "attention";
+    own.body.append(wordFlow(why.words, { ...look, signed, label: `Weights of the words for ${chosen}` }));
+    own.table(() => ({ columns: ["word", "weight"], rows: why.words.map((word) => [word.text, word.weight]) }));
+    return own;
+}
+
 function around(why) {
-    return why.kind === "left out" || Math.abs(why.end) < 5e-4 ? "" : ` The end of the text, and special tokens, weigh ${number(why.end)}.`;
+    if (why.kind === "left out" || Math.abs(why.end) < 5e-4) return "";
+    return ` The end of the text, and special tokens, weigh ${number(why.end)}.`;
 }
 
 /** Pixels for a picture in a column: what there is, less the frame of its figure. */
@@ -130,19 +167,23 @@ async function showTags(context) {
     const differs = differences(answers);
     const rows = rowsOf(answers, all);
     const room = roomOf(stage, 2000);
-    const figures = answers.map((answer, i) => tagFigure(page, both[i], answer, { rows: rows[i], room, differs }, i === 0 ? "" : "-2"));
-    fill(stage, verdict(both, answers, differs), h("div", { class: "lattices" }, figures), answers.flatMap((answer, i) => remarks(answer, both[i])));
+    const figures = answers.map((answer, i) => {
+        const look = { rows: rows[i], room, differs, label: both[i].name, signal: page.signal };
+        return tagFigure(both[i], answer, look, i === 0 ? "" : "-2");
+    });
+    fill(stage, verdict(answers, differs), figures, answers.flatMap((answer, i) => remarks(answer, both[i])));
 }
 
-function tagFigure(page, run, answer, look, suffix) {
+function tagFigure(run, answer, look, suffix) {
+    const { words, tags, best, posterior } = answer;
+    const whole = `The whole best path has p(path | sentence) = ${number(Math.exp(answer.log_prob), 3)}.`;
     const own = figure({
-        name: `lattice${suffix}`, title: `${run.name} · ${answer.judged}`,
-        caption: `The whole best path has p(path | sentence) = ${number(Math.exp(answer.log_prob), 3)}.${suffix ? "" : ` ${READ}`}`,
+        name: `lattice${suffix}`, title: `${run.name} · ${answer.judged}`, caption: suffix ? whole : `${whole} ${READ}`,
     });
-    own.body.append(lattice(answer, { ...look, label: run.name, signal: page.signal }).element);
+    own.body.append(lattice(answer, look).element);
     own.table(() => ({
-        columns: ["word", "tag", "p", ...answer.tags],
-        rows: answer.words.map((word, t) => [word, answer.tags[answer.best[t]], answer.posterior[t][answer.best[t]], ...answer.posterior[t]]),
+        columns: ["word", "tag", "p", ...tags],
+        rows: words.map((word, t) => [word, tags[best[t]], posterior[t][best[t]], ...posterior[t]]),
     }));
     return own.element;
 }
@@ -158,7 +199,8 @@ function differences(answers) {
 
 /** The tags worth a row in each lattice: the same where both know the same. */
 function rowsOf(answers, all) {
-    const worth = (answer) => answer.tags.filter((_, k) => all || answer.best.includes(k) || answer.posterior.some((row) => row[k] >= SMALL));
+    const counts = (answer, k) => all || answer.best.includes(k) || answer.posterior.some((row) => row[k] >= SMALL);
+    const worth = (answer) => answer.tags.filter((_, k) => counts(answer, k));
     const names = new Set(answers.flatMap(worth));
     const same = answers.every((answer) => answer.tags.join("\n") === answers[0].tags.join("\n"));
     return answers.map((answer) => {
@@ -167,14 +209,14 @@ function rowsOf(answers, all) {
     });
 }
 
-function verdict(runs, answers, differs) {
-    if (answers.length < 2) return null;
-    const [one, other] = answers;
-    if (one.words.join("\n") !== other.words.join("\n")) return h("p", { class: "note" }, "They cut the sentence into different words.");
+function verdict(answers, differs) {
+    const [one, other] = answers, note = (words) => h("p", { class: "note", dir: "auto" }, words);
+    if (!other) return null;
+    if (one.words.join("\n") !== other.words.join("\n")) return note("They cut the sentence into different words.");
     if (!other.tags.some((tag) => one.tags.includes(tag))) return null;
-    if (!differs.size) return h("p", { class: "note" }, "Both say the same.");
+    if (!differs.size) return note("Both say the same.");
     const said = [...differs].map((t) => `${one.words[t]}: ${one.tags[one.best[t]]} or ${other.tags[other.best[t]]}`);
-    return h("p", { class: "note", dir: "auto" }, `They differ at ${differs.size === 1 ? "one word" : `${differs.size} words`}: ${said.join(" · ")}`);
+    return note(`They differ at ${differs.size === 1 ? "one word" : `${differs.size} words`}: ${said.join(" · ")}`);
 }
 
 // --- texts that go together ---
@@ -184,14 +226,16 @@ async function showPair(context) {
     const [first, second] = ["first", "second"].map((name) => page.params.get(name) ?? "");
     const box = (label, name, value) => textBox(label, value, (text) => again({ [name]: text }), { button: "Read" });
     fill(bar, controls(runs), controls(box("First text", "first", first), box("Second text", "second", second)));
-    if (!first.trim() || !second.trim()) return fill(stage, empty("Type two texts, Enter after each, to hear how they go together."));
+    const lacking = "Type two texts, Enter after each, to hear how they go together.";
+    if (!first.trim() || !second.trim()) return fill(stage, empty(lacking));
     const answer = await page.ask("understand/match", { run: run.id, first, second });
-    if (answer.score !== null && answer.score !== undefined) return fill(stage, scored(run, answer.score), remarks(answer, run));
+    if (typeof answer.score === "number") return fill(stage, scored(run, answer.score), remarks(answer, run));
     choices(context, answer, "How they go together", "p(label | both texts)");
 }
 
 function scored(run, score) {
-    const own = figure({ name: "score", title: `${run.name}: ${number(score)}`, caption: "The score of the pair, in the units of the data." });
+    const caption = "The score of the pair, in the units of the data.";
+    const own = figure({ name: "score", title: `${run.name}: ${number(score)}`, caption });
     own.table(() => ({ columns: ["score"], rows: [[score]] }));
     return own.element;
 }
@@ -200,10 +244,12 @@ async function showChoice(context) {
     const { page, run, again, bar, stage, picker: runs } = context;
     const [text, given] = [page.params.get("text") ?? "", page.params.get("options") ?? ""];
     fill(bar, controls(runs, textBox("Text", text, (value) => again({ text: value }))),
-        controls(textBox("Options, one a line (Ctrl+Enter)", given, (value) => again({ options: value }), { rows: 4, button: "Choose" })));
+        controls(textBox("Options, one a line (Ctrl+Enter)", given, (value) => again({ options: value }),
+            { rows: 4, button: "Choose" })));
     const options = given.split("\n").filter((line) => line.trim());
     if (!text.trim() || options.length < 2) return fill(stage, empty("Type a text and two options or more."));
-    choices(context, await page.ask("understand/choose", { run: run.id, text, options }), "Which goes with it", "p(option | text)");
+    const answer = await page.ask("understand/choose", { run: run.id, text, options });
+    choices(context, answer, "Which goes with it", "p(option | text)");
 }
 
 function choices({ page, run, stage }, answer, words, caption) {
@@ -217,22 +263,29 @@ async function showAnswer(context) {
     const { page, run, again, bar, stage, picker: runs } = context;
     const [question, text] = [page.params.get("question") ?? "", page.params.get("context") ?? ""];
     fill(bar, controls(runs, textBox("Question", question, (value) => again({ question: value }))),
-        controls(textBox("Text it is about (Ctrl+Enter)", text, (value) => again({ context: value }), { rows: 5, max: 20000, button: "Read" })));
-    if (!question.trim() || !text.trim()) return fill(stage, empty("Type a text and a question about it: the model answers with words of the text."));
+        controls(textBox("Text it is about (Ctrl+Enter)", text, (value) => again({ context: value }),
+            { rows: 5, max: 20000, button: "Read" })));
+    const lacking = "Type a text and a question about it: the model answers with words of the text.";
+    if (!question.trim() || !text.trim()) return fill(stage, empty(lacking));
     const answer = await page.ask("understand/answer", { run: run.id, question, context: text });
     const rows = answer.answers.map((one) => ({ label: one.text, probability: one.probability }));
     const own = figure({
         name: "answers", title: `${run.name}: ${rows[0]?.label ?? "no answer"}`,
-        caption: `p(start) · p(end) of each answer, best first. That the answer is not in the text: ${answer.absent < 0.001 ? "< 0.001" : number(answer.absent)}.`,
+        caption: "p(start) · p(end) of each answer, best first. " +
+            `That the answer is not in the text: ${chance(answer.absent)}.`,
     });
-    fill(stage, own.element, h("div", { class: "panel context", dir: "auto" }, marked(text, answer.answers[0])), remarks(answer, run));
+    const read = h("div", { class: "panel context", dir: "auto" }, marked(text, answer.answers[0]));
+    fill(stage, own.element, read, remarks(answer, run));
     own.body.append(bars(rows, { width: roomOf(stage), signal: page.signal }));
-    own.table(() => ({ columns: ["answer", "p", "from", "to"], rows: answer.answers.map((one) => [one.text, one.probability, one.start, one.end]) }));
+    own.table(() => ({
+        columns: ["answer", "p", "from", "to"],
+        rows: answer.answers.map((one) => [one.text, one.probability, one.start, one.end]),
+    }));
 }
 
 /** Places are counted in whole characters there, in halves here. */
 function marked(text, best) {
     if (!best) return text;
-    const letters = [...text];
-    return [letters.slice(0, best.start).join(""), h("mark", {}, letters.slice(best.start, best.end).join("")), letters.slice(best.end).join("")];
+    const letters = [...text], part = (from, to) => letters.slice(from, to).join("");
+    return [part(0, best.start), h("mark", {}, part(best.start, best.end)), part(best.end)];
 }

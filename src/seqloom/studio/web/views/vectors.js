@@ -7,17 +7,24 @@ import { scatter, valueOf } from "../lib/scatter.js";
 
 export const title = "Vectors";
 export const lead =
-    "A model knows words as vectors of many numbers. Here each vector is a point: what the model uses alike lies together. " +
-    "PCA is a plain shadow of the vectors, t-SNE keeps the neighbours of each point and bends everything else.";
-export const needs = "It takes a model that reads words, tokens or texts: word vectors, a language model, a translator, a tagger, a classifier.";
+    "A model knows words as vectors of many numbers. Here each vector is a point: what the model uses alike lies " +
+    "together. PCA is a plain shadow of the vectors, t-SNE keeps the neighbours of each point and bends everything else.";
+export const needs =
+    "It takes a model that reads words, tokens or texts: word vectors, a language model, a translator, a tagger, " +
+    "a classifier.";
 
 const KINDS = { words: "Words", tokens: "Tokens", sentences: "Texts" };
 const COUNTS = [500, 1000, 2000, 5000, 10000, 20000];
 const TSNE_MOST = 10000;
+const UNASKED = { find: null, a: null, b: null, c: null }; // nothing is chosen, no analogy
+const OTHERS = { ...UNASKED, only: null, colour: null }; // what does not hold for other points
+const TYPED = { dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200 };
 const FOUND = 60; // names in the list of what a search found
 const NOTES = {
-    pca: "The two directions along which the unit vectors v/‖v‖ differ most. Distances are true as far as two of many directions can show.",
-    tsne: "t-SNE of the first 50 principal components. Who is near is near; how far apart groups are, and how large, means nothing.",
+    pca: "The two directions along which the unit vectors v/‖v‖ differ most. Distances are true as far as two of many " +
+        "directions can show.",
+    tsne: "t-SNE of the first 50 principal components. Who is near is near; how far apart groups are, and how large, " +
+        "means nothing.",
 };
 
 export async function show(page) {
@@ -35,9 +42,10 @@ class VectorsPage {
         this.figure = figure({ name: "vectors", title: "" });
         this.progress = h("p", { class: "tsne-progress", role: "status", hidden: true });
         this.plot = scatter({
-            signal: page.signal, label: "Points; the search beside them lists their names", view: viewOf(page.params.get("at")),
+            signal: page.signal, label: "Points; the search beside them lists their names",
+            view: viewOf(page.params.get("at")),
             onPick: (i) => this.choose(i === null ? null : this.answer.names[i]),
-            onView: ({ x, y, zoom }) => page.set({ at: zoom === 1 && x === 0 && y === 0 ? null : [x, y, zoom].map((v) => v.toFixed(3)).join(",") }),
+            onView: (view) => page.set({ at: addressOf(view) }),
             onOnly: (group) => page.set({ only: group }),
         });
         this.plot.frame.append(this.tools());
@@ -102,21 +110,34 @@ class VectorsPage {
             show(page).catch((error) => page.fail(error));
         };
         const most = this.map === "tsne" ? Math.min(answer.total, TSNE_MOST) : answer.total;
-        const counts = COUNTS.filter((count) => count < most);
-        const least = (value) => (value >= most ? most : value);
+        const counts = COUNTS.filter((count) => count < most).map((count) => [count, count.toLocaleString("en")]);
+        counts.push([most, `all ${most.toLocaleString("en")}`]);
+        const kinds = answer.kinds.map((kind) => [kind, KINDS[kind]]);
+        const colours = answer.colourings.map((one) => [one.name, one.title]);
         fill(this.bar, controls(
-            runPicker(page, { value: this.run.id, onchange: (id) => ask({ run: id, kind: null, find: null, only: null, colour: null, a: null, b: null, c: null }) }),
-            answer.kinds.length > 1 && segmented("Vectors of", answer.kinds.map((kind) => [kind, KINDS[kind]]), answer.kind,
-                (kind) => ask({ kind, find: null, only: null, colour: null, a: null, b: null, c: null })),
+            runPicker(page, { value: this.run.id, onchange: (id) => ask({ run: id, kind: null, ...OTHERS }) }),
+            kinds.length > 1 && segmented("Vectors of", kinds, answer.kind, (kind) => ask({ kind, ...OTHERS })),
             segmented("As a plane by", [["pca", "PCA"], ["tsne", "t-SNE"]], this.map, (map) => ask({ map })),
-            select("Points", [...counts.map((count) => [count, count.toLocaleString("en")]), [most, `all ${most.toLocaleString("en")}`]], least(this.count), (n) => ask({ n })),
-            select("Colour", answer.colourings.map((one) => [one.name, one.title]), this.colouring.name, (colour) => this.recolour(colour), "wide"),
-            this.map === "tsne" && slider("Perplexity (neighbours)", { min: 5, max: 100, step: 5, value: this.perplexity, format: String },
-                calmly((perplexity) => { page.set({ perplexity }); this.follow().catch((error) => page.fail(error)); }, 400)),
+            select("Points", counts, Math.min(this.count, most), (n) => ask({ n })),
+            select("Colour", colours, this.colouring.name, (colour) => this.recolour(colour), "wide"),
+            this.map === "tsne" && this.perplexitySlider(),
         ));
-        fill(this.own, answer.kind === "sentences" && h("details", { class: "own-lines", open: this.param("lines", null) !== null },
+        fill(this.own, answer.kind === "sentences" && this.ownLines(ask));
+    }
+
+    perplexitySlider() {
+        const look = { min: 5, max: 100, step: 5, value: this.perplexity, format: String };
+        return slider("Perplexity (neighbours)", look, calmly((perplexity) => {
+            this.page.set({ perplexity });
+            this.follow().catch((error) => this.page.fail(error));
+        }, 400));
+    }
+
+    ownLines(ask) {
+        const given = this.param("lines", null), look = { rows: 6, max: 6000, button: "Place them" };
+        return h("details", { class: "own-lines", open: given !== null },
             h("summary", {}, "Texts of your own, one a line"),
-            textBox("Texts", this.param("lines", ""), (lines) => ask({ lines: lines.trim() || null, find: null }), { rows: 6, max: 6000, button: "Place them" })));
+            textBox("Texts", given ?? "", (lines) => ask({ lines: lines.trim() || null, find: null }), look));
     }
 
     get colouring() {
@@ -143,10 +164,13 @@ class VectorsPage {
 
     words() {
         const { answer } = this;
-        const count = answer.names.length.toLocaleString("en");
-        const of = answer.names.length < answer.total ? `The first ${count} of ${answer.total.toLocaleString("en")}` : count;
-        const shares = this.map === "pca" ? ` These two hold ${answer.shares.slice(0, 2).map((share) => `${number(100 * share, 1)} %`).join(" and ")} of the variance.` : "";
-        this.figure.say(`${KINDS[answer.kind]} of ${this.run.name}`, `${of} ${answer.kind === "sentences" ? "texts" : answer.kind}, vectors of ${answer.width} numbers. ${NOTES[this.map]}${shares}`);
+        const [count, total] = [answer.names.length, answer.total].map((value) => value.toLocaleString("en"));
+        const many = count === total ? count : `The first ${count} of ${total}`;
+        const what = answer.kind === "sentences" ? "texts" : answer.kind;
+        const shares = answer.shares.slice(0, 2).map((share) => `${number(100 * share, 1)} %`).join(" and ");
+        const held = this.map === "pca" ? ` These two hold ${shares} of the variance.` : "";
+        const told = `${many} ${what}, vectors of ${answer.width} numbers. ${NOTES[this.map]}${held}`;
+        this.figure.say(`${KINDS[answer.kind]} of ${this.run.name}`, told);
     }
 
     table(points) {
@@ -183,7 +207,8 @@ class VectorsPage {
     waiting(words, share = 0) {
         this.progress.hidden = words === null;
         this.stage.dataset.state = words === null ? "done" : "moving";
-        if (words !== null) fill(this.progress, h("progress", { value: share || null, max: 1, "aria-label": words }), words);
+        const bar = h("progress", { value: share || null, max: 1, "aria-label": words });
+        if (words !== null) fill(this.progress, bar, words);
     }
 
     tools() {
@@ -197,19 +222,20 @@ class VectorsPage {
 
     search() {
         this.found = h("ul", { class: "names", "aria-label": "Found" });
-        this.searchBox = h("input", { type: "search", id: "vectors-search", dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200, oninput: () => this.find() });
+        this.searchBox = h("input", { type: "search", id: "vectors-search", ...TYPED, oninput: () => this.find() });
         this.searchBox.addEventListener("keydown", (event) => {
             if (event.key === "Enter" && this.searchBox.value.trim()) this.choose(this.best());
         });
-        return h("section", { class: "panel" }, h("label", { class: "panel-title", for: "vectors-search" }, "Search"), this.searchBox, this.found);
+        const label = h("label", { class: "panel-title", for: "vectors-search" }, "Search");
+        return h("section", { class: "panel" }, label, this.searchBox, this.found);
     }
 
     matches() {
         const wanted = this.searchBox.value.trim().toLowerCase();
         if (!wanted) return [];
-        const all = this.answer.names.map((name, i) => [name, i]).filter(([name]) => name.toLowerCase().includes(wanted));
-        const rank = ([name]) => (name.trim().toLowerCase() === wanted ? 0 : name.trim().toLowerCase().startsWith(wanted) ? 1 : 2);
-        return all.sort((one, other) => rank(one) - rank(other));
+        const rank = (name) => (name.trim() === wanted ? 0 : name.trim().startsWith(wanted) ? 1 : 2);
+        const all = this.answer.names.map((name, i) => [name, i, name.toLowerCase()]);
+        return all.filter(([, , name]) => name.includes(wanted)).sort((one, other) => rank(one[2]) - rank(other[2]));
     }
 
     /** What is meant by what was typed: a name as it is, or else the first that was found. */
@@ -219,22 +245,25 @@ class VectorsPage {
     }
 
     find() {
-        const found = this.matches();
+        const found = this.matches(), none = this.searchBox.value.trim() && !found.length;
+        const hint = (words) => h("li", { class: "hint" }, words);
         fill(this.found, found.slice(0, FOUND).map(([name]) => h("li", {}, this.nameButton(name))),
-            found.length > FOUND && h("li", { class: "hint" }, `and ${found.length - FOUND} more`),
-            this.searchBox.value.trim() && !found.length && h("li", { class: "hint" }, "None of the points shown. Enter asks the whole vocabulary."));
+            found.length > FOUND && hint(`and ${found.length - FOUND} more`),
+            none && hint("None of the points shown. Enter asks the whole vocabulary."));
         const marked = new Map(found.slice(0, FOUND).map(([, i]) => [i, "near"]));
         this.plot.update({ marked, arrows: [] });
         say(found.length ? `${found.length} found` : "");
     }
 
     nameButton(name, extra = null) {
-        return h("button", { type: "button", class: "name", dir: "auto", onclick: () => this.choose(name) }, name, extra);
+        const look = { type: "button", class: "name", dir: "auto", onclick: () => this.choose(name) };
+        return h("button", look, name, extra);
     }
 
     nearest() {
-        this.near = h("div", {}, h("p", { class: "hint" }, "Click a point or search for one: its nearest neighbours are listed here, by cosine."));
-        return h("section", { class: "panel", dataset: { panel: "near" } }, h("h2", { class: "panel-title" }, "Nearest neighbours"), this.near);
+        const words = "Click a point or search for one: its nearest neighbours are listed here, by cosine.";
+        this.near = h("div", {}, h("p", { class: "hint" }, words));
+        return panel("near", "Nearest neighbours", this.near);
     }
 
     async choose(name) {
@@ -246,11 +275,12 @@ class VectorsPage {
         try {
             const answer = await this.page.ask("vectors/near", this.question({ name, top: 10 }));
             this.page.fine();
-            const marked = new Map([...answer.near.map((one) => [one.place, "near"]), [answer.place, "chosen"]].reverse());
-            const arrows = answer.near.filter((one) => this.has(one.place) && this.has(answer.place)).map((one) => [answer.place, one.place, "thin"]);
+            const near = answer.near.map((one) => one.place);
+            const marked = new Map([[answer.place, "chosen"], ...near.map((place) => [place, "near"])]);
+            const arrows = near.map((place) => [answer.place, place, "thin"]);
             this.plot.update({ marked, arrows });
             if (this.has(answer.place)) this.plot.reveal(answer.place);
-            fill(this.near, h("p", { class: "chosen", dir: "auto" }, answer.name), this.bars(answer.near), this.closer([answer.place, ...answer.near.map((one) => one.place)]));
+            fill(this.near, chosen(answer.name), this.bars(answer.near), this.closer([answer.place, ...near]));
             say(`Nearest to ${answer.name}: ${answer.near.slice(0, 5).map((one) => one.name).join(", ")}`);
         } catch (error) {
             this.page.fail(error);
@@ -271,23 +301,27 @@ class VectorsPage {
         return h("ol", { class: "near" }, near.map((one) => {
             const bar = h("span", { class: "bar" });
             bar.style.width = `${Math.max(0, (100 * one.cosine) / Math.max(most, 1e-9))}%`;
-            return h("li", {}, this.nameButton(one.name, this.has(one.place) ? null : h("span", { class: "hint" }, " (not shown)")),
+            const away = this.has(one.place) ? null : h("span", { class: "hint" }, " (not shown)");
+            return h("li", {}, this.nameButton(one.name, away),
                 h("span", { class: "cosine" }, number(one.cosine)), h("span", { class: "track" }, bar));
         }));
     }
 
     analogies() {
-        const box = (name, label) => h("input", { type: "text", "aria-label": label, dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200, name, placeholder: name, value: this.param(name, "") });
-        const [a, b, c] = [box("a", "a"), box("b", "b"), box("c", "c")];
-        this.solved = h("div", {}, h("p", { class: "hint" }, "b − a + c: the word nearest to it stands to c as b stands to a."));
-        const form = h("form", {
-            class: "analogy",
-            onsubmit: (event) => {
-                event.preventDefault();
-                if (a.value.trim() && b.value.trim() && c.value.trim()) this.solve(a.value.trim(), b.value.trim(), c.value.trim());
-            },
-        }, a, h("span", {}, ":"), b, h("span", {}, "="), c, h("span", {}, ": ?"), h("button", { type: "submit" }, "Solve"));
-        return h("section", { class: "panel", dataset: { panel: "analogy" } }, h("h2", { class: "panel-title" }, "Analogy"), form, this.solved);
+        const words = "b − a + c: the word nearest to it stands to c as b stands to a.";
+        const [a, b, c] = ["a", "b", "c"].map((name) => h("input", {
+            type: "text", "aria-label": name, placeholder: name, name, value: this.param(name, ""), ...TYPED,
+        }));
+        this.solved = h("div", {}, h("p", { class: "hint" }, words));
+        const submit = (event) => {
+            event.preventDefault();
+            const given = [a, b, c].map((box) => box.value.trim());
+            if (given.every(Boolean)) this.solve(...given);
+        };
+        const form = h("form", { class: "analogy", onsubmit: submit },
+            a, h("span", {}, ":"), b, h("span", {}, "="), c, h("span", {}, ": ?"),
+            h("button", { type: "submit" }, "Solve"));
+        return panel("analogy", "Analogy", form, this.solved);
     }
 
     async solve(a, b, c) {
@@ -301,12 +335,28 @@ class VectorsPage {
             const marked = new Map(seen.map((place) => [place, place === best.place ? "chosen" : "near"]));
             const arrows = [[from, to], [second, best.place]].filter((pair) => pair.every((place) => this.has(place)));
             this.plot.update({ marked, arrows });
-            fill(this.solved, h("p", { class: "chosen", dir: "auto" }, `${answer.names[0]} : ${answer.names[1]} = ${answer.names[2]} : ${best.name}`), this.bars(answer.near), this.closer(seen));
-            say(`${answer.names[0]} is to ${answer.names[1]} as ${answer.names[2]} is to ${best.name}`);
+            const [one, other, third] = answer.names;
+            const solved = chosen(`${one} : ${other} = ${third} : ${best.name}`);
+            fill(this.solved, solved, this.bars(answer.near), this.closer(seen));
+            say(`${one} is to ${other} as ${third} is to ${best.name}`);
         } catch (error) {
             this.page.fail(error);
         }
     }
+}
+
+function panel(name, words, ...children) {
+    const heading = h("h2", { class: "panel-title" }, words);
+    return h("section", { class: "panel", dataset: { panel: name } }, heading, children);
+}
+
+function chosen(words) {
+    return h("p", { class: "chosen", dir: "auto" }, words);
+}
+
+/** Where the picture stands, for the address; nothing where all of it is seen. */
+function addressOf({ x, y, zoom }) {
+    return zoom === 1 && x === 0 && y === 0 ? null : [x, y, zoom].map((value) => value.toFixed(3)).join(",");
 }
 
 /** "0.1,−0.2,3" of the address as a view; nothing where it is none. */

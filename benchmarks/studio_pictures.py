@@ -1,0 +1,78 @@
+"""The pictures of docs/studio.md: every view of the studio on the models of its demo, in both themes.
+
+    python benchmarks/studio_pictures.py --runs runs/studio-demo --out docs/pictures/studio
+
+What is missing of the demo is trained first. Needs Chromium and the extras `studio` and `test`.
+"""
+
+import argparse
+import io
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+WIDTH, HEIGHT = 1440, 900
+DATE = "Sunday, November 15, 2026"
+CLASS = "The class statement defines a new type of object."
+# Of each view the address that shows it best, and how many pixels of it, from the top.
+VIEWS: dict[str, tuple[dict[str, str], int]] = {
+    "runs": ({"runs": "lm-lstm|lm-elman"}, 1000),
+    "write": ({"run": "translate-gru", "text": DATE}, 900),
+    "alignment": ({"run": "translate-gru", "other": "translate-transformer", "text": DATE, "as": "heat"}, 1040),
+    "heads": ({"run": "gpt", "text": CLASS, "as": "both"}, 1060),
+    "beam": ({"run": "translate-gru", "text": DATE}, 1100),
+    "cell": ({"run": "lm-lstm", "text": CLASS}, 1500),
+    "gradients": ({"run": "lm-lstm", "runs": "lm-lstm|lm-elman", "text": CLASS}, 1100),
+    "vectors": ({"run": "words", "map": "tsne"}, 1000),
+    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "softmax"}, 1240),
+    "understand": ({"run": "tagger", "beside": "hmm-tagger"}, 1100),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/studio-demo"))
+    parser.add_argument("--out", type=Path, default=Path("docs/pictures/studio"))
+    parser.add_argument("--views", nargs="*", default=list(VIEWS))
+    chosen = parser.parse_args()
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        sys.exit("There is no browser to take pictures with; on Debian and Ubuntu: apt install chromium")
+    from playwright.sync_api import sync_playwright
+
+    from seqloom.studio.demo import make
+    from seqloom.studio.server import Studio
+
+    make(chosen.runs, print)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    with Studio(chosen.runs).running() as serving, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for theme in ("light", "dark"):
+            page = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme).new_page()
+            for view in chosen.views:
+                parameters, height = VIEWS[view]
+                page.goto("about:blank")
+                page.goto(serving.address(view, **parameters))
+                page.locator("main figure").first.wait_for()
+                page.wait_for_load_state("networkidle")
+                page.wait_for_timeout(12_000 if view == "vectors" else 2_000)  # points walk to their places
+                path = chosen.out / f"{view}-{theme}.png"
+                path.write_bytes(small(page.screenshot(full_page=True), height))
+                print(f"{path}: {path.stat().st_size // 1024} KB")
+        browser.close()
+
+
+def small(png: bytes, height: int) -> bytes:
+    """Cut to its upper part, and to 256 colours."""
+    from PIL import Image
+
+    picture: Any = Image.open(io.BytesIO(png)).convert("RGB")
+    picture = picture.crop((0, 0, picture.width, min(height, picture.height)))
+    file = io.BytesIO()
+    picture.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+if __name__ == "__main__":
+    main()
