@@ -87,7 +87,7 @@ def text_stage(text: str, intro: Intro, stops: Sequence[Stop], back: tuple[int, 
 
 def tokens_stage(read: Read, vocabulary: int, kind: str, end: str = "") -> Stage:
     """`end` says what the special tokens are for."""
-    unknown = " A word that it does not know is read as <unk>." if "<unk>" in read.tokens else ""
+    unknown = " What it does not know is read as <unk>." if "<unk>" in read.tokens else ""
     space = " The sign ␣ stands for a space." if any("␣" in token for token in read.tokens) else ""
     words = (
         f"The sentence is cut into pieces that the model knows, its tokens. {_pieces(kind)} The model knows "

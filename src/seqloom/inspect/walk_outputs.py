@@ -136,7 +136,7 @@ def next_stage(
             columns=("step", "was read", "written next", "probability"),
             rows=steps,
             marked=step,
-            note="Click a row to walk through that step.",
+            note="Click a number to walk through that step.",
         ),
     ]
     return Stage(

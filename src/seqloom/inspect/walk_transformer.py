@@ -214,7 +214,7 @@ class Translation:
         before = (
             "Nothing has been written yet, so it begins with a token that only says: begin."
             if self.step == 0
-            else (f"So far it has written {size(self.step, 'token')}, and it reads them from the beginning.")
+            else (f"So far it has written {size(self.step, 'token')}. It reads that after a token that says: begin.")
         )
         words = (
             f"Now the model writes, one token at a time. We look at step {self.step + 1} of {len(self.said.said)}. "

@@ -161,13 +161,12 @@ def _train(folder: Path, missing: Sequence[Demo], report: Report, total: int) ->
         while waiting or learning:
             while waiting and len(learning) < at_once:
                 learning.append(_begin(folder / ASIDE, waiting.pop(0)))
+                report(f"        {learning[-1].model.name}: {learning[-1].model.what} …")
             for one in [one for one in learning if one.process.poll() is not None]:
                 learning.remove(one)
                 _finish(folder, one)
                 done += 1
-                report(
-                    f"{done:3}/{total}  {one.model.name}: {one.model.what} ({time.perf_counter() - one.began:.0f} s)"
-                )
+                report(f"{done:3}/{total}  {one.model.name} is ready ({time.perf_counter() - one.began:.0f} s)")
             time.sleep(PATIENCE)
     finally:
         for one in learning:

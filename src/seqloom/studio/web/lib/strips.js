@@ -167,7 +167,7 @@ export function percent(share) {
 }
 
 /** Tokens as tiles, each with its number below; they can be picked by pointer and by keyboard. */
-export function tiles({ tokens, ids, followed, label, onPick = null, room = 860 }) {
+export function tiles({ tokens, ids, followed, label, onPick = null, room = 815 }) {
     const drawing = s("svg", { class: "strips", role: "group", "aria-label": label });
     const big = '17px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
     const [high, gap] = [62, 8];
