@@ -23,9 +23,9 @@ VIEWS: dict[str, tuple[dict[str, str], int]] = {
     "heads": ({"run": "gpt", "text": CLASS, "as": "both"}, 1060),
     "beam": ({"run": "translate-gru", "text": DATE}, 1100),
     "cell": ({"run": "lm-lstm", "text": CLASS}, 1500),
-    "gradients": ({"run": "lm-lstm", "runs": "lm-lstm|lm-elman", "text": CLASS}, 1100),
+    "gradients": ({"run": "lm-lstm", "runs": "lm-elman", "text": CLASS}, 1100),
     "vectors": ({"run": "words", "map": "tsne"}, 1000),
-    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "softmax"}, 1240),
+    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1240),
     "understand": ({"run": "tagger", "beside": "hmm-tagger"}, 1100),
 }
 
@@ -56,6 +56,7 @@ def main() -> None:
                 page.goto(serving.address(view, **parameters))
                 page.locator("main figure").first.wait_for()
                 page.wait_for_load_state("networkidle")
+                page.evaluate("() => scrollTo(0, 0)")
                 page.wait_for_timeout(12_000 if view == "vectors" else 2_000)  # points walk to their places
                 path = chosen.out / f"{view}-{theme}.png"
                 path.write_bytes(small(page.screenshot(full_page=True), height))

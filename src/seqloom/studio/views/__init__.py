@@ -25,13 +25,7 @@ VIEWS = (
 
 
 def modules() -> dict[str, ModuleType]:
-    from importlib.util import find_spec
-
-    return {
-        name: import_module(f"seqloom.studio.views.{name}")
-        for name in VIEWS
-        if find_spec(f"seqloom.studio.views.{name}")
-    }
+    return {name: import_module(f"seqloom.studio.views.{name}") for name in VIEWS}
 
 
 def suiting(recipe: Mapping[str, Any]) -> list[str]:
