@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.inspect.walking import Trained, drawn, follows, letters, output
+from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect import walk_blocks
@@ -22,6 +22,7 @@ from seqloom.nn.blocks import Norm
 from seqloom.nn.cells import CELLS
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import AdaptiveSoftmaxConfig
+from seqloom.text.specials import framed
 
 TINY: dict[str, Any] = {"width": 12, "heads": 3, "dropout": 0.3}
 
@@ -223,6 +224,75 @@ def test_the_scores_at_the_end_of_a_bert_are_its_own(norm: Norm) -> None:
     check(walk)
     assert walk.tokens[walk.word - 1] == "[MASK]"
     assert walk_through(reader, "the cat", Follow(word=3)).difference < 1e-9
+
+
+def test_a_bert_that_was_imported_without_an_output_ends_at_its_vectors() -> None:
+    tokenizer = letters()
+    reader = Imported(drawn(BERTConfig(**TINY, layers=2).build(len(tokenizer))), tokenizer, "bert", "masked-lm")
+    walk = walk_through(reader, "the cat", Follow(word=3))
+    check(walk)
+    assert {"logits", "softmax", "told"}.isdisjoint(keys(walk.stages))
+    own = reader.model.eval().read(
+        torch.tensor([[*framed(reader.specials, "bert", tokenizer.encode("the cat")).tokens]])
+    )
+    np.testing.assert_allclose(output(walk, "next"), own[0].detach(), atol=1e-9)
+    said = json.dumps(walk.to_json(), ensure_ascii=False)
+    assert "never trained" in said
+    assert "would put" not in said
+
+
+class Imported(Trained):
+    @property
+    def run(self) -> Any:
+        run = super().run
+        run.data = {"imported": {"drawn": ["dense.weight"]}}
+        run.recipe["data"] = None
+        return run
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def three() -> list[Walk]:
+    return [
+        walk_through(language_model(RecurrentLMConfig(cell="lstm", hidden=20, layers=2), "recurrent-lm"), "the cat"),
+        walk_through(seq2seq(attention=ATTENTION[0], cell="gru"), "the cat"),
+        walk_through(transformer(norm_first=True), "the cat"),
+    ]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_every_sign_of_a_formula_is_explained(place: int) -> None:
+    signs = ("⊙", "tanh", "σ", "W", "Σ", "√", "exp", "[", " ← ", "norm(", "ReLU")
+    for stage in three()[place].stages:
+        told = [symbol for symbol, _ in stage.symbols]
+        assert "e^" not in stage.equation
+        for sign in signs:
+            if sign in stage.equation:
+                assert any(sign.strip(" (") in symbol for symbol in told), (stage.key, sign, told)
+        assert bool(told) == bool(stage.equation)
+
+
+def test_a_recurrent_model_reads_one_token_next_and_a_transformer_all() -> None:
+    counts = [len(walk.stage("next").panels[0].tokens) for walk in three()]  # type: ignore[attr-defined]
+    assert counts[:2] == [1, 1]
+    assert counts[2] > 1
+
+
+def test_the_units_that_are_shown_are_those_that_change_most() -> None:
+    writer = language_model(RecurrentLMConfig(cell="lstm", hidden=20), "recurrent-lm")
+    walk = walk_through(writer, "the cat", Follow(word=5, numbers=3))
+    h = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))[0]["h"][0]
+    most = sorted(((h[4] - h[3]).abs().topk(3).indices + 1).tolist())
+    panel: Any = walk.stage("step").panels[-1]
+    assert panel.units == most
+    np.testing.assert_allclose(panel.terms[-1].values, h[4][[unit - 1 for unit in most]].detach(), atol=1e-9)
+
+
+def test_in_a_higher_layer_tokens_know_of_each_other() -> None:
+    for layer in (1, 2):
+        words = walk_through(transformer(), "the cat", Follow(layer=layer)).stage("encoder-queries").words
+        assert ("knows only itself" in words) == (layer == 1)
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

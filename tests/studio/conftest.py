@@ -128,9 +128,19 @@ class StudioPage:
         """The view at its address, once it has drawn itself; gives Playwright's page."""
         self.page.goto("about:blank")
         self.page.goto(self.studio.address(view, **parameters))
-        self.page.wait_for_selector(f'.view[data-view="{view}"]')
-        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_selector(f'#main[data-state="open"] .view[data-view="{view}"]')
         return self.page
+
+    def move(self, address: str) -> None:
+        """To another address of the page that is open; back once its view has drawn itself."""
+        self.page.evaluate(
+            """address => new Promise(done => {
+                addEventListener("hashchange", done, { once: true });
+                location.hash = address;
+            })""",
+            address,
+        )
+        self.page.wait_for_selector('#main[data-state="open"]')
 
     def table(self, figure: str) -> list[list[str]]:
         """The text twin of a figure: its rows, the names of the columns first."""

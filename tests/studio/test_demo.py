@@ -61,7 +61,8 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert line.text == "dimanche 15 novembre 2026"
 
 
-def test_ctrl_c_ends_the_trainings_and_leaves_whole_models_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+def test_ending_it_ends_the_trainings_and_leaves_whole_models_only(tmp_path: Path, how: signal.Signals) -> None:
     program = (
         "from pathlib import Path\nfrom seqloom.studio.demo import Demo, make\n"
         f"make(Path({str(tmp_path)!r}), lambda line: print(line, flush=True), "
@@ -76,12 +77,12 @@ def test_ctrl_c_ends_the_trainings_and_leaves_whole_models_only(tmp_path: Path) 
             waited = time.monotonic() + 60
             while time.monotonic() < waited and not (log.is_file() and log.stat().st_size):
                 time.sleep(0.1)
-            making.send_signal(signal.SIGINT)
+            making.send_signal(how)
             assert making.wait(30) != 0
         finally:
             making.kill()
     assert not (tmp_path / "lm").exists()
-    assert not (tmp_path / ASIDE).exists()
+    assert not (tmp_path / ASIDE).exists()  # it is cleared away after the trainings have ended
 
 
 def test_two_do_not_make_one_demo(tmp_path: Path) -> None:

@@ -29,9 +29,16 @@ def axe_source() -> str:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_no_serious_violation(studio_page: StudioPage, view: str) -> None:
-    """By axe-core, which is put into the page from outside, past the policy that keeps scripts out."""
+def test_a_view_is_for_everybody(studio_page: StudioPage, view: str) -> None:
     page = studio_page.open(view, **FOR[view])
+    check_keyboard(page)
+    check_axe(page)
+    check_twins(page)
+
+
+def check_axe(page: Any) -> None:
+    """No serious violation by axe-core, which is put into the page from outside, past the policy that keeps scripts
+    out."""
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
         found = violations(page)
@@ -44,7 +51,6 @@ def violations(page: Any) -> list[str]:
         session.send("Runtime.evaluate", {"expression": expression})
     ask = "axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify(found.violations))"
     told = session.send("Runtime.evaluate", {"expression": ask, "awaitPromise": True})
-
     return [
         f"{one['id']} ({one['impact']}): {node['target']} {node['failureSummary']}"
         for one in json.loads(told["result"]["value"])
@@ -53,9 +59,8 @@ def violations(page: Any) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_picture_has_a_twin_of_text(studio_page: StudioPage, view: str) -> None:
-    page = studio_page.open(view, **FOR[view])
+def check_twins(page: Any) -> None:
+    """Every picture has a twin of text."""
     page.locator("main figure").first.wait_for()
     figures = page.locator("main figure")
     assert figures.count() >= 1
@@ -65,10 +70,8 @@ def test_every_picture_has_a_twin_of_text(studio_page: StudioPage, view: str) ->
         assert figures.nth(i).locator(".twin table tbody tr").count() >= 1, figures.nth(i).get_attribute("data-figure")
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_the_keyboard_reaches_every_control(studio_page: StudioPage, view: str) -> None:
-    """Nothing that can be clicked is out of reach of Tab, and everything that has the focus shows it."""
-    page = studio_page.open(view, **FOR[view])
+def check_keyboard(page: Any) -> None:
+    """Nothing that can be clicked is out of reach of Tab, and what has the focus shows it."""
     unreachable = page.evaluate(
         """() => [...document.querySelectorAll("main :is(button, select, input, textarea, a[href], summary)")]
             .filter(node => node.tabIndex < 0 && !node.disabled && node.getClientRects().length)

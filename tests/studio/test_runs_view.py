@@ -1,6 +1,7 @@
 """The list of runs, their curves laid over one another, and what differs between them."""
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -36,6 +37,15 @@ def test_a_damaged_run_is_listed_with_the_reason(runs: Path, tmp_path: Path) -> 
     found = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
     assert [run["id"] for run in found] == ["damaged", "ladder/one"]
     assert "is damaged" in found[0]["problem"] and found[1]["problem"] is None
+
+
+def test_a_recipe_that_was_cut_is_damaged_even_where_it_can_be_read(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "cut")
+    recipe = tmp_path / "shelf" / "cut" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().partition("\nmodel:")[0] + "\n")
+    client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
+    (found,) = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
+    assert "does not name a task and a model" in found["problem"] and found["views"] == []
 
 
 def test_one_run_alone_can_be_shown(runs: Path) -> None:
@@ -130,6 +140,22 @@ def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Pat
     assert "gpt" in page.url and page.locator(".card").inner_text()
 
 
+def test_the_newest_run_with_a_curve_is_shown_first(browser: Any, runs: Path, tmp_path: Path) -> None:
+    for name, lines in (("older", None), ("newer", None), ("newest", 1)):
+        shutil.copytree(runs / "lm-elman", tmp_path / name)
+        log = tmp_path / name / "log.jsonl"
+        log.write_text("".join(log.read_text().splitlines(True)[:lines]))
+    for age, name in enumerate(("newest", "newer", "older")):
+        when = time.time() - 1000 * (age + 1)
+        os.utime(tmp_path / name / "log.jsonl", (when, when))
+    with Studio(tmp_path).running() as serving:
+        page = browser.new_context().new_page()
+        page.goto(serving.address())
+        page.locator('figure[data-figure="curve-loss"]').get_by_text("newer: train").wait_for()
+        assert page.locator(".runs-table tr.chosen").count() == 1
+        page.context.close()
+
+
 def test_figures_are_saved_as_png_svg_and_a_page_of_their_own(studio_page: StudioPage, tmp_path: Path) -> None:
     page = studio_page.open("runs", runs="lm-lstm")
     frame = page.locator('figure[data-figure="curve-loss"]')
@@ -158,7 +184,7 @@ def test_an_empty_folder_says_what_to_do(browser: Any, tmp_path: Path) -> None:
     with Studio(tmp_path).running() as serving:
         page = browser.new_context().new_page()
         page.goto(serving.address())
-        page.get_by_text("seqloom quickstart").first.wait_for()
+        page.get_by_text(f"seqloom quickstart --out {tmp_path}/quickstart").first.wait_for()
         page.goto(serving.address("heads"))
         page.get_by_text("seqloom studio --demo").first.wait_for()
         page.context.close()

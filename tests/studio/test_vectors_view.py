@@ -192,7 +192,7 @@ def test_texts_of_ones_own_are_text_and_lie_where_their_vectors_do(studio_page: 
 
 def test_what_cannot_be_shown_is_said(studio_page: StudioPage, client: TestClient) -> None:
     page = studio_page.open("vectors", run="words", find="clas")
-    page.locator(".notice .problem", has_text="has no vector of 'clas'; did you mean class").wait_for()
+    page.locator("[data-panel=near] .problem", has_text="has no vector of 'clas'; did you mean class").wait_for()
     studio_page.errors.clear()  # the browser notes that the question was refused
     answer = client.post("/api/vectors", json={"run": "words", "kind": "sentences", "lines": "one\none"})
     assert answer.status_code == 400 and "two different lines" in answer.json()["error"]

@@ -123,6 +123,9 @@ def test_every_stage_of_every_kind_opens(studio_page: StudioPage, run: str) -> N
         stages.nth(place).click()
         assert page.locator(".walk-rail [aria-current]").count() == 1
         assert page.locator(".walk-panels svg, .walk-panels table, .walk-panels canvas").count() > 0
+        quick = page.locator(".walk-quick button")
+        assert [quick.nth(i).is_disabled() for i in (0, 1)] == [place == 0, place == stages.count() - 1]
+        assert page.locator(".walk-equation").count() == page.locator(".walk-symbols").count()
         assert f"stage {place + 1} of {stages.count()}" in page.locator(".walk-where").inner_text()
     assert "computed at once, differs" in page.locator(".walk-foot .hint").inner_text()
 
@@ -148,18 +151,18 @@ def test_keys_walk_and_the_address_keeps_the_place(studio_page: StudioPage) -> N
 def test_tokens_steps_layers_and_texts_can_be_chosen(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The class", stage="tokens")
     page.locator(".tile").nth(2).click()
-    page.wait_for_function("location.hash.includes('word=3')")
+    page.wait_for_url(lambda url: "word=3" in url)
     page.locator(".tile.followed", has_text="h").wait_for()
     page.get_by_label("Layer").select_option("2")
-    page.wait_for_function("location.hash.includes('layer=2')")
+    page.wait_for_url(lambda url: "layer=2" in url)
     goto(page, "One token is chosen, and it goes on")
     page.get_by_role("button", name="Walk through step 5").click()
-    page.wait_for_function("location.hash.includes('word=5')")
+    page.wait_for_url(lambda url: "word=5" in url)
     page.get_by_role("button", name="On to the next token").click()
-    page.wait_for_function("location.hash.includes('word=6') && location.hash.includes('stage=memory')")
+    page.wait_for_url(lambda url: "word=6" in url and "stage=memory" in url)
     page.get_by_label("Sentence").fill("def f")
     page.get_by_role("button", name="Walk", exact=True).click()
-    page.wait_for_function("!location.hash.includes('word=')")
+    page.wait_for_url(lambda url: "word=" not in url)
     goto(page, "The sentence is cut into tokens")
     assert page.locator(".tile").count() == 6
 
@@ -167,7 +170,8 @@ def test_tokens_steps_layers_and_texts_can_be_chosen(studio_page: StudioPage) ->
 def test_at_its_end_a_text_is_written_on(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The", stage="next")
     page.get_by_role("button", name="and go on").click()
-    page.wait_for_function("location.hash.includes('stage=memory')")
+    page.wait_for_url(lambda url: "stage=memory" in url)
+    page.locator(".walk-title", has_text="The memory").wait_for()
     assert len(page.get_by_label("Sentence").input_value()) == 4
 
 

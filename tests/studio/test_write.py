@@ -3,6 +3,7 @@
 import http.client
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,13 +115,14 @@ def test_tokens_are_sent_as_they_come(studio: Studio, monkeypatch: pytest.Monkey
     asking.request("POST", "/api/write/stream", question, headers)
     answer = asking.getresponse()
     assert "begin" in json.loads(answer.readline()) and "id" in json.loads(answer.readline())
-    assert steps[0] < 50
+    assert steps[0] < 300
     answer.close()
     asking.close()
-    time.sleep(0.5)
-    made = steps[0]
-    time.sleep(0.3)
-    assert steps[0] == made < 200
+    made = 0
+    while made < steps[0]:  # until a while goes by without another one
+        made = steps[0]
+        time.sleep(0.3)
+    assert made < 400
 
 
 # --- through the page -----------------------------------------------------------------------------------------------
@@ -280,6 +282,19 @@ def test_no_markup_from_a_text_and_right_to_left(studio_page: StudioPage) -> Non
     assert page.locator(".written .prompt").text_content() == hostile
     assert page.evaluate("window.hurt") is None and page.locator(".view img").count() == 0
     assert page.locator(".written").evaluate("node => getComputedStyle(node).direction") == "rtl"
+    boxes = page.locator(".written .made .tok").evaluate_all(
+        "nodes => nodes.map(node => node.getBoundingClientRect()).map(box => [box.top, box.left, box.width])"
+    )
+    same = [(one, two) for one, two in pairwise(boxes) if one[0] == two[0] and one[2] and two[2]]
+    assert same and all(one[1] < two[1] for one, two in same)  # what it wrote runs from left to right
+
+
+def test_another_seed_is_offered_only_where_something_is_drawn(studio_page: StudioPage) -> None:
+    page = studio_page.open("write", run="lm-lstm", text="The class", temperature="0", length="5")
+    another = page.get_by_role("button", name="Another seed")
+    assert another.is_disabled() and "always taken" in str(another.get_attribute("title"))
+    turn(page, "Temperature τ", 1)
+    assert another.is_enabled()
 
 
 def test_gaps_are_filled(studio_page: StudioPage, runs: Path) -> None:

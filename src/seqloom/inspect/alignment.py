@@ -146,7 +146,8 @@ def _notes(tokenizer: Tokenizer, source: str, target: str | None, finished: bool
 
 
 def unknown_note(unknown: Sequence[str], what: str) -> str:
-    return f"the vocabulary lacks {', '.join(map(repr, unknown[:8]))} of the {what}: read as <unk>"
+    more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+    return f"the vocabulary lacks {', '.join(map(repr, unknown[:8]))}{more} of the {what}: read as <unk>"
 
 
 def one_line(text: str, what: str) -> str:

@@ -102,6 +102,12 @@ class CellTraces:
     parts: dict[str, CellPart]
     read: ReadText
 
+    @property
+    def nbytes(self) -> int:
+        """Of all that was kept, more or less: what cells computed, and about as much of what they were given."""
+        layers = [layer for part in self.parts.values() for layer in part.trace.layers]
+        return 2 * sum(values.nbytes for layer in layers for values in layer.values.values())
+
     def __getitem__(self, name: str | None) -> CellPart:
         """The part of that name; the first, if none is given."""
         if name is None:

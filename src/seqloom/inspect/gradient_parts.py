@@ -25,6 +25,8 @@ from seqloom.inspect.reading import Text, model_of
 from seqloom.inspect.watching import Step, cells_of, watched
 from seqloom.nn.cells import Cell, Elman
 
+PATIENCE = 5e10  # operations
+
 
 @dataclass(frozen=True, eq=False)
 class PartGradients:
@@ -99,11 +101,16 @@ def _part(name: str, layers: dict[Place, Layer], read: ReadText) -> PartGradient
         order,
         tuple({state: _by_tokens(norms, order) for state, norms in own.items()} for _, own, _ in layers.values()),
         [
-            flow_of(depth, cell, torch.stack([step.after["h"][0].detach() for step in steps]))
+            flow_of(depth, cell, torch.stack([step.after["h"][0].detach() for step in steps]), _followed(cell.hidden))
             for depth, (cell, _, steps) in enumerate(layers.values())
             if isinstance(cell, Elman)
         ],
     )
+
+
+def _followed(hidden: int) -> int:
+    """Over how many steps back ‖∂h_t/∂h_k‖ is measured, so that nobody waits for it longer than some seconds."""
+    return max(8, int(PATIENCE / (20 * hidden**3)))
 
 
 def _by_tokens(norms: Array, order: Sequence[int]) -> Array:

@@ -165,13 +165,14 @@ def flows(source: Any, text: Text, *, allow_unknown: bool = False) -> list[Flow]
         return [flow_of(depth, cell, traces[depth]["h"][0]) for depth, cell in enumerate(model.stack.cells)]
 
 
-def flow_of(depth: int, cell: Cell, hidden: Tensor) -> Flow:
-    """From the hidden states (T, H) alone: the slope of each g can be read off its value."""
+def flow_of(depth: int, cell: Cell, hidden: Tensor, most: int | None = None) -> Flow:
+    """From the hidden states (T, H) alone: the slope of each g can be read off its value. `most` is how many steps back
+    it is followed, each of which takes some 20 H³ operations; all of them, if it is not given."""
     assert isinstance(cell, Elman)
     weight = cell.weight_h  # (H, H)
     product = torch.eye(cell.hidden, dtype=weight.dtype)
     norms = [1.0]
-    for h_t in hidden[1:].flip(0):
+    for h_t in hidden[1:].flip(0)[:most]:
         product = product @ (slope(cell.activation, h_t).unsqueeze(1) * weight)  # ∂h_t/∂h_k · ∂h_k/∂h_{k-1}
         norms.append(torch.linalg.matrix_norm(product, ord=2).item())
     gamma_w = torch.linalg.matrix_norm(weight, ord=2).item()

@@ -40,6 +40,10 @@ class NextTokens:
     tokens: list[str]  # of the first few, as they are shown to people
 
     @property
+    def nbytes(self) -> int:
+        return self.ids.nbytes + self.log_probs.nbytes + self.chances.nbytes + self.banned.nbytes
+
+    @property
     def probabilities(self) -> Array:
         return np.exp(self.log_probs)
 

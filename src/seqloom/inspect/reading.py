@@ -46,7 +46,7 @@ def encode(source: Any, text: Text, allow_unknown: bool = False) -> tuple[list[i
         ids = list(text)
         _refuse_strange(ids, recurrent_lm(source).embed.num_embeddings)  # others read text alone
     if not ids:
-        raise UsageError("The text is empty: give at least one token to look at.")
+        raise UsageError("The text is empty: give at least one word.")
     return ids, [str(token) if tokenizer is None else tokenizer.token(token) for token in [END, *ids]]
 
 

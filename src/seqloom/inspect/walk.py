@@ -138,10 +138,15 @@ def _fill(reader: Any, text: str, follow: Follow, said: Said | None) -> Walk:
     from seqloom.inspect.walk_text import Filling
 
     made = Filling(reader, text, follow)
-    own = reader.model.masked_logits(reader.model.read(torch.tensor([made.ids], device=reader.device)))[0, made.row]
-    best = visible(reader.tokenizer.token(int(made.logits.argmax())))
-    stages = made.stages(intro(reader, best))
-    return _walk(reader, made, own, stages, text=made.text, answer=best, word=made.row + 1)
+    h = reader.model.read(torch.tensor([made.ids], device=reader.device))
+    if made.untrained:
+        answer = "a vector for each token"
+        own, made.logits = h[0, made.row], made.h[made.row]  # the walk ends at the vectors
+    else:
+        answer = visible(reader.tokenizer.token(int(made.logits.argmax())))
+        own = reader.model.masked_logits(h)[0, made.row]
+    stages = made.stages(intro(reader, answer, made.untrained))
+    return _walk(reader, made, own, stages, text=made.text, answer=answer, word=made.row + 1)
 
 
 def _understand(reader: Any, text: str, follow: Follow, said: Said | None) -> Walk:
@@ -195,20 +200,26 @@ CELLS = {
 }
 
 
-def intro(trained: Any, answer: str) -> Intro:
+def intro(trained: Any, answer: str, untrained: bool = False) -> Intro:
+    """`untrained` is a model whose output was never trained."""
     recipe = trained.run.recipe
-    model, corpus = recipe["model"], recipe["data"].get("corpus")
+    model, corpus = recipe["model"], (recipe.get("data") or {}).get("corpus")
+    imported = "imported" in getattr(trained.run, "data", {})
     numbers = sum(parameter.numel() for parameter in trained.model.parameters())
     what = (
         CELLS.get(model.get("cell"), NAMES[model["kind"]]) if model["kind"] == "recurrent-lm" else NAMES[model["kind"]]
     )
+    learned = "texts elsewhere: it was imported" if imported or corpus is None else _learned(str(corpus))
     facts = [
-        ["what it is", what],
-        ["learned from", _learned(str(corpus))],
-        ["numbers it has learned", f"{numbers:,}"],
+        ["what it is", "a BERT: a Transformer that reads" if untrained else what],
+        ["learned from", learned],
+        ["numbers it has", f"{numbers:,}, those of its output never trained"]
+        if untrained
+        else ["numbers it has learned", f"{numbers:,}"],
         ["tokens it knows", f"{len(trained.tokenizer):,}"],
     ]
-    return Intro(_task(trained), facts, str((recipe.get("tokenizer") or {}).get("kind")), answer)
+    task = "This model reads a text and makes a vector of every token." if untrained else _task(trained)
+    return Intro(task, facts, str((recipe.get("tokenizer") or {}).get("kind")), answer)
 
 
 def _learned(corpus: str) -> str:
@@ -233,7 +244,7 @@ def _task(trained: Any) -> str:
         return "This model reads a text with gaps, written [MASK], and says what could stand there."
     if kind in ("gpt", "recurrent-lm"):
         return "This model reads a text from left to right, and at each token it says what could come next."
-    languages = [_language(recipe["data"].get(side)) for side in ("source", "target")]
+    languages = [_language((recipe.get("data") or {}).get(side)) for side in ("source", "target")]
     return (
         f"This model translates from {languages[0]} to {languages[1]}." if all(languages) else "This model translates."
     )

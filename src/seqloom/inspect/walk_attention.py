@@ -38,6 +38,7 @@ class Scene(NamedTuple):
     row: int  # the one of `asks` that is followed
     head: int  # from 0
     numbers: int
+    layer: int = 1
     causal: bool = False
     links: Sequence[Link] = ()
     of_source: bool = False  # whether the source is asked, and not the same text
@@ -57,7 +58,7 @@ class Scene(NamedTuple):
 def query_stage(scene: Scene, looked: Looked, normed: bool) -> Stage:
     head, d = scene.head, looked.q.shape[2]
     words = (
-        "So far each token knows only itself. Now the tokens exchange what they know, and this is called attention. "
+        f"{_before_words(scene.layer)} Now the tokens exchange what they know, and this is called attention. "
         "From its vector each token makes three shorter ones: a query (what am I looking for?), a key (what do I "
         f"have to offer?) and a value (what do I give?). {_heads_words(len(looked.q), head, d)}"
     )
@@ -88,7 +89,20 @@ def query_stage(scene: Scene, looked: Looked, normed: bool) -> Stage:
         f"{len(scene.asks)} queries, keys, values × {d} numbers",
         panels,
         output=array(looked.q[head]),
+        letters={
+            "x": "the vector of a token",
+            "q, k, v": "its query, its key and its value",
+            "Wq, Wk, Wv": "weights that the model has learned, for each of the three its own: each number that "
+            "comes out is a weighted sum of all that go in",
+        },
     )
+
+
+def _before_words(layer: int) -> str:
+    if layer == 1:
+        return "So far each token knows only itself."
+    below = "the layer below" if layer == 2 else f"the {layer - 1} layers below"
+    return f"In {below} tokens have learned of each other already; layer {layer} does it once more, by its own weights."
 
 
 def _heads_words(heads: int, head: int, d: int) -> str:
@@ -119,11 +133,13 @@ def score_stage(scene: Scene, looked: Looked, scaled: bool) -> Stage:
         scene.chapter,
         "Which part of the sentence is needed now?" if scene.of_source else "Who fits whom?",
         _score_words(scene, scaled, d),
-        "scoreⱼ = q · kⱼ / √d" if scaled else "scoreⱼ = q · kⱼ",
+        f"scoreⱼ = q · kⱼ / √{d}" if scaled else "scoreⱼ = q · kⱼ",
         f"1 query and {len(seen)} keys × {d} numbers",
         size(len(seen), "score"),
         (fit,),
         output=array(scores),
+        letters={"q": f"the query of {scene.name}", "kⱼ": "the key of token j"}
+        | ({f"√{d}": f"the root of {d}, which is how many numbers a query has"} if scaled else {}),
     )
 
 
@@ -137,7 +153,7 @@ def _score_words(scene: Scene, scaled: bool, d: int) -> str:
     )
     how = "To compare two vectors, multiply them number by number and add up the products: a high sum is a good fit."
     root = (
-        f" Long sums grow large, so each is divided by √{d} {equals(d**0.5)}. The result is the score."
+        f" Long sums grow large; divided by √{d} {equals(d**0.5)} they stay moderate. The result is the score."
         if scaled
         else " The sum is the score."
     )
@@ -154,8 +170,9 @@ def weight_stage(scene: Scene, looked: Looked) -> Stage:
     head, row = scene.head, scene.row
     seen = scene.seen(looked)
     words = (
-        "The scores become shares, which together are 100%. This is done by the softmax: take e (2.718…) to the "
-        f"power of each score, and divide by the sum of all. These shares are the attention of {scene.name}: how much "
+        "The scores become shares, which together are 100%. This is done by the softmax: take exp of each score, "
+        "which is 2.718… to the power of the score, and divide by the sum of all. "
+        f"These shares are the attention of {scene.name}: how much "
         "it will take from each token. The second picture shows the same for every token that asks: the stronger the "
         "colour, the larger the share."
     )
@@ -179,7 +196,7 @@ def weight_stage(scene: Scene, looked: Looked) -> Stage:
         scene.chapter,
         "Scores become attention",
         words,
-        "αⱼ = e^scoreⱼ / Σᵢ e^scoreᵢ",
+        "shareⱼ = exp(scoreⱼ) / Σᵢ exp(scoreᵢ)",
         size(len(seen), "score"),
         f"{len(seen)} shares, together 100%",
         panels,
@@ -210,11 +227,12 @@ def mix_stage(scene: Scene, looked: Looked) -> Stage:
         scene.chapter,
         "A mixture of values",
         words,
-        "z = Σⱼ αⱼ vⱼ",
+        "mixture = Σⱼ shareⱼ × vⱼ",
         f"{len(seen)} shares and values × {d} numbers",
         size(1, "vector", d),
         (panel,),
         output=array(looked.mixed[head, row]),
+        letters={"vⱼ": "the value of token j"},
     )
 
 
@@ -225,7 +243,7 @@ def heads_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bool) 
     names = [f"head\N{NO-BREAK SPACE}{n + 1}" for n in range(N)]
     D = looked.before.shape[1]
     words = (
-        f"{_count(N)} did this side by side, each with tables of its own, so each can look for something else. Their "
+        f"{_count(N)} did this side by side, each with weights of its own, so each can look for something else. Their "
         f"mixtures are joined ({N} × {d} = {D} numbers) and mixed once more by learned weights. "
         + (
             "The result is added to the token’s vector: it keeps what it had, and learns something new. "
@@ -240,6 +258,7 @@ def heads_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bool) 
             names,
             [scene.answers[place] for place in seen],
             looked.weights[:, row, seen],
+            row_title="head",
             marked=scene.head,
         ),
         added(
@@ -253,12 +272,21 @@ def heads_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bool) 
         scene.chapter,
         "All heads together",
         words,
-        _around_equation("[z₁; …; zₙ] Wᵒ", norm_first, residual),
+        _around_equation(_joined(N), norm_first, residual),
         f"{N} heads × {d} numbers",
         size(len(scene.asks), "token", D),
         panels,
         output=array(looked.after),
+        letters={"x": "the vector of the token", "mixture₁": "what head 1 has mixed, and so on"},
     )
+
+
+def _joined(heads: int) -> str:
+    """All mixtures, one behind the other, times W."""
+    if heads == 1:
+        return "mixture₁ W"
+    last = str(heads).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+    return f"[mixture₁; …; mixture{last}] W"
 
 
 def _around(made: Looked | Fed, row: int, what: str, norm_first: bool, residual: bool) -> list[tuple[str, str, Tensor]]:
@@ -312,6 +340,7 @@ def feed_stage(scene: Scene, fed: Fed, norm_first: bool, residual: bool, activat
         shape,
         panels,
         output=array(fed.after),
+        letters={"x": "the vector of the token"},
     )
 
 
@@ -342,12 +371,16 @@ def look_back_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bo
         scene.chapter,
         "Looking back at what was written",
         words,
-        _around_equation("attention(x, x), masked", norm_first, residual),
+        _around_equation("attention(x)", norm_first, residual),
         shape,
         shape,
         panels,
         scene.links,
         output=array(looked.after),
+        letters={
+            "x": "the vector of the token",
+            "attention(x)": "all you have seen of attention: queries, keys, shares, mixtures, all heads together",
+        },
     )
 
 
@@ -372,7 +405,7 @@ def layers_stage(
         else "What you have seen is the only layer. Others have dozens"
     )
     words = (
-        f"{others}, one above the other, each with tables of its own: what comes out of one is what the next reads. "
+        f"{others}, one above the other, each with weights of its own: what comes out of one is what the next reads. "
         f"Here is the vector of {scene.name} on its way up. {what}"
     )
     return Stage(
@@ -390,6 +423,7 @@ def layers_stage(
         ),
         links,
         output=array(top),
+        letters={"x": "the vector of the token", "layer(x)": "attention and feed-forward, as you have seen them"},
     )
 
 

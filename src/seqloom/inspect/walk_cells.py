@@ -8,9 +8,10 @@ from torch import Tensor
 
 from seqloom.inspect.walk_parts import Link, Panel, Stage, added, array, matrix, quoted, size
 from seqloom.nn.bidirectional import BidirectionalStack
-from seqloom.nn.cells import LSTM, Cell, Elman, State
+from seqloom.nn.cells import GRU, LSTM, Cell, Elman, GRUCho, State
 
 NAMES = {"elman": "simple recurrent network", "lstm": "LSTM", "gru": "GRU", "gru-cho": "GRU"}
+CARRIED = 12  # units of a memory over time that are shown, at least
 GATES = {
     "f": "f: keep the old?",
     "i": "i: let the new in?",
@@ -93,36 +94,62 @@ def climb(stack: Any, x: Tensor) -> Climbed:
     return Climbed(right, left, x, combine(right[-1][-1].h[None], left[-1][-1].h[None])[0])
 
 
+def lively(step: Step, numbers: int) -> list[int]:
+    """The units whose state this step changes most, in their order: there the gates have something to tell. Empty
+    where all of them are shown, or where there are no gates: then the first ones do as well."""
+    if not step.cell.gates or numbers >= step.cell.hidden:
+        return []
+    moved = (step.h - step.before["h"]).abs()
+    return sorted(moved.topk(numbers).indices.tolist())
+
+
+def _chosen_words(units: Sequence[int], of: int) -> str:
+    return f"Shown are the {len(units)} of {of} numbers that change most in this step." if units else ""
+
+
 def memory_stage(key: str, chapter: str, step: Step, token: str, first: bool, numbers: int) -> Stage:
     """What the network remembers before it reads the token."""
     H = step.cell.hidden
     two = len(step.cell.state_names) > 1
-    what = "the state h, and the cell c beside it, which lasts longer" if two else "the state h"
+    what = (
+        f"two lists of {H} numbers: the state h, and the cell c, which lasts longer"
+        if two
+        else f"a list of {H} numbers, the state h"
+    )
     words = (
         "This model reads one token after another, from left to right, and keeps what it has read in a memory. The "
-        f"memory is a list of {H} numbers, {what}. It is all that the model knows of everything before. "
+        f"memory is {what}. It is all that the model knows of everything before. "
         + ("Nothing has been read yet, so all of it is 0." if first else f"This is the memory when {token} arrives.")
     )
     rows = {"h": "state h before", "c": "cell c before"}
+    units = lively(step, numbers)
     panel = matrix(
         "The memory before",
         [rows[name] for name in step.cell.state_names],
         torch.stack([step.before[name] for name in step.cell.state_names]),
         numbers,
+        units,
         row_title="memory",
         column_title="unit",
+        note=f"Each number of the memory is called a unit. {_chosen_words(units, H)}",
     )
+    equation = "h₀ = 0" if first else "hₜ₋₁"
+    letters = {"h₀" if first else "hₜ₋₁": "the state before this token"}
+    if two:
+        equation += "      c₀ = 0" if first else "      cₜ₋₁"
+        letters["c₀" if first else "cₜ₋₁"] = "the cell before this token"
     shape = size(len(step.cell.state_names), "vector", H)
     return Stage(
         key,
         chapter,
         "The memory",
         words,
-        "h₀ = 0" if first else "hₜ₋₁",
+        equation,
         shape,
         shape,
         (panel,),
         output=array(step.before["h"]),
+        letters=letters,
     )
 
 
@@ -136,42 +163,51 @@ def step_stage(
     who: str = "",
     links: Sequence[Link] = (),
     title: str = "",
+    state: str = "h",
+    x: tuple[str, str] = ("xₜ", "the vector of the token that is read"),
+    came: str = "the token",
 ) -> Stage:
-    """The cell's equations with the real numbers. `who` says whose cell it is, in a sentence."""
+    """The cell's equations with the real numbers. `who` says whose cell it is, in a sentence; `state` is the letter of
+    its memory, `x` that of what it reads, and what that is; `came` says it in a word."""
     cell = step.cell
-    panels = _panels(step, numbers)
+    equation, letters = _equation(cell), {"xₜ": x[1], **_letters(cell)}
+    for plain, own in (("h̃", f"{state}̃"), ("hₜ", f"{state}ₜ"), ("xₜ", x[0])):
+        equation = equation.replace(plain, own)
+        letters = {letter.replace(plain, own): words.replace(plain, own) for letter, words in letters.items()}
     return Stage(
         key,
         chapter,
         title or f"{token} is read: a new memory is made",
-        f"{who}{_words(cell)}",
-        _equation(cell),
-        f"a token’s {cell.inputs} numbers and a memory of {cell.hidden}",
+        f"{who}{_words(cell, came).replace('h̃', f'{state}̃')}",
+        equation,
+        f"the {cell.inputs} numbers of {came}, and a memory of {cell.hidden}",
         size(len(cell.state_names), "vector", cell.hidden),
-        panels,
+        _panels(step, numbers, state, came),
         links,
         output=array(step.h),
+        letters=letters,
     )
 
 
-def _words(cell: Cell) -> str:
+def _words(cell: Cell, came: str) -> str:
     if isinstance(cell, Elman):
         return (
-            "The new memory is made from two things: the token that is read, and the memory before. Of each, weighted "
-            "sums are made, by weights that the model has learned. They are added up, number by number, and "
+            f"The new memory is made from two things: {came}, and the memory before. Of each, weighted sums are "
+            "made, by weights that the model has learned. They are added up, number by number, and "
             f"{_bend(cell.activation)}."
         )
     if isinstance(cell, LSTM):
         return (
-            "An LSTM does not make its memory anew each time. Gates, numbers between 0 (closed) and 1 (open), decide "
-            "for every number: f, how much of the old cell is kept; i, how much of the new content g is let in; o, "
-            "how much of the cell is shown to the rest of the model. They are computed from the token and the state "
-            "before."
+            f"An LSTM does not make its memory anew each time. From {came} and the state before, it makes weighted "
+            "sums: new content g, squeezed by tanh between −1 and 1, and three gates, squeezed by σ between 0 (closed) "
+            "and 1 (open). The gates decide for every number: f, how much of the old cell is kept; i, how much of the "
+            "new content is let in; o, how much of the cell is shown to the rest of the model."
         )
     return (
-        "The memory is not made anew each time. From the token and the memory before, the model makes a proposal h̃. "
-        "Gates, numbers between 0 (closed) and 1 (open), decide for every number: r, how much of the old the "
-        "proposal may use; z, how much of the old stays where it is."
+        f"The memory is not made anew each time. From {came} and the memory before, weighted sums are made: a "
+        "proposal h̃ for the new memory, squeezed by tanh between −1 and 1, and two gates, squeezed by σ between 0 "
+        "(closed) and 1 (open). The gates decide for every number: r, how much of the old the proposal may use; z, "
+        f"how much of the old {'stays' if _keeps(cell) else 'gives way to the new'}."
     )
 
 
@@ -183,12 +219,38 @@ def _bend(activation: str) -> str:
     }[activation]
 
 
+GATED = "σ(W xₜ + U hₜ₋₁ + b)"
+
+
 def _equation(cell: Cell) -> str:
     if isinstance(cell, Elman):
-        return f"hₜ = {cell.activation}(Wₓ xₜ + Wₕ hₜ₋₁ + b)"
+        return f"hₜ = {cell.activation}(W xₜ + U hₜ₋₁ + b)"
     if isinstance(cell, LSTM):
-        return "cₜ = f ⊙ cₜ₋₁ + i ⊙ g      hₜ = o ⊙ tanh(cₜ)"
-    return "hₜ = z ⊙ hₜ₋₁ + (1 − z) ⊙ h̃" if _keeps(cell) else "hₜ = (1 − z) ⊙ hₜ₋₁ + z ⊙ h̃"
+        made = f"f, i, o = {GATED}      g = tanh(W xₜ + U hₜ₋₁ + b)"
+        return f"{made}\ncₜ = f ⊙ cₜ₋₁ + i ⊙ g      hₜ = o ⊙ tanh(cₜ)"
+    last = "hₜ = z ⊙ hₜ₋₁ + (1 − z) ⊙ h̃" if _keeps(cell) else "hₜ = (1 − z) ⊙ hₜ₋₁ + z ⊙ h̃"
+    if isinstance(cell, GRU):
+        return f"r, z = {GATED}      h̃ = tanh(W xₜ + b + r ⊙ (U hₜ₋₁ + b))\n{last}"
+    if isinstance(cell, GRUCho):
+        return f"r, z = {GATED}      h̃ = tanh(W xₜ + U (r ⊙ hₜ₋₁) + b)\n{last}"
+    return last  # the others make their gates in ways of their own
+
+
+def _letters(cell: Cell) -> dict[str, str]:
+    grids = "weights that the model has learned: each number that comes out is a weighted sum of all that go in"
+    each = (
+        ""
+        if isinstance(cell, Elman)
+        else f". {'Each gate, and g,' if isinstance(cell, LSTM) else 'Each gate, and the proposal,'} has its own"
+    )
+    own = {"W, U": f"{grids}{each}"} if isinstance(cell, Elman | LSTM | GRU | GRUCho) else {}
+    if isinstance(cell, LSTM):
+        return {"hₜ, cₜ": "the new state, the new cell", "f, i, o": "the gates", "g": "the new content", **own}
+    return {
+        "hₜ": "the new memory",
+        **({} if isinstance(cell, Elman) else {"r, z": "the gates", "h̃": "the proposal"}),
+        **own,
+    }
 
 
 def _keeps(cell: Cell) -> bool:
@@ -196,46 +258,65 @@ def _keeps(cell: Cell) -> bool:
     return cell.gates["z"].startswith("near 1 keeps")
 
 
-def _panels(step: Step, numbers: int) -> list[Panel]:
+def _panels(step: Step, numbers: int, state: str, came: str) -> list[Panel]:
     if isinstance(step.cell, Elman):
-        return [_elman(step, numbers)]
+        return [_elman(step, numbers, state, came)]
     gates = [name for name in ("f", "i", "o", "r", "z") if name in step.values]
-    fresh = "g" if "g" in step.values else "candidate"
+    units = lively(step, numbers)
     opened = matrix(
         "The gates: 0 is closed, 1 is open",
         [GATES[name] for name in gates],
         torch.stack([step.values[name] for name in gates]),
         numbers,
+        units,
         row_title="gate",
         column_title="unit",
+        note=_chosen_words(units, step.cell.hidden),
     )
-    return [opened, *_kept(step, numbers, fresh)]
+    return [opened, *_kept(step, numbers, units, state)]
 
 
-def _elman(step: Step, numbers: int) -> Panel:
+def _elman(step: Step, numbers: int, state: str, came: str) -> Panel:
     cell, x, h = step.cell, step.x.unsqueeze(0), step.before["h"].unsqueeze(0)
     from_x, from_h = cell.from_x(x)[0], cell.from_h(h)[0]
     assert isinstance(cell, Elman)
-    terms = [("", "from the token", from_x), ("+", "from the memory", from_h), ("=", "sum", from_x + from_h)]
-    return added("The new memory", [*terms, ("→", f"{cell.activation}: state h", step.h)], numbers)
+    terms = [("", f"from {came}", from_x), ("+", "from the memory", from_h), ("=", "sum", from_x + from_h)]
+    return added("The new memory", [*terms, ("→", f"{cell.activation}: state {state}", step.h)], numbers)
 
 
-def _kept(step: Step, numbers: int, fresh: str) -> list[Panel]:
+def _kept(step: Step, numbers: int, units: Sequence[int], state: str) -> list[Panel]:
     values, before = step.values, step.before
     if isinstance(step.cell, LSTM):
-        kept, new = values["f"] * before["c"], values["i"] * values["g"]
-        cell_terms = [("", "kept: f × old c", kept), ("+", "new: i × g", new), ("=", "cell c", values["c"])]
-        shown = [("", "o", values["o"]), ("×", "tanh(c)", torch.tanh(values["c"])), ("=", "state h", values["h"])]
+        f, i, g, o, c = (values[name] for name in "figoc")
+        kept = [("", "f: keep the old?", f), ("×", "old cell c", before["c"]), ("=", "kept", f * before["c"])]
+        new = [("", "i: let the new in?", i), ("×", "new content g", g), ("=", "new", i * g)]
+        cell = [("", "kept", f * before["c"]), ("+", "new", i * g), ("=", "cell c", c)]
+        shown = [("", "o: show it?", o), ("×", "tanh(c)", torch.tanh(c)), ("=", f"state {state}", values["h"])]
         return [
-            added("The cell: what is kept, and what is new", cell_terms, numbers),
-            added("The state: what is shown of the cell", shown, numbers),
+            added("What is kept of the old cell", kept, numbers, units),
+            added("What is new", new, numbers, units),
+            added("The cell: kept and new together", cell, numbers, units),
+            added("The state: what is shown of the cell", shown, numbers, units),
         ]
     z, keeps = values["z"], _keeps(step.cell)
-    kept = (z if keeps else 1 - z) * before["h"]
-    new = (1 - z if keeps else z) * values[fresh]
-    names = ("kept: z × old h", "new: (1 − z) × h̃") if keeps else ("kept: (1 − z) × old h", "new: z × h̃")
-    terms = [("", names[0], kept), ("+", names[1], new), ("=", "state h", values["h"])]
-    return [added("The new memory: what is kept, and what is new", terms, numbers)]
+    fresh = values["candidate"]
+    old, new_ = ("z", "(1 − z)") if keeps else ("(1 − z)", "z")
+    kept_, taken = (z if keeps else 1 - z), (1 - z if keeps else z)
+    proposal = matrix(
+        "The memory before, and the proposal for a new one",
+        [f"old {state}", f"proposal {state}̃"],
+        torch.stack([before["h"], fresh]),
+        numbers,
+        units,
+        row_title="memory",
+        column_title="unit",
+    )
+    terms = [
+        ("", f"kept: {old} × old {state}", kept_ * before["h"]),
+        ("+", f"new: {new_} × {state}̃", taken * fresh),
+        ("=", f"state {state}", values["h"]),
+    ]
+    return [proposal, added("The new memory: what is kept, and what is new", terms, numbers, units)]
 
 
 def carried_stage(
@@ -247,17 +328,20 @@ def carried_stage(
     numbers: int,
     words: str,
     links: Sequence[Link] = (),
+    units: Sequence[int] = (),
 ) -> Stage:
-    """The states (T, H) over time."""
+    """The states (T, H) over time, of the first units or of those named, from 0."""
     panel = matrix(
         "The state h after each token",
         tokens,
         h,
-        max(numbers, 12),
+        max(numbers, CARRIED),
+        units,
         marked=row,
         row_title="after",
         column_title="unit",
-        note="Read it from top to bottom: a column is one number of the memory over time.",
+        note="Read it from top to bottom: a column is one number of the memory over time. "
+        + (f"Shown are the {len(units)} that change most at the last token." if units else ""),
     )
     shape = size(len(tokens), "state", h.shape[1])
     return Stage(
@@ -271,6 +355,7 @@ def carried_stage(
         (panel,),
         links,
         output=array(h),
+        letters={"h₁, h₂": "the state after the first token, after the second", "hₜ": "the state now"},
     )
 
 
@@ -291,7 +376,7 @@ def both_stage(
     name = quoted(tokens[row])
     right = climbed.right[-1][place].h
     panels: list[Panel] = []
-    words, equation = "This is done for every token. ", "hⱼ = →hⱼ"
+    words, equation = "This is done for every token. ", "knownⱼ = →hⱼ"
     terms: list[tuple[str, str, Tensor]] = [("", "from reading", right)]
     if climbed.left:
         left = climbed.left_at(place).h
@@ -300,9 +385,11 @@ def both_stage(
             "stands before it, the other what comes after. "
         )
         words += {"sum": "They are added. ", "concat": "They are put side by side. "}.get(
-            combine, "They are mixed by one more table. "
+            combine, "They are mixed by weighted sums. "
         )
-        equation = {"sum": "hⱼ = →hⱼ + ←hⱼ", "concat": "hⱼ = [→hⱼ; ←hⱼ]"}.get(combine, "hⱼ = tanh(W [→hⱼ; ←hⱼ] + b)")
+        equation = {"sum": "knownⱼ = →hⱼ + ←hⱼ", "concat": "knownⱼ = [→hⱼ; ←hⱼ]"}.get(
+            combine, "knownⱼ = tanh(W [→hⱼ; ←hⱼ] + b)"
+        )
         terms = [("", "from the left", right), ("+", "from the right", left)]
         if combine != "sum":
             both = torch.stack([right, left])
@@ -320,10 +407,15 @@ def both_stage(
     if own is not None:
         words += "The token’s own vector is added, too, so that the word itself is not forgotten. "
         terms.append(("+", "the token itself", own))
-        equation += " + eⱼ"
+        equation += " + xⱼ"
     if len(terms) > 1:
         panels.append(added(f"What is known at {name}", [*terms, ("=", "together", known[row])], numbers))
     panels.append(matrix("What is known at each token", tokens, known, numbers, marked=row))
+    letters = {"→hⱼ": "the state of the network that reads from the left, at token j"}
+    if climbed.left:
+        letters["←hⱼ"] = "that of the network that reads from the right"
+    if own is not None:
+        letters["xⱼ"] = "the vector of token j itself"
     shape = size(len(tokens), "token", known.shape[1])
     return Stage(
         "annotations",
@@ -335,4 +427,5 @@ def both_stage(
         shape,
         panels,
         output=array(known),
+        letters=letters,
     )

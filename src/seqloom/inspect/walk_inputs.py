@@ -71,6 +71,13 @@ class Intro(NamedTuple):
     answer: str  # what it will say
 
 
+GLOSSARY = [
+    ["token", "a piece of text: a word, a part of one, or a single letter"],
+    ["vector", "a list of numbers that stands for something, such as a token"],
+    ["weight", "a number that the model has learned, and by which it multiplies others"],
+]
+
+
 def text_stage(text: str, intro: Intro, stops: Sequence[Stop], back: tuple[int, str] | None = None) -> Stage:
     """The sentence, and a map of the way between it and the answer; `back` is where that goes round, and why."""
     words = (
@@ -81,12 +88,14 @@ def text_stage(text: str, intro: Intro, stops: Sequence[Stop], back: tuple[int, 
     whole = [Stop("Sentence", text, "text"), *stops, Stop("Answer", intro.answer, "next")]
     way = Map(title="The way we will walk", stops=whole, back=back, note="Click a box to go there, or go on with Next.")
     about = Lines(title="The model we walk through", columns=("", ""), rows=intro.facts)
-    letters = size(len(text), "letter")
-    return Stage("text", IN, "A sentence comes in", words, "", "", letters, (way, about))
+    glossary = Lines(title="Three words you will meet", columns=("", ""), rows=GLOSSARY)
+    characters = size(len(text), "character")
+    return Stage("text", IN, "A sentence comes in", words, "", "", characters, (way, glossary, about))
 
 
-def tokens_stage(read: Read, vocabulary: int, kind: str, end: str = "") -> Stage:
-    """`end` says what the special tokens are for."""
+def tokens_stage(read: Read, vocabulary: int, kind: str, end: str = "", lowercase: bool = False) -> Stage:
+    """`end` says what the special tokens are for; `lowercase` whether capitals are lost."""
+    case = " The model reads all words in lower case." if lowercase else ""
     unknown = " What it does not know is read as <unk>." if "<unk>" in read.tokens else ""
     space = " The sign ␣ stands for a space." if any("␣" in token for token in read.tokens) else ""
     words = (
@@ -99,11 +108,20 @@ def tokens_stage(read: Read, vocabulary: int, kind: str, end: str = "") -> Stage
         tokens=read.tokens,
         ids=read.ids,
         followed=read.row,
-        note=f"We follow {read.followed}. Click another token to follow that one.",
+        note=f"We follow {read.followed}. Click another token to follow that one.{_bytes_words(read)}{case}",
     )
     gives = size(len(read.ids), "token")
     return Stage(
         "tokens", IN, "The sentence is cut into tokens", words, "", "text", gives, (panel,), output=_ids(read.ids)
+    )
+
+
+def _bytes_words(read: Read) -> str:
+    one = next((token for token in read.tokens if "<0x" in token), None)
+    if one is None:
+        return ""
+    return (
+        f" Letters that are not among the model’s tokens are read as bytes, several to a letter; {one} is one of them."
     )
 
 
@@ -129,15 +147,12 @@ def lookup_stage(read: Read, rows: Tensor, vectors: Tensor, numbers: int, *, whe
     """Ids to the rows (T, D) of an embedding table. `vectors` is the table (V, D)."""
     V, D = vectors.shape
     words = (
-        f"Each id is swapped for a list of {D} numbers: its vector, one row of a table the model has learned. The "
-        f"table has {V:,} rows, one for each token. In training, tokens that are used alike get similar rows. Here "
-        f"are the first {min(numbers, D)} numbers of each."
-        if numbers < D
-        else f"Each id is swapped for a list of {D} numbers: its vector, one row of a table the model has learned. The "
-        f"table has {V:,} rows, one for each token. In training, tokens that are used alike get similar rows."
+        f"Each id is swapped for a list of {D} numbers: its vector, one row of a lookup table that the model has "
+        f"learned. The table has {V:,} rows, one for each token. In training, tokens that are used alike get similar "
+        "rows." + (f" Here are the first {numbers} numbers of each." if numbers < D else "")
     )
     panel = matrix(
-        f"Row {read.ids[read.row]} of the table is the vector of {read.followed}",
+        f"Row {read.ids[read.row]} of the lookup table is the vector of {read.followed}",
         read.tokens,
         rows,
         numbers,
@@ -148,12 +163,13 @@ def lookup_stage(read: Read, rows: Tensor, vectors: Tensor, numbers: int, *, whe
         IN,
         f"Each token becomes a vector{where}",
         words,
-        "eⱼ = E[idⱼ]",
+        "xⱼ = E[idⱼ]",
         size(len(read.ids), "id"),
         size(len(read.ids), "token", D),
         (panel,),
         (Link("vectors", "See all these vectors as points"),),
         output=array(rows),
+        letters={"xⱼ": f"the vector of token j: {D} numbers"},
     )
 
 
@@ -195,10 +211,14 @@ def embedding_stages(read: Read, embedded: Embedded, found: Embedding, kind: str
     D = rows.shape[0]
     panels: list[Panel] = []
     terms = [
-        ("", f"{read.followed} from the table" + (f" × √{D}" if embedded.scale != 1 else ""), found.scaled[read.row])
+        (
+            "",
+            f"{read.followed} from the lookup table" + (f" × √{D}" if embedded.scale != 1 else ""),
+            found.scaled[read.row],
+        )
     ]
     if found.positions is not None:
-        terms.append(("+", f"place {read.row}", found.positions[read.row]))
+        terms.append(("+", f"place {read.row + 1}", found.positions[read.row]))
     if found.segments is not None:
         terms.append(("+", "first text", found.segments[read.row]))
     total = sum((term[2] for term in terms[1:]), terms[0][2])
@@ -209,7 +229,7 @@ def embedding_stages(read: Read, embedded: Embedded, found: Embedding, kind: str
         panels.append(
             matrix(
                 "The vectors of the places",
-                [f"place {j}" for j in range(len(read.ids))],
+                [f"place {j + 1}" for j in range(len(read.ids))],
                 found.positions,
                 numbers,
                 marked=read.row,
@@ -234,11 +254,16 @@ def embedding_stages(read: Read, embedded: Embedded, found: Embedding, kind: str
         IN,
         "Where does each token stand?",
         _position_words(kind, found.positions is not None) + _scale_words(embedded.scale, D) + segment,
-        _input_equation(embedded.scale != 1, found.positions is not None, found.segments is not None, normed),
+        _input_equation(
+            D if embedded.scale != 1 else None, found.positions is not None, found.segments is not None, normed
+        ),
         shape,
         shape,
         panels,
         output=array(found.x),
+        letters={"xⱼ": "the vector of token j"}
+        | scale_letters(D if embedded.scale != 1 else None)
+        | ({} if found.segments is None else {"G[first text]": "a learned vector that says: this is the first text"}),
     )
     return [looked_up, stage]
 
@@ -274,8 +299,15 @@ def equals(root: float) -> str:
     return f"= {root:.0f}" if root == round(root) else f"≈ {root:.1f}"
 
 
-def _input_equation(scaled: bool, placed: bool, segmented: bool, normed: bool) -> str:
-    whole = (
-        ("√D · " if scaled else "") + "eⱼ" + (" + PE(j)" if placed else "") + (" + G[first text]" if segmented else "")
-    )
-    return f"xⱼ = norm({whole})" if normed else f"xⱼ = {whole}"
+def _input_equation(scaled: int | None, placed: bool, segmented: bool, normed: bool) -> str:
+    """`scaled` is by the root of how many numbers, if it is."""
+    whole = scaling(scaled) + "xⱼ" + (" + PE(j)" if placed else "") + (" + G[first text]" if segmented else "")
+    return f"xⱼ ← norm({whole})" if normed else f"xⱼ ← {whole}"
+
+
+def scaling(width: int | None) -> str:
+    return "" if width is None else f"√{width} × "
+
+
+def scale_letters(width: int | None) -> dict[str, str]:
+    return {} if width is None else {f"√{width}": f"the root of {width}, which is how many numbers a vector has"}

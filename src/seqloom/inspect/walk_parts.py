@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.inspect.walk_symbols import explained
+
 Array = NDArray[np.float64]
 TOP = 8  # tokens of a vocabulary that are shown, the likeliest ones
 
@@ -65,6 +67,7 @@ class Matrix(Panel):
     of: int  # how many numbers a row has in all
     marked: int | None = None  # the row that is followed, from 0
     shares: bool = False  # between 0 and 1, each row sums to 1
+    units: Sequence[int] = ()  # which of a row's numbers these are, from 1, where they are not the first ones
     row_title: str = "token"
     column_title: str = "number"
 
@@ -84,6 +87,7 @@ class Sum(Panel):
     kind = "sum"
     terms: Sequence[Term]
     of: int
+    units: Sequence[int] = ()  # as of a `Matrix`
 
     def to_json(self) -> dict[str, Any]:
         terms = [{**term._asdict(), "values": term.values.tolist()} for term in self.terms]
@@ -183,23 +187,43 @@ class Stage:
     panels: Sequence[Panel] = ()
     links: Sequence[Link] = ()
     output: Array | None = field(default=None, repr=False)  # all of what goes out, uncut; not shown
+    letters: Mapping[str, str] = field(default_factory=dict)  # what letters of the equation mean, those of this stage
+
+    @property
+    def symbols(self) -> list[list[str]]:
+        """Every sign of the equation, and what it means."""
+        return explained(self.equation, self.letters) if self.equation else []
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if name not in ("panels", "links", "output")}
+        plain = {
+            name: value for name, value in vars(self).items() if name not in ("panels", "links", "output", "letters")
+        }
         plain["words"] = self.words.strip()  # which is put together from several
         links = [{"view": link.view, "text": link.text, "parameters": dict(link.parameters)} for link in self.links]
-        return {**plain, "panels": [panel.to_json() for panel in self.panels], "links": links}
+        panels = [panel.to_json() for panel in self.panels]
+        return {**plain, "symbols": self.symbols, "panels": panels, "links": links}
 
 
 # --- making panels ----------------------------------------------------------------------------------------------------
 
 
-def matrix(title: str, rows: Sequence[str], values: Tensor, numbers: int, **options: Any) -> Matrix:
-    """Vectors (rows, D), of each the first numbers."""
-    return Matrix(title=title, rows=rows, columns=(), values=array(values[:, :numbers]), of=values.shape[1], **options)
+def matrix(
+    title: str, rows: Sequence[str], values: Tensor, numbers: int, units: Sequence[int] = (), **options: Any
+) -> Matrix:
+    """Vectors (rows, D), of each the first numbers, or those of `units`, from 0."""
+    shown = values[:, list(units)] if units else values[:, :numbers]
+    named = [unit + 1 for unit in units]
+    return Matrix(title=title, rows=rows, columns=(), values=array(shown), of=values.shape[1], units=named, **options)
 
 
-def looks(title: str, rows: Sequence[str], columns: Sequence[str], weights: Tensor, **options: Any) -> Matrix:
+def looks(
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    weights: Tensor,
+    row_title: str = "who looks",
+    **options: Any,
+) -> Matrix:
     """Who looks at whom (rows, columns), whole."""
     return Matrix(
         title=title,
@@ -208,16 +232,20 @@ def looks(title: str, rows: Sequence[str], columns: Sequence[str], weights: Tens
         values=array(weights),
         of=weights.shape[1],
         shares=True,
-        row_title="who looks",
+        row_title=row_title,
         column_title="at whom",
         **options,
     )
 
 
-def added(title: str, terms: Sequence[tuple[str, str, Tensor]], numbers: int, **options: Any) -> Sum:
-    """Vectors (D,) put together number by number."""
-    shown = [Term(sign, name, array(values[:numbers])) for sign, name, values in terms]
-    return Sum(title=title, terms=shown, of=len(terms[0][2]), **options)
+def added(
+    title: str, terms: Sequence[tuple[str, str, Tensor]], numbers: int, units: Sequence[int] = (), **options: Any
+) -> Sum:
+    """Vectors (D,) put together number by number; of each the first numbers, or those of `units`, from 0."""
+    shown = [
+        Term(sign, name, array(values[list(units)] if units else values[:numbers])) for sign, name, values in terms
+    ]
+    return Sum(title=title, terms=shown, of=len(terms[0][2]), units=[unit + 1 for unit in units], **options)
 
 
 def dot(title: str, a: tuple[str, Tensor], b: tuple[str, Tensor], numbers: int, **options: Any) -> Dot:
@@ -236,11 +264,15 @@ def dot(title: str, a: tuple[str, Tensor], b: tuple[str, Tensor], numbers: int, 
     )
 
 
+HIGHEST = "The highest score is taken off all of them first: the shares stay the same, and no number gets too large."
+
+
 def softmax(title: str, labels: Sequence[str], scores: Tensor, **options: Any) -> Shares:
     """All scores (n,) to their shares."""
     found = array(scores)
     powers = np.exp(found - found.max())
-    return Shares(title=title, labels=labels, scores=found, powers=powers, shares=powers / powers.sum(), **options)
+    shares = powers / powers.sum()
+    return Shares(title=title, labels=labels, scores=found, powers=powers, shares=shares, note=HIGHEST, **options)
 
 
 def top_shares(
@@ -263,6 +295,7 @@ def top_shares(
         shares=powers[order] / total,
         rest=(f"the other {others:,}", float(rest), float(rest / total)) if others else None,
         followed=None if chosen is None else order.index(chosen),
+        note=HIGHEST,
         **options,
     )
 

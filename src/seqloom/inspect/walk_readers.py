@@ -20,6 +20,7 @@ from seqloom.inspect.walk_inputs import (
     check_length,
     chosen,
     lookup_stage,
+    scale_letters,
     text_stage,
     tokens_stage,
 )
@@ -84,10 +85,14 @@ class Understanding:
         ]
         found = [
             text_stage(self.text, intro, stops),
-            tokens_stage(self.read, len(self.tokenizer), intro.kind),
+            tokens_stage(self.read, len(self.tokenizer), intro.kind, lowercase=self._in_lower_case()),
             lookup_stage(self.read, self.own, self.model.lexicon.embed.weight, self.follow.numbers),
         ]
         return found if self.x.shape[1] == self.own.shape[1] else [*found, self._spelling()]
+
+    def _in_lower_case(self) -> bool:
+        """Whether the tokenizer has made capitals small: then a name does not look like one."""
+        return self.text != self.text.lower() and all(token == token.lower() for token in self.read.tokens)
 
     def _spelling(self) -> Stage:
         spelled = self.x[:, self.own.shape[1] :]
@@ -103,11 +108,12 @@ class Understanding:
             IN,
             "How is it spelled?",
             words,
-            "xⱼ = [eⱼ; spellingⱼ]",
+            "xⱼ ← [xⱼ; spellingⱼ]",
             size(S, "token", self.own.shape[1]),
             size(S, "token", D),
             (panel,),
             output=array(self.x),
+            letters={"xⱼ": "the vector of token j", "spellingⱼ": "what the letters of token j say"},
         )
 
     def _encode(self) -> tuple[list[Stage], Tensor, Tensor]:
@@ -153,7 +159,7 @@ class Understanding:
             x = x + placed
             terms = [
                 ("", f"{name} × √{encoder.width}", scaled[self.row]),
-                ("+", f"place {self.row}", placed[self.row]),
+                ("+", f"place {self.row + 1}", placed[self.row]),
                 ("=", "sum", x[self.row]),
             ]
             words = (
@@ -168,11 +174,12 @@ class Understanding:
                     IN,
                     "Where does each token stand?",
                     words,
-                    "xⱼ = √D · P eⱼ + PE(j)",
+                    f"xⱼ ← √{encoder.width} × W xⱼ + PE(j)",
                     shape,
                     shape,
                     (panel,),
                     output=array(x),
+                    letters={"xⱼ": "the vector of token j"} | scale_letters(encoder.width),
                 )
             )
         blocks = []
@@ -182,7 +189,9 @@ class Understanding:
         h = encoder.norm(x)
         layer, head = self.follow.layer, self.follow.head
         links = [Link("heads", "See all layers and heads", {"part": "encoder", "layer": layer, "head": head})]
-        scene = Scene("text", READ, "", self.read.tokens, self.read.tokens, self.row, head - 1, numbers, links=links)
+        scene = Scene(
+            "text", READ, "", self.read.tokens, self.read.tokens, self.row, head - 1, numbers, layer, links=links
+        )
         frame = {"norm_first": config.norm_first or config.norm == "none", "residual": True}
         block = blocks[layer - 1]
         assert block.own is not None
@@ -219,11 +228,12 @@ class Understanding:
             READ,
             "Windows slide over the text",
             words,
-            "yₜ = ReLU(Σᵢ Wᵢ xₜ₊ᵢ + b)",
+            "yⱼ = ReLU(Σᵢ Wᵢ xⱼ₊ᵢ + b)",
             size(S, "token", D),
             size(S, "token", h.shape[1]),
             (panel,),
             output=array(h),
+            letters={"yⱼ": "what the windows say at token j", "xⱼ₊ᵢ": "the vector of the token i places further on"},
         )
         return [stage], h, ends
 
@@ -264,10 +274,10 @@ class Labelling(Understanding):
         panel: Panel
         if weights is None:
             panel = matrix(
-                "The one vector", ["c"], pooled[None], numbers, row_title="vector", note=self._from(how, pooled)
+                "The one vector", ["summary"], pooled[None], numbers, row_title="vector", note=self._from(how, pooled)
             )
         else:
-            panel = mixture("The one vector", names, weights, self.h, pooled, numbers, names=("vector", "c"))
+            panel = mixture("The one vector", names, weights, self.h, pooled, numbers, names=("vector", "summary"))
         words = f"There is one answer for the whole text, so its {len(names)} vectors must become one. {POOLED[how]}"
         S, H = self.h.shape
         return pooled, Stage(
@@ -280,6 +290,7 @@ class Labelling(Understanding):
             size(1, "vector", len(pooled)),
             (panel,),
             output=array(pooled),
+            letters=LETTERS[how],
         )
 
     def _from(self, how: str, pooled: Tensor) -> str:
@@ -295,7 +306,15 @@ class Labelling(Understanding):
         best = int(self.logits.argmax())
         output = self.model.output
         scores = score_stage(
-            self.pooled, output.weight, output.bias, self.logits, labels, best, self.follow.numbers, what="label"
+            self.pooled,
+            output.weight,
+            output.bias,
+            self.logits,
+            labels,
+            best,
+            self.follow.numbers,
+            what="label",
+            letter="summary",
         )
         share = torch.softmax(self.logits.double(), dim=-1)
         words = (
@@ -347,9 +366,17 @@ POOLED = {
     "bag": "This model throws them all into one bag and adds them up: the order is lost.",
 }
 EQUATIONS = {
-    "mean": "c = 1/S · Σⱼ hⱼ",
-    "max": "cᵢ = maxⱼ hⱼᵢ",
-    "last": "c = where the reading ended",
-    "attention": "c = Σⱼ αⱼ hⱼ",
-    "bag": "c = Σⱼ wⱼ eⱼ",
+    "mean": "summary = Σⱼ knownⱼ / S",
+    "max": "summaryᵢ = maxⱼ knownⱼᵢ",
+    "last": "summary = the memory at the end",
+    "attention": "summary = Σⱼ shareⱼ × knownⱼ",
+    "bag": "summary = Σⱼ shareⱼ × xⱼ",
+}
+KNOWN = {"knownⱼ": "the vector of token j, after reading"}
+LETTERS: dict[str, dict[str, str]] = {
+    "mean": {**KNOWN, "S": "how many tokens there are"},
+    "max": {"knownⱼᵢ": "number i of the vector of token j, after reading", "maxⱼ": "the largest over all tokens"},
+    "last": {},
+    "attention": {**KNOWN, "shareⱼ": "how much token j counts"},
+    "bag": {"xⱼ": "the vector of token j", "shareⱼ": "how much token j counts"},
 }

@@ -6,7 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.inspect.walk_cells import Step, carried_stage, memory_stage, states, step_stage, take_steps
+from seqloom.inspect.walk_cells import (
+    CARRIED,
+    Step,
+    carried_stage,
+    lively,
+    memory_stage,
+    states,
+    step_stage,
+    take_steps,
+)
 from seqloom.inspect.walk_inputs import (
     READ,
     Follow,
@@ -33,6 +42,9 @@ def text_ids(writer: Any, text: str) -> list[int]:
 
 class Continuing:
     """What all language models share: a text is read up to one of its tokens, and the next one is predicted."""
+
+    remembers = False  # whether what was read is kept in a memory, and not read again
+    letter = "x"  # what the last vector is called
 
     def __init__(self, writer: Any, text: str, follow: Follow) -> None:
         self.writer, self.model, self.tokenizer, self.follow = writer, writer.model, writer.tokenizer, follow
@@ -76,7 +88,16 @@ class Continuing:
         weight, bias = output_matrix(self.model.output)
         numbers = self.follow.numbers
         scores = score_stage(
-            vector, weight, bias, self.logits, names, self.next, numbers, tied=tied, made_from=made_from
+            vector,
+            weight,
+            bias,
+            self.logits,
+            names,
+            self.next,
+            numbers,
+            tied=tied,
+            made_from=made_from,
+            letter=self.letter,
         )
         links = [Link("write", "Try temperature and other tokens")]
         return [scores, probability_stage(names, self.logits, self.next, links=links), self._next(names, links)]
@@ -96,7 +117,11 @@ class Continuing:
         else:
             words = f"Your text ends here. The likeliest token to go on with is {told}, with {share}. "
             words += "A model that writes takes it, or draws one by these probabilities. "
-        words += "The token is put behind the others and read next: so a whole text is written, token by token."
+        words += (
+            "The token is read next, and changes the memory: so a whole text is written, token by token."
+            if self.remembers
+            else "The token is put behind the others and read next: so a whole text is written, token by token."
+        )
         rows = [
             [t + 1, quoted(now), quoted(names[after]), float(shares[t, after])]
             for t, (now, after) in enumerate(
@@ -104,15 +129,20 @@ class Continuing:
             )
         ]
         so_far = self.so_far
-        return next_stage([*so_far.tokens, names[token]], [*so_far.ids, token], rows, self.row, words, links)
+        came = ("came next", "What came next is your own text; the last is what the model finds likeliest.")
+        tokens, ids = [*so_far.tokens, names[token]], [*so_far.ids, token]
+        return next_stage(tokens, ids, rows, self.row, words, links, remembers=self.remembers, came=came)
 
 
 class Reading(Continuing):
     """Of a `RecurrentLM`."""
 
+    remembers = True
+
     def __init__(self, writer: Any, text: str, follow: Follow) -> None:
         super().__init__(writer, text, follow)
         self.layers, self.heads = len(self.model.stack.cells), 0
+        self.letter = "h" if isinstance(self.model.project, torch.nn.Identity) else "result"
         follow.check(self.layers, 1)
         tokens = torch.tensor(self.ids, device=writer.device)
         self.x = self.model.embed(tokens)
@@ -132,6 +162,10 @@ class Reading(Continuing):
             Link("gradients", "See how far learning reaches back"),
         ]
         who = "" if self.layers == 1 else f"This is layer {layer} of {self.layers}. "
+        below = layer > 1
+        reads = ("xₜ", f"what layer {layer - 1} hands on" if below else "the vector of the token that is read")
+        came = f"what layer {layer - 1} hands on" if below else "the token"
+        units = lively(self.step, max(numbers, CARRIED))
         words = (
             "When the next token is read, this new memory is the memory before. So what was read early can still be "
             "known late, as long as nothing overwrites it. Each row shows the memory after one token."
@@ -141,9 +175,17 @@ class Reading(Continuing):
             *self.first_stages(intro, Stop("Memory", f"{self.config.hidden} numbers, changed by each token", "memory")),
             lookup_stage(self.read, self.x, self.model.embed.weight, numbers),
             memory_stage("memory", READ, self.step, name, row == 0, numbers),
-            step_stage("step", READ, self.step, name, numbers, who=who, links=links[:1]),
+            step_stage("step", READ, self.step, name, numbers, who=who, links=links[:1], x=reads, came=came),
             carried_stage(
-                "carried", READ, shown.tokens, states(self.steps[layer - 1])[: row + 1], row, numbers, words, links
+                "carried",
+                READ,
+                shown.tokens,
+                states(self.steps[layer - 1])[: row + 1],
+                row,
+                numbers,
+                words,
+                links,
+                units,
             ),
             *([self._layers()] if self.layers > 1 else []),
             *self.last_stages(self.vectors[row], self.config.tied, self._made_from()),
@@ -173,11 +215,12 @@ class Reading(Continuing):
             READ,
             "Layer upon layer",
             words,
-            "xₜ of layer l + 1 is hₜ of layer l",
+            "xₜ of layer 2 = hₜ of layer 1, and so on upwards",
             size(1, "vector", H),
             size(1, "vector", H),
             (panel,),
             output=array(vectors),
+            letters={"xₜ": "what a layer reads", "hₜ": "its state after that"},
         )
 
     def _around(self) -> str:
@@ -189,7 +232,7 @@ class Reading(Continuing):
     def _made_from(self) -> str:
         if isinstance(self.model.project, torch.nn.Identity):
             return "The vector is the state h itself."
-        return "The vector is the state h, made narrower by one more table."
+        return "The vector is the result of weighted sums of the state h."
 
 
 def climb(stack: Any, x: Tensor) -> tuple[list[list[Step]], list[Tensor]]:

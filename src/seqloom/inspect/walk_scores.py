@@ -10,13 +10,23 @@ from seqloom.inspect.walk_inputs import WRITE, Read
 from seqloom.inspect.walk_parts import Link, Panel, Stage, added, array, dot, mixture, quoted, size, softmax
 
 EQUATIONS = {
-    "cosine": "eⱼ = β · cos(s, hⱼ)",
-    "additive": "eⱼ = vᵀ tanh(W [s; hⱼ])",
-    "location": "eⱼ = (W s)ⱼ",
-    "general": "eⱼ = sᵀ W hⱼ",
-    "dot": "eⱼ = sᵀ hⱼ",
-    "scaled-dot": "eⱼ = sᵀ hⱼ / √n",
+    "cosine": "scoreⱼ = β × cos(s, knownⱼ)",
+    "additive": "scoreⱼ = v · tanh(W s + U knownⱼ)",
+    "location": "scoreⱼ = wⱼ · s",
+    "general": "scoreⱼ = s · (W knownⱼ)",
+    "dot": "scoreⱼ = s · knownⱼ",
+    "scaled-dot": "scoreⱼ = s · knownⱼ / √n",
 }
+LETTERS = {
+    "cosine": {"β": "a learned number", "cos": "how far two vectors point into the same direction: 1 is the same"},
+    "additive": {
+        "W, U": "weights that the model has learned: each number that comes out is a weighted sum of all that go in",
+        "v": "a vector that the model has learned",
+    },
+    "location": {"wⱼ": "a learned vector for place j"},
+    "scaled-dot": {"√n": "the root of how many numbers s has, so that scores stay moderate"},
+}
+KNOWN = {"s": "the memory of the half that writes", "knownⱼ": "what is known at token j of the sentence"}
 
 
 def raw_scores(model: Any, s: Tensor, memory: dict[str, Tensor], coverage: Tensor | None) -> Tensor:
@@ -47,16 +57,17 @@ def attention_stages(
         size(S, "score"),
         panels,
         output=array(now.scores),
+        letters=(KNOWN if kind != "location" else {"s": KNOWN["s"]}) | LETTERS.get(kind, {}),
     )
     weights = Stage(
         "weights",
         WRITE,
         "Scores become attention",
-        "The scores become shares, which together are 100%. This is done by the softmax: take e (2.718…) to the "
-        "power of each score, and divide by the sum of all. The shares say how much will be taken from each token. "
-        "Nobody told the model which words belong together: it found out, because looking at the right one made its "
-        "translations better.",
-        "αⱼ = e^eⱼ / Σᵢ e^eᵢ",
+        "The scores become shares, which together are 100%. This is done by the softmax: take exp of each score, which "
+        "is 2.718… to the power of the score, and divide by the sum of all. The shares say how much will be taken "
+        "from each token. Nobody told the model which words belong together: it found out, because looking at the "
+        "right one made its translations better.",
+        "shareⱼ = exp(scoreⱼ) / Σᵢ exp(scoreᵢ)",
         size(S, "score"),
         f"{S} shares, together 100%",
         (softmax(f"Where the model looks in step {step + 1}", names, now.scores, followed=best),),
@@ -70,31 +81,34 @@ def attention_stages(
         "Now the model takes what it found: what is known at each token times its share, all added up. This one "
         "vector, the context, holds what is needed of the sentence right now. In the next step another one will be "
         "mixed.",
-        "c = Σⱼ αⱼ hⱼ",
+        "context = Σⱼ shareⱼ × knownⱼ",
         f"{S} shares, {S} tokens × {M} numbers",
         size(1, "vector", M),
         (
             mixture(
-                "The context c",
+                "The context",
                 names,
                 now.weights,
                 memory["annotations"][0],
                 now.context,
                 numbers,
-                names=("what is known there", "context c"),
+                names=("what is known there", "context"),
             ),
         ),
         output=array(now.context),
+        letters={"knownⱼ": KNOWN["knownⱼ"]},
     )
     return [scores, weights, mix]
 
 
 def _how(kind: str) -> str:
     return {
-        "additive": "Memory and token, each times a table, are added; tanh squeezes the sum, a vector v weighs it up.",
+        "additive": "Of memory and token weighted sums are made and added; tanh squeezes them between −1 and 1, and "
+        "with a learned vector v they are multiplied number by number and added up.",
         "location": "In this model the memory alone says where to look: each place has a vector of its own.",
         "cosine": "The score is high where the two point into the same direction.",
-        "general": "The two are multiplied number by number, after a table, and added up.",
+        "general": "Of the token weighted sums are made; with the memory they are multiplied number by number and "
+        "added up.",
     }.get(kind, "The two are multiplied number by number and added up.")
 
 
@@ -117,7 +131,7 @@ def _score_panels(
             dot(
                 f"The score of {name}",
                 ("s, the memory", s),
-                (f"the vector of place {best}", score.weight.weight[best]),
+                (f"the vector of place {best + 1}", score.weight.weight[best]),
                 numbers,
                 after=[*covered, *result],
             )
@@ -126,7 +140,7 @@ def _score_panels(
     if kind == "cosine":
         s = torch.nn.functional.normalize(s, dim=-1)
         scaled = [(f"× β = {float(score.strength):.2f}", float(score.strength * (s @ key)))]
-    what = f"what is known at {name}" + (", times W" if kind == "general" else "")
+    what = f"what is known at {name}" + (", weighted by W" if kind == "general" else "")
     return [dot(f"The score of {name}", ("s, the memory", s), (what, key), numbers, after=[*scaled, *covered, *result])]
 
 

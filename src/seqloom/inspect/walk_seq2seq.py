@@ -23,7 +23,7 @@ from seqloom.inspect.walk_inputs import (
     tokens_stage,
 )
 from seqloom.inspect.walk_outputs import logits_of, output_matrix, probability_stage, score_stage
-from seqloom.inspect.walk_parts import Link, Stage, Stop, Tokens, added, array, matrix, size, visible
+from seqloom.inspect.walk_parts import Link, Stage, Stop, Tokens, added, array, matrix, quoted, size, visible
 from seqloom.inspect.walk_scores import attention_stages, raw_scores
 from seqloom.inspect.walk_transformer import translated_stage
 from seqloom.text.base import END
@@ -222,8 +222,8 @@ class Translation:
         first = self.steps[0].layers[0].before["h"]
         M, H = len(self.encoded.summary), len(first)
         words = (
-            "When all has been read, the last memory is a summary of the whole sentence. A table and tanh, which "
-            "squeezes every number between −1 and 1, turn it into the first memory of the half that writes. "
+            "When all has been read, the last memory is a summary of the whole sentence. Weighted sums, and tanh, "
+            "which squeezes every number between −1 and 1, turn it into the first memory of the half that writes. "
             + (
                 "But a few numbers cannot hold a long sentence. That is why the model may also look back at it, as "
                 "we will see."
@@ -232,7 +232,7 @@ class Translation:
             )
         )
         panels = [
-            matrix("The summary c", ["c"], self.encoded.summary[None], self.follow.numbers, row_title="vector"),
+            matrix("The summary", ["summary"], self.encoded.summary[None], self.follow.numbers, row_title="vector"),
             matrix(
                 "The first memory of the half that writes",
                 ["s₀"],
@@ -247,26 +247,28 @@ class Translation:
             READ,
             "A summary of the sentence",
             words,
-            "s₀ = tanh(W c + b)",
+            "s₀ = tanh(W summary + b)",
             size(1, "vector", M),
             size(1, "vector", H),
             panels,
             output=array(first),
+            letters={"s₀": "the first memory of the half that writes"},
         )
 
     # Writing.
 
     def _start(self) -> Stage:
-        step, now = self.step, self.now
+        step, now, begin = self.step, self.now, quoted(self.written.tokens[0])
         before = (
-            "Nothing has been written yet, so it begins with a token that only says: begin."
+            f"Nothing has been written yet, so it begins with {begin}, which here only says: begin."
             if step == 0
-            else f"So far it has written {size(step, 'token')}; the last is {self.written.followed}."
+            else f"So far it has written {size(step, 'token')}; the last is {self.written.followed}. Before that "
+            f"stands {begin}, which here says: begin."
         )
         words = (
             f"Now the second half of the model writes, one token at a time. We look at step {step + 1} of "
-            f"{len(self.said.said)}. {before} It reads the vector of that token; everything else it knows is in its "
-            "memory, the state s."
+            f"{len(self.said.said)}. {before} It reads only the vector of the last token; everything else it knows is "
+            "in its memory, the state s."
         )
         state = now.layers[-1].before["h"]
         panels = [
@@ -299,6 +301,7 @@ class Translation:
             size(1, "vector", len(now.y)),
             panels,
             output=array(now.y),
+            letters={"yₜ₋₁": "the vector of the token that was written last"},
         )
 
     def _step(self) -> Stage:
@@ -311,9 +314,10 @@ class Translation:
         if self.config.context == "every":
             also.append("the summary of the sentence")
         beside = f" Beside the token it reads {' and '.join(also)}." if also else ""
-        who = f"The writer’s memory changes like the reader’s, with tables of its own.{beside} "
+        who = f"The writer’s memory changes like the reader’s, with weights of its own.{beside} "
         depth = self.follow.layer - 1
         who += "" if self.layers == 1 else f"This is its layer {depth + 1} of {self.layers}. "
+        fed = f"the vector of the token before{', and behind it ' if also else ''}{' and '.join(also)}"
         return step_stage(
             "decoder-step",
             WRITE,
@@ -322,6 +326,9 @@ class Translation:
             self.follow.numbers,
             who=who,
             title="The memory of the writer changes",
+            state="s",
+            x=("xₜ", f"what layer {depth} hands on") if depth else ("yₜ₋₁", fed),
+            came=f"what layer {depth} hands on" if depth else "the token",
         )
 
     def _attention(self) -> list[Stage]:
@@ -336,17 +343,21 @@ class Translation:
         seen = [("the last token y", now.y)] if self.config.reads_token else []
         seen.append(("the writer’s memory s", now.layers[-1].h))
         if now.context is not None:
-            seen.append(("what attention found, c", now.context))
+            seen.append(("what attention found, the context", now.context))
         if self.config.context == "every":
             seen.append(("the summary", self.encoded.summary))
         words = (
-            "What the writer remembers and what it has just found in the sentence are joined into one long list, "
-            "multiplied by one more table, and squeezed by tanh between −1 and 1. The next token will be made from "
-            "the result, r."
+            "What the writer remembers and what it has just found in the sentence are joined into one long list. Of "
+            "it weighted sums are made, and squeezed by tanh between −1 and 1. The next token will be made from the "
+            "result."
         )
         terms = [("&" if place else "", name, vector) for place, (name, vector) in enumerate(seen)]
-        panel = added("What the next token is made from", [*terms, ("→", "table and tanh: r", now.readout)], numbers)
-        equation = "r = tanh(W [yₜ₋₁; s; c] + b)" if self.config.reads_token else "r = tanh(W [s; c] + b)"
+        panel = added("What the next token is made from", [*terms, ("→", "tanh: the result", now.readout)], numbers)
+        letters = {"yₜ₋₁": "the vector of the last token"} if self.config.reads_token else {}
+        letters |= {"s": "the memory of the half that writes"}
+        letters |= {"context": "what attention found"} if now.context is not None else {}
+        letters |= {"summary": "that of the whole sentence"} if self.config.context == "every" else {}
+        equation = f"result = tanh(W [{'; '.join(letters)}] + b)"
         width = self.model.readout.in_features
         return Stage(
             "readout",
@@ -358,6 +369,7 @@ class Translation:
             size(1, "vector", len(now.readout)),
             (panel,),
             output=array(now.readout),
+            letters=letters,
         )
 
     def _output(self) -> list[Stage]:
@@ -366,8 +378,16 @@ class Translation:
         weight, bias = output_matrix(self.model.output)
         tied = self.config.tied != "none"
         answer = score_stage(
-            self.vectors[self.step], weight, bias, self.logits, names, token, self.follow.numbers, tied=tied
+            self.vectors[self.step],
+            weight,
+            bias,
+            self.logits,
+            names,
+            token,
+            self.follow.numbers,
+            tied=tied,
+            letter="s" if self.model.readout is None else "result",
         )
         links = [Link("beam", "See how the best sentence is searched for"), Link("write", "Try other tokens here")]
-        last = translated_stage(self.said, self.step, self.all_logits, names, self.written)
+        last = translated_stage(self.said, self.step, self.all_logits, names, self.written, remembers=True)
         return [answer, probability_stage(names, self.logits, token, links=links), last]

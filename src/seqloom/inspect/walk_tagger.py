@@ -44,6 +44,7 @@ class Tagging(Understanding):
             self.follow.numbers,
             what="tag",
             made_from=f"Here the word is {name}.",
+            letter="known",
         )
         chain = (
             [self._together()] if self.model.chain.learned else [probability_stage(tags, self.logits, best, what="tag")]
@@ -102,11 +103,16 @@ class Tagging(Understanding):
             OUT,
             "The tags of a sentence together",
             words,
-            "score(y) = Σₜ e(yₜ) + Σₜ T(yₜ₋₁, yₜ)",
+            "score of a sequence = Σₜ score(tagₜ) + Σₜ pair(tagₜ₋₁, tagₜ)",
             f"{W} words × {K} scores",
             f"{W} words × {K} probabilities",
             panels,
             output=array(self.marginals),
+            letters={
+                "tagₜ": "the tag of word t in this sequence",
+                "score(tag)": "how well it fits its word, from the stage before",
+                "pair(tag, tag)": "how well the second follows the first",
+            },
         )
 
     def _answer(self) -> Stage:

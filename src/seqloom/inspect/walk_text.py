@@ -27,7 +27,7 @@ from seqloom.inspect.walk_inputs import (
     tokens_stage,
 )
 from seqloom.inspect.walk_outputs import logits_of, probability_stage, score_stage
-from seqloom.inspect.walk_parts import Lines, Link, Stage, Stop, added, array, quoted, size, visible
+from seqloom.inspect.walk_parts import Lines, Link, Stage, Stop, added, array, matrix, quoted, size, visible
 from seqloom.inspect.walk_recurrent import Continuing
 from seqloom.inspect.walk_transformer import ACTIVATIONS, cut
 from seqloom.text.gaps import read_gaps
@@ -59,6 +59,7 @@ def body_stages(
         row=read.row,
         head=head - 1,
         numbers=follow.numbers,
+        layer=layer,
         causal=body.causal,
         links=[Link("heads", "See all layers and heads", {"part": part, "layer": layer, "head": head})],
     )
@@ -100,6 +101,11 @@ class Writing(Continuing):
         ]
 
 
+def untrained(reader: Any) -> bool:
+    """Whether a BERT was imported without the layers that fill gaps: what they would say means nothing."""
+    return "dense.weight" in getattr(reader.run, "data", {}).get("imported", {}).get("drawn", ())
+
+
 class Filling:
     """Of a `BERT`: what stands at a [MASK]."""
 
@@ -127,16 +133,23 @@ class Filling:
         vectors = body.embed.weight[: self.model.vocabulary] if self.model.output is None else self.model.output
         self.weight = vectors
         self.logits = vectors @ self.told + self.model.bias
+        self.untrained = untrained(reader)
 
     def stages(self, intro: Intro) -> list[Stage]:
-        end = "[CLS] stands before the text and [SEP] after it; [MASK] is a gap."
-        what = "At the end each vector knows what stands around it, on both sides: enough to guess a gap."
+        end = "[CLS] stands before the text and [SEP] after it"
+        end += "; [MASK] is a gap." if self.reader.specials.mask in self.ids else "."
+        what = "At the end each vector knows what stands around it, on both sides."
         names = [self.tokenizer.token(token) for token in range(len(self.logits))]
         best = int(self.logits.argmax())
-        return [
+        stages = [
             text_stage(self.text, intro, self._stops()),
             tokens_stage(self.read, len(self.tokenizer), intro.kind, end),
             *body_stages(self.read, self.model.body, self.found, self.blocks, self.h, self.follow, "encoder", what),
+        ]
+        if self.untrained:
+            return [*stages, self._vectors()]
+        return [
+            *stages,
             self._dense(),
             score_stage(
                 self.told,
@@ -147,23 +160,40 @@ class Filling:
                 best,
                 self.follow.numbers,
                 tied=self.model.output is None,
+                letter="result",
             ),
             probability_stage(names, self.logits, best),
             self._answer(names, best),
         ]
 
     def _stops(self) -> list[Stop]:
+        last = [] if self.untrained else [Stop("Probabilities", f"of {len(self.logits):,} tokens", "logits")]
         return [
             Stop("Tokens", f"{len(self.ids)} pieces", "tokens"),
             Stop("Vectors", f"{len(self.ids)} × {self.h.shape[1]} numbers", "embeddings"),
             Stop("Layers", f"{self.layers} × attention", "text-queries"),
-            Stop("Probabilities", f"of {len(self.logits):,} tokens", "logits"),
+            *last,
         ]
+
+    def _vectors(self) -> Stage:
+        """Where the walk ends, if nothing behind it was ever trained."""
+        S, D = self.h.shape
+        words = (
+            f"Here the walk ends, with one vector of {D} numbers for each token. This model was imported without the "
+            "layers that would fill a gap: they were never trained, so whatever they said would mean nothing. Its "
+            "vectors are of use by themselves: texts that mean the same have similar ones."
+        )
+        panel = matrix(
+            "What the model makes of the text", self.read.tokens, self.h, self.follow.numbers, marked=self.row
+        )
+        links = [Link("vectors", "See such vectors as points")]
+        shape = size(S, "token", D)
+        return Stage("next", OUT, "A vector for each token", words, "", shape, shape, (panel,), links, array(self.h))
 
     def _dense(self) -> Stage:
         D = len(self.told)
         words = (
-            f"Before it answers, the vector of {self.read.followed} goes through one more layer: a table of numbers, "
+            f"Before it answers, the vector of {self.read.followed} goes through one more layer: weighted sums, "
             "a bend that keeps mostly the positive ones, and a norm. It turns what is known of this place into what "
             "could stand there."
         )
@@ -174,11 +204,12 @@ class Filling:
             OUT,
             "One layer more",
             words,
-            "r = norm(g(W h + b))",
+            f"result = norm({ACTIVATIONS[self.model.config.activation]}(W x + b))",
             size(1, "vector", D),
             size(1, "vector", D),
             (panel,),
             output=array(self.told),
+            letters={"x": "the vector from the last layer"},
         )
 
     def _answer(self, names: Sequence[str], best: int) -> Stage:

@@ -31,6 +31,8 @@ from seqloom.inspect.walk_inputs import (
     embed,
     embedding_stages,
     end_words,
+    scale_letters,
+    scaling,
     text_stage,
     tokens_stage,
 )
@@ -164,6 +166,7 @@ class Translation:
             row=asks.row,
             head=head - 1,
             numbers=self.follow.numbers,
+            layer=layer,
             causal=causal,
             links=[Link("heads", "See all layers and heads", {"part": part, "layer": layer, "head": head})],
             of_source=part == "cross",
@@ -210,15 +213,15 @@ class Translation:
 
     def _start(self) -> Stage:
         """What the decoder reads before it writes the token of this step."""
-        row, target = self.row, self.found.target
+        row, target, begin = self.row, self.found.target, quoted(self.written.tokens[0])
         before = (
-            "Nothing has been written yet, so it begins with a token that only says: begin."
+            f"Nothing has been written yet, so it begins with {begin}, which here only says: begin."
             if self.step == 0
-            else (f"So far it has written {size(self.step, 'token')}. It reads that after a token that says: begin.")
+            else f"So far it has written {size(self.step, 'token')}. Before that stands {begin}; here it says: begin."
         )
         words = (
             f"Now the model writes, one token at a time. We look at step {self.step + 1} of {len(self.said.said)}. "
-            f"{before} Each token is looked up in a table and told its place, as on the reading side. The last one is "
+            f"{before} Each token is looked up and told its place, as on the reading side. The last one is "
             "where the next token will be made."
         )
         panels = [
@@ -233,10 +236,11 @@ class Translation:
             terms = [
                 (
                     "",
-                    f"{self.written.followed} from the table" + (" × √D" if self.config.embed_scale else ""),
+                    f"{self.written.followed} from the lookup table"
+                    + (f" × √{target.x.shape[1]}" if self.config.embed_scale else ""),
                     target.scaled[row],
                 ),
-                ("+", f"place {row}", target.positions[row]),
+                ("+", f"place {row + 1}", target.positions[row]),
             ]
             panels.append(
                 added(
@@ -246,16 +250,18 @@ class Translation:
                 )
             )
         D = target.x.shape[1]
+        scaled = D if self.config.embed_scale else None
         return Stage(
             "decoder-start",
             WRITE,
             "What was written so far is read",
             words,
-            "yⱼ = √D · E[idⱼ] + PE(j)" if self.config.embed_scale else "yⱼ = E[idⱼ] + PE(j)",
+            f"xⱼ = {scaling(scaled)}E[idⱼ]{'' if target.positions is None else ' + PE(j)'}",
             size(row + 1, "token"),
             size(row + 1, "token", D),
             panels,
             output=array(target.x[: row + 1]),
+            letters={"xⱼ": "what goes in for token j"} | scale_letters(scaled),
         )
 
     def _output(self) -> list[Stage]:
@@ -264,7 +270,9 @@ class Translation:
         weight, bias = output_matrix(self.model.output)
         vector = self.found.y[self.row]
         tied = self.config.tied != "none"
-        answer = answer_stage(vector, weight, bias, self.logits, names, token, self.follow.numbers, tied=tied)
+        answer = answer_stage(
+            vector, weight, bias, self.logits, names, token, self.follow.numbers, tied=tied, letter="x"
+        )
         links = [Link("beam", "See how the best sentence is searched for"), Link("write", "Try other tokens here")]
         return [answer, probability_stage(names, self.logits, token, links=links), self._next(names, token)]
 
@@ -291,8 +299,11 @@ def cut(block: Block, rows: int) -> Block:
     return Block(block.before[:rows], own, cross, fed, block.after[:rows])
 
 
-def translated_stage(said: Said, step: int, logits: Tensor, names: Sequence[str], read: Read) -> Stage:
-    """What is written at this step, and at all others: of any translator. `logits` are (steps, V)."""
+def translated_stage(
+    said: Said, step: int, logits: Tensor, names: Sequence[str], read: Read, remembers: bool = False
+) -> Stage:
+    """What is written at this step, and at all others: of any translator. `logits` are (steps, V). One that `remembers`
+    reads only the new token next."""
     token = said.said[step]
     share = torch.softmax(logits[step].double(), dim=-1)
     best = int(share.argmax())
@@ -301,6 +312,8 @@ def translated_stage(said: Said, step: int, logits: Tensor, names: Sequence[str]
     words += _search_words(said)
     if token == END:
         words += " This token says that the sentence is complete: here the model stops."
+    elif remembers:
+        words += " The token is read next: the writing half keeps its memory and changes it by this one token."
     else:
         words += " The token is put behind the others, and the writing half begins anew, one token longer."
     shares = torch.softmax(logits.double(), dim=-1)
@@ -311,7 +324,7 @@ def translated_stage(said: Said, step: int, logits: Tensor, names: Sequence[str]
         )
     ]
     links = [Link("alignment", "See where it looked for each word"), Link("beam", "See the search")]
-    return next_stage([*read.tokens, names[token]], [*read.ids, token], rows, step, words, links)
+    return next_stage([*read.tokens, names[token]], [*read.ids, token], rows, step, words, links, remembers=remembers)
 
 
 def _search_words(said: Said) -> str:

@@ -9,8 +9,10 @@ is used again, and a demo that was broken off goes on with the models that are s
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -97,7 +99,8 @@ def make(folder: Path = FOLDER, report: Report = print, models: Sequence[Demo] =
     with _alone(folder):
         missing = [model for model in models if not is_there(folder, model)]
         if missing:
-            _train(folder, missing, report, len(models))
+            with _ended_as_by_ctrl_c():
+                _train(folder, missing, report, len(models))
     return folder
 
 
@@ -127,6 +130,23 @@ def _alone(folder: Path) -> Iterator[None]:
             yield
         finally:
             shutil.rmtree(folder / ASIDE, ignore_errors=True)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, too, stops the trainings before it ends this program, or they would go on alone."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass

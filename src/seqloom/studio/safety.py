@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 Scope = MutableMapping[str, Any]
@@ -25,6 +26,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY = 1_000_000  # bytes of a question
+TOO_LARGE = f"A question may have {BODY:,} bytes at most."
 HERE = ("127.0.0.1", "localhost", "::1")
 NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
 
@@ -101,7 +103,7 @@ class Guard:
         if origin is not None and origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}"):
             return 403, "Another page may not ask this server anything."
         if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > BODY:
-            return 413, f"A question may have {BODY:,} bytes at most."
+            return 413, TOO_LARGE
         if scope["path"].startswith("/api") and not self._knows_token(headers.get("authorization", "")):
             return 401, "The token is missing or wrong. Open the address that `seqloom studio` printed."
         return None
@@ -145,6 +147,8 @@ def _limited(receive: Receive, most: int) -> Receive:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if seen > most else message
+        if seen > most:
+            raise HTTPException(413)
+        return message
 
     return counted

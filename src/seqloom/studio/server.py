@@ -1,7 +1,7 @@
 """The studio's server: the page, the questions of its views, and errors in plain words."""
 
 import asyncio
-import mimetypes
+import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from seqloom.core.errors import ResourceError, SeqloomError
 from seqloom.studio import views
-from seqloom.studio.safety import Guard, new_token
+from seqloom.studio.safety import TOO_LARGE, Guard, new_token
 from seqloom.studio.shelf import Shelf, UnknownRun, readable
 
 WEB = Path(__file__).parent / "web"
@@ -48,10 +48,8 @@ def _files() -> dict[str, Path]:
 
 
 def _sender(path: Path) -> Callable[[], Any]:
-    kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
-
     async def send() -> FileResponse:
-        return FileResponse(path, media_type=kind)
+        return FileResponse(path, media_type=TYPES[path.suffix])
 
     return send
 
@@ -71,7 +69,8 @@ async def _refuse_question(request: Request, error: Exception) -> Response:
 
 async def _refuse_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": "There is nothing at this address."}, error.status_code)
+    words = TOO_LARGE if error.status_code == 413 else "There is nothing at this address."
+    return JSONResponse({"error": words}, error.status_code)
 
 
 async def _apologise(request: Request, error: Exception) -> Response:
@@ -134,7 +133,10 @@ def _bound(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             listening.close()
             if port is not None or isinstance(error, socket.gaierror) or number == 0:
-                raise ResourceError(f"Cannot listen at {host}, port {number}: {error.strerror or error}.") from error
+                taken = error.errno == errno.EADDRINUSE and port is not None
+                mend = " Leave --port out to take a free one." if taken else ""
+                reason = f"{error.strerror or error}.{mend}"
+                raise ResourceError(f"Cannot listen at {host}, port {number}: {reason}") from error
         else:
             return listening
     raise AssertionError("port 0 is always free")

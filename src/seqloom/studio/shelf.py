@@ -106,9 +106,12 @@ class Shelf:
             return 0
 
     def remember(self, run: str, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, computed once as long as the run's weights are the same. The key must be hashable."""
-        whole = (run, self.stamp(run), key)
+        """What `make` gives, computed once as long as the run's weights are the same. The key must be hashable.
+
+        For what is made of a model, ask while it is in use: a run that is trained meanwhile has other weights on disk.
+        """
         with self._lock:
+            whole = (run, self._models[run][0] if run in self._models else self.stamp(run), key)
             if whole in self._answers:
                 self._answers.move_to_end(whole)
                 kept: T = self._answers[whole]
@@ -138,5 +141,6 @@ def readable(error: BaseException) -> str | None:
     if isinstance(error, SeqloomError):
         return str(error)
     if isinstance(error, OSError):
-        return str(CheckpointError(f"A file of the run cannot be read: {error}"))
+        named = f"{Path(error.filename).name}: " if isinstance(error.filename, str) else ""
+        return str(CheckpointError(f"A file of the run cannot be read: {named}{error.strerror or error}"))
     return None

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from seqloom.inspect.gradient_parts import GradientParts, PartGradients, gradient_parts, part_matrices
 from seqloom.inspect.gradients import Matrix, training_norms
+from seqloom.inspect.run_curves import thinned
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.shelf import Shelf
@@ -38,15 +39,13 @@ def gradients(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
         )
         matrices = shelf.remember(ask.run, ("matrices",), lambda: part_matrices(trained))
         run = trained.run
-    norms = training_norms(run)
-    every = -(-len(norms) // LOGGED) or 1
     answer: dict[str, Any] = plain(
         {
             **told(found),
             "parts": [described(part) for part in found.parts.values()],
             "matrices": [block(name, own) for name, all_of in matrices.items() for own in all_of],
             "clip": run.recipe["train"].get("clip"),
-            "training": norms[::every],
+            "training": thinned(training_norms(run), LOGGED),
         }
     )
     return answer

@@ -7,6 +7,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
+from seqloom.core.errors import UsageError
 from seqloom.inspect.heads import NAMES, HeadsView, Part
 from seqloom.inspect.looks import Looks, thumbnails
 from seqloom.studio.arrays import half, packed, thumbnail
@@ -86,7 +87,10 @@ def looks(shelf: Shelf, ask: Ask) -> Looks:
     """Computed once for a text, then kept for a while."""
     text, target = ask.text.strip(), (ask.target or "").strip() or None
     with shelf.using(ask.run) as trained:
-        return shelf.remember(ask.run, ("looks", text, target), lambda: Looks.of(trained, text, target, most=TOKENS))
+        found = shelf.remember(ask.run, ("looks", text, target), lambda: Looks.of(trained, text, target, most=TOKENS))
+    if not isinstance(found, Looks):  # the view of alignment found attention without heads, and kept it
+        raise UsageError(f"{ask.run} has attention, but no heads.")
+    return found
 
 
 def chosen(view: HeadsView, part: str | None) -> Part:

@@ -9,11 +9,12 @@ from typing import Any
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
+from seqloom.core.errors import CheckpointError
 from seqloom.inspect.run_curves import differences, run_curves
 from seqloom.runs.run import Run
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import Question, RunId, the_shelf
-from seqloom.studio.examples import example_of
+from seqloom.studio.examples import examples_of, known_of
 from seqloom.studio.shelf import Shelf, readable
 
 router = APIRouter(prefix="/api/runs")
@@ -83,7 +84,8 @@ def _remembered(shelf: Shelf, name: str, path: Path) -> dict[str, Any]:
     """The line of a run, read again only once one of its files has changed."""
     stamps = tuple(_changed(path / file) for file in ("recipe.yaml", "metrics/dev.json", "model.safetensors"))
     line: dict[str, Any] = shelf.line(name, stamps, lambda: _line(name, path))
-    return {**line, "live": _is_live(path)}
+    changed = _changed(path / "log.jsonl") or _changed(path / "recipe.yaml")
+    return {**line, "changed": changed, "live": _is_live(path)}
 
 
 def _line(name: str, path: Path) -> dict[str, Any]:
@@ -93,7 +95,9 @@ def _line(name: str, path: Path) -> dict[str, Any]:
     try:
         run = Run.open(path)
         metrics, recipe = run.metrics("dev") or {}, run.recipe
-        model = recipe.get("model", {})
+        model = recipe.get("model")
+        if not recipe.get("task") or not isinstance(model, Mapping):
+            raise CheckpointError("recipe.yaml is damaged: it does not name a task and a model.")
         line |= {
             "task": str(recipe.get("task")),
             "kind": str(model.get("kind")),
@@ -102,13 +106,19 @@ def _line(name: str, path: Path) -> dict[str, Any]:
             "figure": _figure(metrics),
             "seed": recipe.get("seed"),
             "ready": (path / "model.safetensors").is_file(),
-            "changed": _changed(path / "log.jsonl") or _changed(path / "recipe.yaml"),
         }
         if line["ready"]:
-            line["views"], line["example"] = suiting(recipe), example_of(recipe)
+            texts = examples_of(recipe)
+            line |= {"views": suiting(recipe), "example": texts[0], "examples": texts, "knows": known_of(recipe)}
+            line["untaught"] = _is_untaught(run)
     except Exception as error:
         line["problem"] = readable(error) or f"This run cannot be read ({type(error).__name__})."
     return line
+
+
+def _is_untaught(run: Run) -> bool:
+    """Whether layers of an imported model came without weights, and were drawn by chance."""
+    return (run.path / "data.json").is_file() and bool(run.data.get("imported", {}).get("drawn"))
 
 
 def _figure(metrics: Mapping[str, Any]) -> str | None:
@@ -127,12 +137,12 @@ def _is_live(path: Path) -> bool:
 
 
 def _last_event(log: Path) -> str | None:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 8192))
-        last = file.read().rstrip().rpartition(b"\n")[2]
     try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            last = file.read().rstrip().rpartition(b"\n")[2]
         return str(json.loads(last).get("event"))
-    except (ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError):  # a run that was just deleted, or a line that is half written
         return None
 
 

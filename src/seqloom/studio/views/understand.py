@@ -10,9 +10,10 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.alignment import one_line
+from seqloom.inspect.looks import check_length
 from seqloom.inspect.tag_paths import TagPaths, state_paths
 from seqloom.inspect.why import Why
-from seqloom.studio.asking import Document, Line, Question, RunId, the_shelf
+from seqloom.studio.asking import TOKENS, Document, Line, Question, RunId, the_shelf
 from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/understand")
@@ -91,6 +92,7 @@ def tag(ask: AskTags, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
 
 def paths_of(ask: AskTags, trained: Any, text: str) -> TagPaths:
     if trained.run.recipe.get("task") == "hmm":
+        check_length(trained, text, TOKENS)
         return state_paths(trained, text)
     check(ask.run, trained, "paths", "tells what words are")
     paths: TagPaths = trained.paths(text, spaces=ask.spaces)

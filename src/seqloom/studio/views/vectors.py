@@ -66,10 +66,11 @@ class AskAnalogy(Ask):
 @router.post("")
 def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """The points, by PCA, with their names and all they can be coloured by."""
-    kinds, points = found(shelf, ask)
-    count = min(ask.count, len(points))
-    check_points(points, count)
-    plane = shelf.remember(ask.run, ("pca", points.kind, ask.lines, count), lambda: pca(points.space.unit[:count]))
+    with shelf.using(ask.run):  # one model from the vectors to the picture, also where it is trained meanwhile
+        kinds, points = found(shelf, ask)
+        count = min(ask.count, len(points))
+        check_points(points, count)
+        plane = shelf.remember(ask.run, ("pca", points.kind, ask.lines, count), lambda: pca(points.space.unit[:count]))
     return {
         "kinds": kinds,
         "kind": points.kind,
@@ -86,10 +87,11 @@ def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]
 @router.post("/tsne")
 def by_tsne(ask: AskTsne, shelf: Shelf = Depends(the_shelf)) -> Response:
     """The picture of t-SNE while it is made; a picture that was made before comes at once."""
-    _, points = found(shelf, ask)
-    check_points(points, ask.count)
-    key = ("tsne", points.kind, ask.lines, ask.count, ask.perplexity)
-    picture = shelf.remember(ask.run, key, Picture)
+    with shelf.using(ask.run):
+        _, points = found(shelf, ask)
+        check_points(points, ask.count)
+        key = ("tsne", points.kind, ask.lines, ask.count, ask.perplexity)
+        picture = shelf.remember(ask.run, key, Picture)
     return lines(picture.layouts(points, ask))
 
 

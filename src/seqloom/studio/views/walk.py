@@ -11,6 +11,7 @@ from seqloom.inspect.alignment import Said, say
 from seqloom.inspect.walk import suits as can_walk
 from seqloom.inspect.walk import walk_through
 from seqloom.inspect.walk_inputs import NUMBERS, Follow
+from seqloom.inspect.walk_text import untrained
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.examples import example_of
@@ -41,22 +42,21 @@ def walk(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     follow = Follow(ask.word, ask.step, ask.layer, ask.head, ask.numbers)
     with shelf.using(ask.run) as trained:
         recipe = trained.run.recipe
-        text = first_text(recipe) if ask.text is None else ask.text
-        said = None
+        text = first_text(recipe, fills=not untrained(trained)) if ask.text is None else ask.text
+        said: Said | None = None
         if recipe.get("task") == "translate":  # the search is what takes time: once for all steps
-            said = shelf.remember(ask.run, ("walk", text, ask.target), lambda: _said(trained, text, ask.target))
+            target = (ask.target or "").strip() or None
+            said = shelf.remember(ask.run, ("walk", text, target), lambda: say(trained, text, target))
         found = walk_through(trained, text, follow, said)
     answer: dict[str, Any] = plain(found.to_json())
     return {**answer, "name": ask.run}
 
 
-def _said(trained: Any, text: str, target: str | None) -> Said:
-    return say(trained, text, target)
-
-
-def first_text(recipe: Mapping[str, Any]) -> str:
-    """A text to begin with: short, so that every token has room; for a model that fills gaps, with one."""
+def first_text(recipe: Mapping[str, Any], fills: bool = True) -> str:
+    """A text to begin with: short, so that every token has room; for a model that `fills` gaps, with one."""
     words = example_of(recipe).split(" ")
+    if recipe.get("task") == "masked-lm" and not fills:
+        return " ".join(words[:7])
     if recipe.get("task") == "masked-lm":
         return " ".join([*words[:2], MASK_TEXT, *words[3:7]])
     if recipe.get("task") in ("language-model", "instruct"):

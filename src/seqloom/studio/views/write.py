@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
+from seqloom.inspect.alignment import one_line
 from seqloom.inspect.beginnings import Beginning, beginning
 from seqloom.inspect.gap_guesses import gap_guesses, with_token
 from seqloom.inspect.next_tokens import NextTokens, WrittenToken, next_tokens, write
@@ -82,6 +83,7 @@ def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     with shelf.using(ask.run) as trained:
         if not hasattr(trained, "fill"):
             raise UsageError(f"{ask.run} is {trained.what}: it does not fill gaps.")
+        one_line(ask.text, "text")  # an empty one is refused
         text = ask.text
         if ask.mask is not None and ask.token is not None:
             text = with_token(trained, text, ask.mask, ask.token)

@@ -75,7 +75,7 @@ function checked(event) {
 }
 
 /** See studio/arrays.py for how it is laid out. */
-export function unpack(buffer) {
+function unpack(buffer) {
     const length = new DataView(buffer).getUint32(0, true);
     const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
     const first = 4 + length;

@@ -16,17 +16,50 @@ function blockOf(block) {
         return [h(heading[1].length === 1 ? "h3" : "h4", {}, spans(heading[2])), ...(rest.trim() ? blockOf(rest) : [])];
     }
     if (lines.length > 1 && lines.every((line) => line.startsWith("|"))) return [tableBlock(lines)];
-    if (lines.every((line) => /^\s*[-*] /.test(line))) return [h("ul", {}, lines.map((line) => h("li", {}, spans(line.replace(/^\s*[-*] /, "")))))];
+    if (lines.every((line) => /^\s*[-*] /.test(line)))
+        return [
+            h(
+                "ul",
+                {},
+                lines.map((line) => h("li", {}, spans(line.replace(/^\s*[-*] /, "")))),
+            ),
+        ];
     if (lines[0].startsWith("```")) return [h("pre", {}, lines.filter((line) => !line.startsWith("```")).join("\n"))];
     return [h("p", {}, spans(lines.join(" ")))];
 }
 
 function tableBlock(lines) {
-    const cells = (line) => line.split(/(?<!\\)\|/).slice(1, -1).map((cell) => cell.trim().replaceAll("\\|", "|"));
+    const cells = (line) =>
+        line
+            .split(/(?<!\\)\|/)
+            .slice(1, -1)
+            .map((cell) => cell.trim().replaceAll("\\|", "|"));
     const ruled = /^\|[\s:|-]+\|$/.test(lines[1]);
     const body = lines.slice(ruled ? 2 : 1);
-    return h("table", {}, h("thead", {}, h("tr", {}, cells(lines[0]).map((cell) => h("th", { scope: "col" }, spans(cell))))),
-        h("tbody", {}, body.map((line) => h("tr", {}, cells(line).map((cell) => h("td", {}, spans(cell)))))));
+    return h(
+        "table",
+        {},
+        h(
+            "thead",
+            {},
+            h(
+                "tr",
+                {},
+                cells(lines[0]).map((cell) => h("th", { scope: "col" }, spans(cell))),
+            ),
+        ),
+        h(
+            "tbody",
+            {},
+            body.map((line) =>
+                h(
+                    "tr",
+                    {},
+                    cells(line).map((cell) => h("td", {}, spans(cell))),
+                ),
+            ),
+        ),
+    );
 }
 
 /** `code` and **strong** within a line. */

@@ -1,6 +1,6 @@
 // Lines over steps, distances or whatever has an order: SVG, with a reading of all lines under the pointer.
 
-import { h, s, clear, number, say } from "./dom.js";
+import { h, s, clear, number } from "./dom.js";
 import { onTheme, series as colour } from "./colour.js";
 
 const ROOM = { left: 74, right: 18, top: 14, bottom: 50 };
@@ -8,7 +8,7 @@ const DASH = { dashed: "6 5", dotted: "2 4" };
 
 /**
  * `series`: [{name, points: [[x, y] …], place?, dashed?, dotted?, dots?, thin?}]; `place` chooses the colour.
- * `x`, `y`: {title, log, format}; `width` and `height` in pixels.
+ * `x`, `y`: {title, log, format}; `width` and `height` in pixels; `legend` "always" names a single line, too.
  */
 export function lineChart(options) {
     let now = { width: 860, height: 340, x: {}, y: {}, legend: true, ...options };
@@ -23,33 +23,59 @@ export function lineChart(options) {
         drawing.setAttribute("width", now.width);
         drawing.setAttribute("height", now.height);
         scales = { x: axis(now, 0), y: axis(now, 1) };
-        clear(drawing).append(...ticks(now, scales), ...now.series.flatMap((one, i) => line(one, i, scales)), s("g", { class: "cursor" }));
+        clear(drawing).append(
+            ...ticks(now, scales),
+            ...now.series.flatMap((one, i) => line(one, i, scales)),
+            s("g", { class: "cursor" }),
+        );
         clear(key);
-        if (now.legend && now.series.length > 1) key.append(...now.series.map(keyOf));
+        if (now.legend === "always" || (now.legend && now.series.length > 1)) key.append(...now.series.map(keyOf));
     }
 
     function keyOf(one, i) {
-        const swatch = s("svg", { width: 28, height: 12, "aria-hidden": "true" },
-            s("line", { x1: 0, x2: 28, y1: 6, y2: 6, stroke: colour(one.place ?? i), "stroke-width": one.thin ? 1.5 : 3, "stroke-dasharray": dashes(one) }));
+        const swatch = s(
+            "svg",
+            { width: 28, height: 12, "aria-hidden": "true" },
+            s("line", {
+                x1: 0,
+                x2: 28,
+                y1: 6,
+                y2: 6,
+                stroke: colour(one.place ?? i),
+                "stroke-width": one.thin ? 1.5 : 3,
+                "stroke-dasharray": dashes(one),
+            }),
+        );
         return h("span", { class: "key", dir: "auto" }, swatch, one.name);
     }
 
     function read(x) {
         const found = now.series.map((one) => nearest(one.points, x, now.x.log)).filter(Boolean);
-        const at = found.length ? found.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best))[0] : null;
+        const at = found.length
+            ? found.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best))[0]
+            : null;
         const cursor = clear(drawing.querySelector(".cursor"));
-        if (at === null) return (readout.textContent = "");
+        if (at === null) {
+            readout.textContent = "";
+            return;
+        }
         const left = scales.x.place(at);
         cursor.append(s("line", { class: "hair", x1: left, x2: left, y1: ROOM.top, y2: now.height - ROOM.bottom }));
         const words = now.series.map((one, i) => {
             const point = nearest(one.points, at, now.x.log);
             if (!point) return null;
-            cursor.append(s("circle", { cx: scales.x.place(point[0]), cy: scales.y.place(point[1]), r: 4, fill: colour(one.place ?? i) }));
+            cursor.append(
+                s("circle", {
+                    cx: scales.x.place(point[0]),
+                    cy: scales.y.place(point[1]),
+                    r: 4,
+                    fill: colour(one.place ?? i),
+                }),
+            );
             return `${one.name}: ${number(point[1])}`;
         });
         readout.textContent = `${now.x.title ?? "x"} ${number(at)} · ${words.filter(Boolean).join(" · ")}`;
         now.onHover?.(at);
-        return readout.textContent;
     }
 
     drawing.addEventListener("pointermove", (event) => {
@@ -69,7 +95,6 @@ export function lineChart(options) {
             now = { ...now, ...(Array.isArray(changes) ? { series: changes } : changes) };
             draw();
         },
-        read: (x) => say(read(x)),
     };
 }
 
@@ -77,7 +102,10 @@ export function lineChart(options) {
 export function chartTable(series, title = "step") {
     const steps = [...new Set(series.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
     const known = series.map((one) => new Map(one.points));
-    return { columns: [title, ...series.map((one) => one.name)], rows: steps.map((x) => [x, ...known.map((values) => values.get(x) ?? null)]) };
+    return {
+        columns: [title, ...series.map((one) => one.name)],
+        rows: steps.map((x) => [x, ...known.map((values) => values.get(x) ?? null)]),
+    };
 }
 
 function dashes(one) {
@@ -86,29 +114,37 @@ function dashes(one) {
 
 function axis(now, which) {
     const { log = false, zero = false } = which ? now.y : now.x;
-    const values = now.series.flatMap((one) => one.points.map((point) => point[which])).filter((v) => Number.isFinite(v) && (!log || v > 0));
+    const values = now.series
+        .flatMap((one) => one.points.map((point) => point[which]))
+        .filter((v) => Number.isFinite(v) && (!log || v > 0));
     let [low, high] = values.length ? [Math.min(...values), Math.max(...values)] : [log ? 0.1 : 0, 1];
     if (zero && !log) low = Math.min(0, low);
-    if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) * 0.1, high + (Math.abs(high) || 1) * 0.1];
+    if (low === high)
+        [low, high] = log
+            ? [low / 2, high * 2]
+            : [low - (Math.abs(low) || 1) * 0.1, high + (Math.abs(high) || 1) * 0.1];
     const to = log ? Math.log10 : (v) => v;
     const from = log ? (v) => 10 ** v : (v) => v;
     const pad = which ? 0.04 * (to(high) - to(low)) : 0;
     const [first, last] = [to(low) - pad, to(high) + pad];
     const [begin, end] = which ? [now.height - ROOM.bottom, ROOM.top] : [ROOM.left, now.width - ROOM.right];
     return {
-        low: from(first), high: from(last), log,
+        low: from(first),
+        high: from(last),
+        log,
         place: (v) => begin + ((to(Math.max(v, log ? 1e-300 : -Infinity)) - first) / (last - first)) * (end - begin),
         value: (p) => from(first + ((p - begin) / (end - begin)) * (last - first)),
     };
 }
 
 /** Round numbers between two, five or so of them. */
-export function roundTicks(low, high, count = 5) {
+function roundTicks(low, high, count = 5) {
     const raw = (high - low) / count;
     const power = 10 ** Math.floor(Math.log10(raw));
     const width = [1, 2, 2.5, 5, 10].map((m) => m * power).find((w) => w >= raw) ?? raw;
     const found = [];
-    for (let v = Math.ceil(low / width) * width; v <= high + width * 1e-9; v += width) found.push(Math.abs(v) < width * 1e-9 ? 0 : v);
+    for (let v = Math.ceil(low / width) * width; v <= high + width * 1e-9; v += width)
+        found.push(Math.abs(v) < width * 1e-9 ? 0 : v);
     return found;
 }
 
@@ -126,17 +162,48 @@ function ticks(now, scales) {
     for (const value of marks(scales.y)) {
         const y = scales.y.place(value);
         found.push(s("line", { class: "grid", x1: ROOM.left, x2: now.width - ROOM.right, y1: y, y2: y }));
-        found.push(s("text", { class: "tick", x: ROOM.left - 8, y, "text-anchor": "end", "dominant-baseline": "central" }, tick(value, now.y.format)));
+        found.push(
+            s(
+                "text",
+                { class: "tick", x: ROOM.left - 8, y, "text-anchor": "end", "dominant-baseline": "central" },
+                tick(value, now.y.format),
+            ),
+        );
     }
     for (const value of marks(scales.x)) {
         const x = scales.x.place(value);
-        found.push(s("text", { class: "tick", x, y: now.height - ROOM.bottom + 20, "text-anchor": "middle" }, tick(value, now.x.format)));
+        found.push(
+            s(
+                "text",
+                { class: "tick", x, y: now.height - ROOM.bottom + 20, "text-anchor": "middle" },
+                tick(value, now.x.format),
+            ),
+        );
     }
     const bottom = now.height - ROOM.bottom;
     found.push(s("line", { class: "base", x1: ROOM.left, x2: now.width - ROOM.right, y1: bottom, y2: bottom }));
-    if (now.x.title) found.push(s("text", { class: "axis", x: (ROOM.left + now.width - ROOM.right) / 2, y: now.height - 8, "text-anchor": "middle" }, now.x.title));
+    if (now.x.title)
+        found.push(
+            s(
+                "text",
+                {
+                    class: "axis",
+                    x: (ROOM.left + now.width - ROOM.right) / 2,
+                    y: now.height - 8,
+                    "text-anchor": "middle",
+                },
+                now.x.title,
+            ),
+        );
     const middle = (ROOM.top + bottom) / 2;
-    if (now.y.title) found.push(s("text", { class: "axis", x: 15, y: middle, "text-anchor": "middle", transform: `rotate(-90 15 ${middle})` }, now.y.title));
+    if (now.y.title)
+        found.push(
+            s(
+                "text",
+                { class: "axis", x: 15, y: middle, "text-anchor": "middle", transform: `rotate(-90 15 ${middle})` },
+                now.y.title,
+            ),
+        );
     return found;
 }
 
@@ -155,12 +222,24 @@ function power(value) {
 }
 
 function line(one, i, scales) {
-    const points = one.points.filter(([, y]) => Number.isFinite(y) && (!scales.y.log || y > 0)).map(([x, y]) => [scales.x.place(x), scales.y.place(y)]);
+    const points = one.points
+        .filter(([, y]) => Number.isFinite(y) && (!scales.y.log || y > 0))
+        .map(([x, y]) => [scales.x.place(x), scales.y.place(y)]);
     if (!points.length) return [];
     const stroke = colour(one.place ?? i);
     const path = `M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}`;
-    const found = [s("path", { class: "line", d: path, stroke, "stroke-width": one.thin ? 1.4 : 2.6, "stroke-dasharray": dashes(one), opacity: one.thin ? 0.65 : 1 })];
-    if (one.dots || points.length === 1) found.push(...points.map(([cx, cy]) => s("circle", { cx, cy, r: 3.6, fill: stroke })));
+    const found = [
+        s("path", {
+            class: "line",
+            d: path,
+            stroke,
+            "stroke-width": one.thin ? 1.4 : 2.6,
+            "stroke-dasharray": dashes(one),
+            opacity: one.thin ? 0.65 : 1,
+        }),
+    ];
+    if (one.dots || points.length === 1)
+        found.push(...points.map(([cx, cy]) => s("circle", { cx, cy, r: 3.6, fill: stroke })));
     return found;
 }
 

@@ -77,6 +77,6 @@ export function colourOf(value, low, high, signed = false) {
 export function inkOn(value, low, high, signed = false) {
     const at = 4 * step(value, low, high);
     const [r, g, b] = table(signed).subarray(at, at + 3);
-    const linear = (part) => ((part / 255) <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+    const linear = (part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
     return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.2 ? "#10141c" : "#ffffff";
 }

@@ -34,7 +34,11 @@ export function select(label, options, value, onchange, kind = "") {
 export function slider(label, { min, max, step, value, format = number }, oninput) {
     const shown = h("output", {}, format(value));
     const node = h("input", {
-        type: "range", min, max, step, value,
+        type: "range",
+        min,
+        max,
+        step,
+        value,
         oninput: () => {
             shown.textContent = format(Number(node.value));
             oninput(Number(node.value));
@@ -46,7 +50,12 @@ export function slider(label, { min, max, step, value, format = number }, oninpu
 
 export function numberBox(label, { min, max, step = 1, value }, onchange) {
     const node = h("input", {
-        type: "number", min, max, step, value, class: "narrow",
+        type: "number",
+        min,
+        max,
+        step,
+        value,
+        class: "narrow",
         onchange: () => {
             const wanted = Number(node.value);
             if (!Number.isFinite(wanted)) return;
@@ -76,11 +85,22 @@ export function segmented(label, options, value, onchange) {
 }
 
 /** A text to be read by a model. Enter sends it (with several rows: Ctrl+Enter), and so does the button. */
-export function textBox(label, value, onsubmit, { rows = 1, button: words = "Show", max = 2000, placeholder = "" } = {}) {
+export function textBox(
+    label,
+    value,
+    onsubmit,
+    { rows = 1, button: words = "Show", max = 2000, placeholder = "" } = {},
+) {
     const many = rows > 1;
     const box = h(many ? "textarea" : "input", {
-        type: many ? null : "text", rows: many ? rows : null, dir: "auto", maxlength: max, placeholder,
-        spellcheck: "false", autocomplete: "off", class: "text",
+        type: many ? null : "text",
+        rows: many ? rows : null,
+        dir: "auto",
+        maxlength: max,
+        placeholder,
+        spellcheck: "false",
+        autocomplete: "off",
+        class: "text",
     });
     box.value = value ?? "";
     box.id = `control-${++count}`;
@@ -97,9 +117,33 @@ export function textBox(label, value, onsubmit, { rows = 1, button: words = "Sho
     return form;
 }
 
+/** What a run knows, and texts to try: picking one puts it into a text box and sends it. */
+export function examplesFor(run, form, texts = run.examples ?? []) {
+    if (!texts.length) return null;
+    const send = (text) => {
+        form.box.value = text;
+        form.requestSubmit();
+    };
+    const pick = (text) =>
+        h("button", { type: "button", class: "example", dir: "auto", onclick: () => send(text) }, text);
+    return h(
+        "p",
+        { class: "examples" },
+        h("span", {}, run.knows ? `Knows: ${run.knows}. Try: ` : "Try: "),
+        texts.map(pick),
+    );
+}
+
 export function button(words, onclick, { primary = false, pressed = null, title = null } = {}) {
-    return h("button", {
-        type: "button", class: primary ? "primary" : "quiet", onclick, title,
-        "aria-pressed": pressed === null ? null : String(pressed),
-    }, words);
+    return h(
+        "button",
+        {
+            type: "button",
+            class: primary ? "primary" : "quiet",
+            onclick,
+            title,
+            "aria-pressed": pressed === null ? null : String(pressed),
+        },
+        words,
+    );
 }

@@ -42,6 +42,20 @@ export function fill(node, ...children) {
     return node;
 }
 
+/** The same for controls: whoever was at one of them, by keyboard, is at the one in its place. */
+export function refill(node, ...children) {
+    const reachable = () => [...node.querySelectorAll("input, select, textarea, button")];
+    const before = document.activeElement;
+    const place = reachable().indexOf(before);
+    fill(node, ...children);
+    if (place < 0) return node;
+    const now = reachable();
+    const alike = (other) =>
+        other?.tagName === before.tagName && (other.tagName !== "BUTTON" || other.textContent === before.textContent);
+    (alike(now[place]) ? now[place] : now.find(alike))?.focus({ preventScroll: true });
+    return node;
+}
+
 export function clear(node) {
     node.replaceChildren();
     return node;
@@ -57,9 +71,15 @@ export function number(value, digits = 3) {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";
     if (value === 0) return "0";
     const size = Math.abs(value);
-    if (size >= 1e6 || size < 10 ** -(digits + 1)) return value.toExponential(2).replace("-", "−").replace("e+", "e");
+    if (size >= 1e6 || size < 0.5 * 10 ** -digits)
+        return value.toExponential(2).replaceAll("-", "−").replace("e+", "e");
     const text = size >= 1000 ? Math.round(value).toLocaleString("en") : value.toFixed(size >= 100 ? 1 : digits);
     return text.replace("-", "−");
+}
+
+/** A number that came as float16, without the digits that it does not have. */
+export function fromHalf(value) {
+    return Number(value.toPrecision(4));
 }
 
 /** Call a function when it has not been called again for so many milliseconds. */

@@ -23,17 +23,30 @@ export function habitPlot(habits, { layers, name }, { onPick, onHover }) {
     });
     const { width, height } = PLOT;
     const label = `Entropy against distance of ${habits.length} heads of the ${name}; as numbers in the table`;
-    const drawing = s("svg", {
-        class: "habits", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label,
-    }, axes(far, wide, x, y), dots);
+    const drawing = s(
+        "svg",
+        {
+            class: "habits",
+            width,
+            height,
+            viewBox: `0 0 ${width} ${height}`,
+            role: "img",
+            "aria-label": label,
+        },
+        axes(far, wide, x, y),
+        dots,
+    );
     const keys = Array.from({ length: layers }, (_, layer) => key(layer + 1, layers));
     return h("div", {}, layers > 1 ? h("div", { class: "legend" }, keys) : null, drawing);
 }
 
 function key(layer, layers) {
-    return s("svg", { class: "habit-key", width: 84, height: 22, "aria-hidden": "true" },
+    return s(
+        "svg",
+        { class: "habit-key", width: 84, height: 22, "aria-hidden": "true" },
         s("circle", { cx: 9, cy: 11, r: 6, fill: layerColour(layer, layers) }),
-        s("text", { x: 21, y: 11, "dominant-baseline": "central" }, `layer ${layer}`));
+        s("text", { x: 21, y: 11, "dominant-baseline": "central" }, `layer ${layer}`),
+    );
 }
 
 /** A colour of its own for each of a few layers; of many, the deeper the stronger. */
@@ -47,7 +60,12 @@ function namesBeside(words, places) {
     return words.map((word, i) => {
         const [x, y] = places[i];
         const size = 7.5 * word.length + 2;
-        const free = [[x + 11, y - 8], [x - 11 - size, y - 8], [x - size / 2, y - 26], [x - size / 2, y + 10]]
+        const free = [
+            [x + 11, y - 8],
+            [x - 11 - size, y - 8],
+            [x - size / 2, y - 26],
+            [x - size / 2, y + 10],
+        ]
             .map(([left, top]) => [left, top, left + size, top + 16])
             .filter(([left, , right]) => left > PLOT.left && right < PLOT.width)
             .find((box) => !taken.some((other) => overlap(box, other)));
@@ -65,12 +83,19 @@ function overlap(one, other) {
 
 function dot(habit, [cx, cy], name, colour, onPick, onHover) {
     const { layer, head } = habit;
-    return s("g", {
-        class: "habit", dataset: { head: `${layer} ${head}` }, onclick: () => onPick(habit),
-        onpointerenter: () => onHover(habit), onpointerleave: () => onHover(null),
-    },
-    s("circle", { class: "habit-ring", cx, cy, r: 11 }), s("circle", { cx, cy, r: 6.5, fill: colour }),
-    name);
+    return s(
+        "g",
+        {
+            class: "habit",
+            dataset: { head: `${layer} ${head}` },
+            onclick: () => onPick(habit),
+            onpointerenter: () => onHover(habit),
+            onpointerleave: () => onHover(null),
+        },
+        s("circle", { class: "habit-ring", cx, cy, r: 11 }),
+        s("circle", { cx, cy, r: 6.5, fill: colour }),
+        name,
+    );
 }
 
 function axes(far, wide, x, y) {

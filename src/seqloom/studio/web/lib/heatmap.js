@@ -46,9 +46,18 @@ export function heatmap(options) {
     const canvas = h("canvas", { class: "cells" });
     const drawing = s("svg", { class: "labels", "aria-hidden": "true" });
     const readout = h("p", { class: "readout", "aria-hidden": "true" });
-    const stage = h("div", {
-        class: "heatmap", tabindex: "0", role: "application", "aria-roledescription": "matrix", "aria-label": now.label ?? "Matrix",
-    }, canvas, drawing);
+    const stage = h(
+        "div",
+        {
+            class: "heatmap",
+            tabindex: "0",
+            role: "application",
+            "aria-roledescription": "matrix",
+            "aria-label": now.label ?? "Matrix",
+        },
+        canvas,
+        drawing,
+    );
     const element = h("div", { class: "heatmap-frame" }, stage, readout);
     let cursor = null;
     let shape = null;
@@ -58,8 +67,10 @@ export function heatmap(options) {
         paint(canvas, now.values, now.rows.length, now.columns.length, now);
         Object.assign(stage.style, { width: `${shape.width}px`, height: `${shape.height}px` });
         Object.assign(canvas.style, {
-            left: `${shape.left}px`, top: `${shape.top}px`,
-            width: `${shape.cell * now.columns.length}px`, height: `${shape.cellHeight * now.rows.length}px`,
+            left: `${shape.left}px`,
+            top: `${shape.top}px`,
+            width: `${shape.cell * now.columns.length}px`,
+            height: `${shape.cellHeight * now.rows.length}px`,
         });
         drawing.setAttribute("width", shape.width);
         drawing.setAttribute("height", shape.height);
@@ -75,10 +86,26 @@ export function heatmap(options) {
         const [row, column] = cursor;
         const { left, top, cell, cellHeight } = shape;
         if (column !== null) {
-            lit.append(s("rect", { class: "band", x: left + column * cell, y: top, width: cell, height: cellHeight * now.rows.length }));
+            lit.append(
+                s("rect", {
+                    class: "band",
+                    x: left + column * cell,
+                    y: top,
+                    width: cell,
+                    height: cellHeight * now.rows.length,
+                }),
+            );
         }
         if (row !== null) {
-            lit.append(s("rect", { class: "band", x: left, y: top + row * cellHeight, width: cell * now.columns.length, height: cellHeight }));
+            lit.append(
+                s("rect", {
+                    class: "band",
+                    x: left,
+                    y: top + row * cellHeight,
+                    width: cell * now.columns.length,
+                    height: cellHeight,
+                }),
+            );
         }
     }
 
@@ -108,7 +135,10 @@ export function heatmap(options) {
         const box = canvas.getBoundingClientRect();
         const above = Math.max(0, box.top - event.clientY);
         const x = event.clientX - box.left - (shape.upright ? 0 : above / SLOPE);
-        const [column, row] = [Math.floor((x / box.width) * now.columns.length), Math.floor(((event.clientY - box.top) / box.height) * now.rows.length)];
+        const [column, row] = [
+            Math.floor((x / box.width) * now.columns.length),
+            Math.floor(((event.clientY - box.top) / box.height) * now.rows.length),
+        ];
         const [inRow, inColumn] = [row >= 0 && row < now.rows.length, column >= 0 && column < now.columns.length];
         if (inRow && inColumn) return [row, column];
         if (inRow && column < 0) return [row, null];
@@ -164,19 +194,29 @@ function layout({ rows, columns, size, rowTitle, columnTitle, largest = LARGEST,
     const across = longest(columns);
     const upright = fitsFlat(columns, size, left, largest);
     const top = (upright ? 26 : Math.ceil(0.75 * across) + 16) + (columnTitle ? 24 : 0);
-    const right = upright ? (columns.length > 1 && [...shown(columns.at(-1))].length > 2 ? 44 : 12) : Math.ceil(0.7 * across);
+    const right = upright
+        ? columns.length > 1 && [...shown(columns.at(-1))].length > 2
+            ? 44
+            : 12
+        : Math.ceil(0.7 * across);
     const cell = Math.min(largest, Math.max((size[0] - left - right) / columns.length, size[0] / 900));
     const cellHeight = Math.min(largest * 0.9, Math.max(cell, leastHeight), Math.max((size[1] - top) / rows.length, 1));
     return {
-        left, top, cell, cellHeight, upright,
-        width: Math.ceil(left + cell * columns.length + right), height: Math.ceil(top + cellHeight * rows.length + 10),
+        left,
+        top,
+        cell,
+        cellHeight,
+        upright,
+        width: Math.ceil(left + cell * columns.length + right),
+        height: Math.ceil(top + cellHeight * rows.length + 10),
     };
 }
 
 /** Whether every column's word has room above it without being turned; the first and the last, often </s>, may stick out. */
 function fitsFlat(columns, size, left, largest) {
     const cell = Math.min(largest, (size[0] - left - 12) / columns.length);
-    const fits = (word, i) => [...shown(word)].length * WIDE + 6 <= (i % (columns.length - 1 || 1) ? cell : Math.max(cell, STICKS_OUT));
+    const fits = (word, i) =>
+        [...shown(word)].length * WIDE + 6 <= (i % (columns.length - 1 || 1) ? cell : Math.max(cell, STICKS_OUT));
     return columns.every(fits);
 }
 
@@ -192,22 +232,65 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
     const everyColumn = Math.ceil((upright ? LEAST : 1.3 * LEAST) / cell);
     rows.forEach((word, i) => {
         if (i % everyRow) return;
-        found.push(s("text", { class: "label", x: left - 7, y: top + (i + 0.5) * cellHeight, "text-anchor": "end", "dominant-baseline": "central" }, cut(word)));
+        found.push(
+            s(
+                "text",
+                {
+                    class: "label",
+                    x: left - 7,
+                    y: top + (i + 0.5) * cellHeight,
+                    "text-anchor": "end",
+                    "dominant-baseline": "central",
+                },
+                cut(word),
+            ),
+        );
     });
     columns.forEach((word, i) => {
         if (i % everyColumn) return;
         const [x, y] = [left + (i + 0.5) * cell, top - 8];
         const turned = upright ? null : `rotate(${-TURN} ${x} ${y})`;
         const [anchor, shift] = upright ? held(columns, i, cell) : ["start", 0];
-        found.push(s("text", {
-            class: "label", x: x + shift, y, "text-anchor": anchor, "dominant-baseline": upright ? null : "central", transform: turned,
-        }, cut(word)));
+        found.push(
+            s(
+                "text",
+                {
+                    class: "label",
+                    x: x + shift,
+                    y,
+                    "text-anchor": anchor,
+                    "dominant-baseline": upright ? null : "central",
+                    transform: turned,
+                },
+                cut(word),
+            ),
+        );
     });
-    found.push(s("rect", { class: "edge", x: left - 0.5, y: top - 0.5, width: cell * columns.length + 1, height: cellHeight * rows.length + 1 }));
+    found.push(
+        s("rect", {
+            class: "edge",
+            x: left - 0.5,
+            y: top - 0.5,
+            width: cell * columns.length + 1,
+            height: cellHeight * rows.length + 1,
+        }),
+    );
     if (columnTitle) found.push(s("text", { class: "axis", x: left, y: LABEL }, columnTitle));
     if (rowTitle) {
         const middle = top + (cellHeight * rows.length) / 2;
-        found.push(s("text", { class: "axis", x: LABEL, y: middle, "text-anchor": "middle", transform: `rotate(-90 ${LABEL} ${middle})` }, rowTitle));
+        found.push(
+            s(
+                "text",
+                {
+                    class: "axis",
+                    x: LABEL,
+                    y: middle,
+                    "text-anchor": "middle",
+                    transform: `rotate(-90 ${LABEL} ${middle})`,
+                },
+                rowTitle,
+            ),
+        );
     }
     return found;
 }
@@ -227,12 +310,25 @@ export function scaleBar() {
     Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
     let now = { low: 0, high: 1, signed: false, root: false, title: "" };
     function draw() {
-        paint(canvas, Float32Array.from({ length: 128 }, (_, i) => i / 127), 1, 128, { signed: now.signed });
+        paint(
+            canvas,
+            Float32Array.from({ length: 128 }, (_, i) => i / 127),
+            1,
+            128,
+            { signed: now.signed },
+        );
         const middle = now.root ? now.high / 4 : (now.low + now.high) / 2;
-        const ticks = [[0, "start", now.low], [width / 2, "middle", middle], [width, "end", now.high]];
+        const ticks = [
+            [0, "start", now.low],
+            [width / 2, "middle", middle],
+            [width, "end", now.high],
+        ];
         clear(words).append(
-            ...ticks.map(([x, anchor, value]) => s("text", { class: "tick", x, y: 15, "text-anchor": anchor }, number(value, 2))),
-            s("text", { class: "tick", x: width / 2, y: 33, "text-anchor": "middle" }, now.title));
+            ...ticks.map(([x, anchor, value]) =>
+                s("text", { class: "tick", x, y: 15, "text-anchor": anchor }, number(value, 2)),
+            ),
+            s("text", { class: "tick", x: width / 2, y: 33, "text-anchor": "middle" }, now.title),
+        );
     }
     const forget = onTheme(() => (element.isConnected ? draw() : forget()));
     draw();

@@ -33,25 +33,41 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
     }
 
     function bands() {
-        return [...differs].map((t) => s("rect", {
-            class: "differs", x: place.x[t] - place.wide[t] / 2 + 3, y: 2, rx: 8,
-            width: place.wide[t] - 6, height: place.height - 4,
-        }));
+        return [...differs].map((t) =>
+            s("rect", {
+                class: "differs",
+                x: place.x[t] - place.wide[t] / 2 + 3,
+                y: 2,
+                rx: 8,
+                width: place.wide[t] - 6,
+                height: place.height - 4,
+            }),
+        );
     }
 
     function lines() {
         return rows.flatMap((tag, row) => [
             s("line", { class: "grid", x1: place.left - 6, x2: place.width - 8, y1: place.y(row), y2: place.y(row) }),
-            s("text", { class: "label", x: place.left - 14, y: place.y(row) + 5, "text-anchor": "end" },
-                cut(answer.tags[tag])),
+            s(
+                "text",
+                { class: "label", x: place.left - 14, y: place.y(row) + 5, "text-anchor": "end" },
+                cut(answer.tags[tag]),
+            ),
         ]);
     }
 
     /** Thicker and darker the more probable a step is. */
     function steps() {
-        return answer.steps.filter(([, j, k]) => rows.includes(j) && rows.includes(k)).map(([t, j, k, p]) => s("line", {
-            class: "step", ...between(t, j, k), "stroke-width": 1 + 6 * p, "stroke-opacity": 0.15 + 0.5 * p,
-        }));
+        return answer.steps
+            .filter(([, j, k]) => rows.includes(j) && rows.includes(k))
+            .map(([t, j, k, p]) =>
+                s("line", {
+                    class: "step",
+                    ...between(t, j, k),
+                    "stroke-width": 1 + 6 * p,
+                    "stroke-opacity": 0.15 + 0.5 * p,
+                }),
+            );
     }
 
     function path() {
@@ -63,17 +79,24 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
     }
 
     function nodes() {
-        return answer.words.flatMap((_, t) => rows.map((tag, row) => {
-            const p = answer.posterior[t][tag], best = answer.best[t] === tag;
-            const likeliest = !best && p === Math.max(...answer.posterior[t]);
-            return s("g", {
-                class: best ? "node best" : likeliest ? "node likeliest" : "node",
-                transform: `translate(${place.x[t]} ${place.y(row)})`,
-                onpointerenter: () => read(t, row), onpointerleave: () => (readout.textContent = words()),
-            },
-            s("circle", { r: p >= WRITTEN || best ? NODE : 4, fill: colourOf(p, 0, 1) }),
-            (p >= WRITTEN || best) && chance(p));
-        }));
+        return answer.words.flatMap((_, t) =>
+            rows.map((tag, row) => {
+                const p = answer.posterior[t][tag],
+                    best = answer.best[t] === tag;
+                const likeliest = !best && p === Math.max(...answer.posterior[t]);
+                return s(
+                    "g",
+                    {
+                        class: best ? "node best" : likeliest ? "node likeliest" : "node",
+                        transform: `translate(${place.x[t]} ${place.y(row)})`,
+                        onpointerenter: () => read(t, row),
+                        onpointerleave: () => (readout.textContent = words()),
+                    },
+                    s("circle", { r: p >= WRITTEN || best ? NODE : 4, fill: colourOf(p, 0, 1) }),
+                    (p >= WRITTEN || best) && chance(p),
+                );
+            }),
+        );
     }
 
     function chance(p) {
@@ -84,7 +107,8 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
 
     function heads() {
         return answer.words.flatMap((word, t) => {
-            const tag = answer.best[t], middle = { x: place.x[t], "text-anchor": "middle" };
+            const tag = answer.best[t],
+                middle = { x: place.x[t], "text-anchor": "middle" };
             return [
                 s("text", { ...middle, class: "word", y: 24 }, cut(word)),
                 s("text", { ...middle, class: "said", y: 47 }, called(answer.tags[tag])),
@@ -94,15 +118,20 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
     }
 
     function read(t, row) {
-        const tag = rows[row], p = answer.posterior[t][tag];
-        const before = t === 0 ? "" : incoming(t, tag), best = answer.best[t] === tag ? ", on the best path" : "";
+        const tag = rows[row],
+            p = answer.posterior[t][tag];
+        const before = t === 0 ? "" : incoming(t, tag),
+            best = answer.best[t] === tag ? ", on the best path" : "";
         readout.textContent = `${answer.words[t]}: ${answer.tags[tag]} with p = ${number(p)}${before}${best}`;
         return readout.textContent;
     }
 
     function incoming(t, tag) {
         const from = answer.tags.map((name, j) => [name, chances.get(`${t - 1} ${j} ${tag}`) ?? 0]);
-        const likely = from.filter(([, p]) => p > 0).sort((one, other) => other[1] - one[1]).slice(0, 3);
+        const likely = from
+            .filter(([, p]) => p > 0)
+            .sort((one, other) => other[1] - one[1])
+            .slice(0, 3);
         const some = likely.map(([name, p]) => `${name} ${number(p)}`);
         return some.length ? `; reached from ${some.join(", ")}` : "";
     }
@@ -113,7 +142,8 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
         const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
         if (!ways[event.key]) return;
         event.preventDefault();
-        const [across, down] = ways[event.key], ahead = place.turned ? -across : across;
+        const [across, down] = ways[event.key],
+            ahead = place.turned ? -across : across;
         at = { word: within(at.word + ahead, answer.words.length), row: within(at.row + down, rows.length) };
         cursor.setAttribute("cx", place.x[at.word]);
         cursor.setAttribute("cy", place.y(at.row));
@@ -164,7 +194,8 @@ function layout(answer, rows, room) {
     if (spare > 0) wide.forEach((own, t) => (wide[t] = own + spare / wide.length));
     let edge = left;
     const inOrder = wide.map((own) => (edge += own) - own / 2);
-    const turned = fromTheRight(answer.words), x = turned ? inOrder.map((own) => left + edge - own) : inOrder;
+    const turned = fromTheRight(answer.words),
+        x = turned ? inOrder.map((own) => left + edge - own) : inOrder;
     const y = (row) => HEAD + ROW / 2 + row * ROW;
     return { left, x, wide, turned, y, width: Math.ceil(edge + 12), height: HEAD + rows.length * ROW + 6 };
 }

@@ -59,26 +59,40 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
             const x = left ? layout.left : layout.right;
             const y = layout.y(name, place);
             const share = s("text", {
-                class: "link-share", y, x: left ? 4 : layout.width - 4, "text-anchor": left ? "start" : "end",
+                class: "link-share",
+                y,
+                x: left ? 4 : layout.width - 4,
+                "text-anchor": left ? "start" : "end",
             });
             const text = s("text", { class: "link-text", x, y, "text-anchor": left ? "end" : "start" }, clipped(token));
             const back = s("rect", {
-                class: "link-back", rx: 4, height: layout.step,
-                x: left ? 0 : layout.right - 6, y: y - layout.step / 2,
+                class: "link-back",
+                rx: 4,
+                height: layout.step,
+                x: left ? 0 : layout.right - 6,
+                y: y - layout.step / 2,
                 width: left ? layout.left + 6 : layout.width - layout.right + 6,
             });
-            const node = s("g", {
-                class: "link-word", tabindex: place === 0 ? 0 : -1, role: "img",
-                "aria-label": `${token}, ${left ? "looks" : "looked at"}`,
-                onpointerenter: () => choose(name, place),
-                onpointerleave: () => choose(name, null),
-                onfocus: () => {
-                    choose(name, place);
-                    say(spoken(name, place));
+            const node = s(
+                "g",
+                {
+                    class: "link-word",
+                    tabindex: place === 0 ? 0 : -1,
+                    role: "img",
+                    "aria-label": `${token}, ${left ? "looks" : "looked at"}`,
+                    onpointerenter: () => choose(name, place),
+                    onpointerleave: () => choose(name, null),
+                    onfocus: () => {
+                        choose(name, place);
+                        say(spoken(name, place));
+                    },
+                    onblur: () => choose(name, null),
+                    onkeydown: (event) => move(event, name, place),
                 },
-                onblur: () => choose(name, null),
-                onkeydown: (event) => move(event, name, place),
-            }, back, text, share);
+                back,
+                text,
+                share,
+            );
             return { node, share, back };
         });
     }
@@ -92,8 +106,10 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
     function move(event, name, place) {
         const other = name === "row" ? "column" : "row";
         const goals = {
-            ArrowDown: [name, place + 1], ArrowUp: [name, place - 1],
-            Home: [name, 0], End: [name, words[name].length - 1],
+            ArrowDown: [name, place + 1],
+            ArrowUp: [name, place - 1],
+            Home: [name, 0],
+            End: [name, words[name].length - 1],
             ArrowRight: ["column", Math.min(place, words.column.length - 1)],
             ArrowLeft: ["row", Math.min(place, words.row.length - 1)],
         };
@@ -141,7 +157,10 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
         const own = name === "row" ? data.rows[place] : data.columns[place];
         const others = name === "row" ? data.columns : data.rows;
         const weights = others.map((_, other) => (name === "row" ? at(place, other) : at(other, place)));
-        const best = weights.map((weight, other) => [weight, others[other]]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+        const best = weights
+            .map((weight, other) => [weight, others[other]])
+            .sort((a, b) => b[0] - a[0])
+            .slice(0, 3);
         return `${own}: ${best.map(([weight, word]) => `${word} ${number(weight, 2)}`).join(", ")}`;
     }
 
@@ -165,7 +184,10 @@ export function strongest(values, columns, least) {
             found.push({ row: Math.floor(place / columns), column: place % columns, weight: values[place] });
         }
     }
-    return found.sort((a, b) => b.weight - a.weight).slice(0, MOST).reverse();
+    return found
+        .sort((a, b) => b.weight - a.weight)
+        .slice(0, MOST)
+        .reverse();
 }
 
 /** Where the words stand: as large as a projector needs them, smaller where there are many. */
@@ -180,7 +202,10 @@ function measured(rows, columns, room, titles) {
     const top = 34;
     const offset = (name) => ((most - (name === "row" ? rows : columns).length) * step) / 2;
     return {
-        step, font, left, right,
+        step,
+        font,
+        left,
+        right,
         width: Math.ceil(right + after),
         height: Math.ceil(top + most * step + 8),
         y: (name, place) => top + offset(name) + (place + 0.5) * step,

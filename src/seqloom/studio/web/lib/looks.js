@@ -1,6 +1,6 @@
 // One attention map, as colours or as links between words, with its numbers: what alignment and heads share.
 
-import { h, number } from "./dom.js";
+import { h, fromHalf, number } from "./dom.js";
 import { checkbox, segmented } from "./controls.js";
 import { figure } from "./figure.js";
 import { heatmap, scaleBar } from "./heatmap.js";
@@ -16,11 +16,27 @@ export function lookControls(page, changed) {
         changed(name);
     };
     const now = (name, usual) => page.params.get(name) ?? usual;
-    const looks = [["heat", "Heat map"], ["links", "Links"], ["both", "Both"]];
-    const shades = [["auto", "Auto"], ["linear", "Linear"], ["root", "√"]];
+    const looks = [
+        ["heat", "Heat map"],
+        ["links", "Links"],
+        ["both", "Both"],
+    ];
+    const shades = [
+        ["auto", "Auto"],
+        ["linear", "Linear"],
+        ["root", "√"],
+    ];
     return [
         segmented("View", looks, shownAs(page), set("as", "heat")),
-        segmented("By", [["words", "Words"], ["tokens", "Tokens"]], now("by", "words"), set("by", "words")),
+        segmented(
+            "By",
+            [
+                ["words", "Words"],
+                ["tokens", "Tokens"],
+            ],
+            now("by", "words"),
+            set("by", "words"),
+        ),
         segmented("Shades", shades, now("shades", "auto"), set("shades", "auto")),
         checkbox("show the end", now("end", "yes") !== "no", (on) => set("end", "yes")(on ? "yes" : "no")),
     ];
@@ -74,8 +90,17 @@ export function lookFigure({ name, size, onHover }) {
 
     function drawHeat({ rows, columns, values, high, sides, title, root }) {
         const options = {
-            rows, columns, values, low: 0, high, root, label: title, size: size(), largest: 58,
-            rowTitle: sides.row, columnTitle: sides.column,
+            rows,
+            columns,
+            values,
+            low: 0,
+            high,
+            root,
+            label: title,
+            size: size(),
+            largest: 58,
+            rowTitle: sides.row,
+            columnTitle: sides.column,
         };
         if (map) map.update(options);
         else {
@@ -94,7 +119,13 @@ export function lookFigure({ name, size, onHover }) {
 
     function drawLinks({ rows, columns, values, sides, title }) {
         web = links({
-            rows, columns, values, label: title, rowTitle: sides.row, columnTitle: sides.column, room: besideHeat(),
+            rows,
+            columns,
+            values,
+            label: title,
+            rowTitle: sides.row,
+            columnTitle: sides.column,
+            room: besideHeat(),
             onHover: ({ row, column }) => hovered(row, column, "links"),
         });
         linked.replaceChildren(web.element);
@@ -127,13 +158,13 @@ function tooMany({ rows, columns }) {
 }
 
 /** A row for each word that looks, a column for each it may look at, and what the row sums to. */
-export function tableOfMap({ rows, columns, values, sides }) {
+function tableOfMap({ rows, columns, values, sides }) {
     const width = columns.length;
     return {
         columns: [`${sides.row} ↓  ${sides.column} →`, ...columns, "sum"],
         rows: rows.map((word, row) => {
             const weights = Array.from(values.subarray(row * width, (row + 1) * width));
-            return [word, ...weights, weights.reduce((sum, weight) => sum + weight, 0)];
+            return [word, ...weights.map(fromHalf), weights.reduce((sum, weight) => sum + weight, 0)];
         }),
     };
 }
@@ -146,9 +177,12 @@ export function sentenceLine(answer, ...more) {
     const sure = answer.logProb === null ? null : soft(`log p = ${number(answer.logProb)}`);
     const what = h("bdi", { class: "said-what" }, answer.text.trim() || "nothing");
     const line = h("p", { class: "said-line" }, soft(says), " ", what, " ", sure, " ", more);
-    return h("div", { class: "said" },
+    return h(
+        "div",
+        { class: "said" },
         answer.says === "text" ? null : line,
-        answer.notes.map((note) => h("p", { class: "note", dir: "auto" }, capital(note), ".")));
+        answer.notes.map((note) => h("p", { class: "note", dir: "auto" }, capital(note), ".")),
+    );
 }
 
 export const capital = (words) => words[0].toUpperCase() + words.slice(1);

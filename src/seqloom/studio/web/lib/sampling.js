@@ -9,7 +9,11 @@ const GREEDY_BELOW = 1e-5;
  */
 export function chances(logProbs, banned, { temperature, topK, topP }) {
     const p = normalised(Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp(value))));
-    if (temperature < GREEDY_BELOW) return only(p, p.findIndex((value, i) => !banned[i]));
+    if (temperature < GREEDY_BELOW)
+        return only(
+            p,
+            p.findIndex((value, i) => !banned[i]),
+        );
     const shaped = temperature === 1 ? p : normalised(sharpened(logProbs, banned, temperature));
     const few = topK === null ? shaped : normalised(firstOnes(shaped, banned, topK));
     return topP < 1 ? normalised(nucleus(few, topP)) : few;

@@ -2,18 +2,39 @@
 
 import { h, s, clear, calmly } from "./dom.js";
 import { onTheme } from "./colour.js";
+import { drawsItself } from "./saving.js";
 import {
-    TAG, around, groupKey, ink, letterSize, numberKey, occupied, shadesOf, sheet, short, stamps, tagPicture, textWidth,
+    TAG,
+    around,
+    extent,
+    groupKey,
+    numberKey,
+    occupied,
+    palette,
+    shadesOf,
+    shape,
+    sheet,
+    short,
+    stamps,
+    tagPicture,
+    textWidth,
 } from "./stamps.js";
+import { svgPen } from "./svg_pen.js";
 
 const NEAR = 14; // pixels from the pointer within which a point is meant
 const CELLS = 96; // along a side, of the grid by which points are found
 const WIDEST = 1.5; // times as wide as high a unit is drawn, where there is room for it
 const ROOM = 26; // pixels around the points
-const RADII = [[300, 5], [1200, 4], [5000, 3], [Infinity, 2.3]]; // of so many points at most
+const RADII = [
+    [300, 5],
+    [1200, 4],
+    [5000, 3],
+    [Infinity, 2.3],
+]; // of so many points at most
 const MOST_NAMES = 170;
 const TRIED = 2500; // points whose names look for room in a frame
 const FARTHER = [0, 16, 36, 60, 90]; // pixels by which the name of a marked point may stand away from it
+const MOST_DRAWN = 10000; // points of a drawing that is saved
 const DIM = 0.3; // of the colour, of points that do not matter at the moment
 
 /**
@@ -22,10 +43,20 @@ const DIM = 0.3; // of the colour, of points that do not matter at the moment
  */
 export function scatter(options) {
     const state = {
-        names: [], points: new Float32Array(0), colouring: null, marked: new Map(), arrows: [], only: null, ...options,
+        names: [],
+        points: new Float32Array(0),
+        colouring: null,
+        marked: new Map(),
+        arrows: [],
+        only: null,
+        ...options,
     };
-    const label = options.label ?? "Points";
-    const canvas = h("canvas", { class: "scatter", tabindex: "0", role: "img", "aria-label": label });
+    const canvas = h("canvas", {
+        class: "scatter",
+        tabindex: "0",
+        role: "img",
+        "aria-label": options.label ?? "Points",
+    });
     const overlay = h("canvas", { class: "scatter-over", "aria-hidden": "true" });
     const readout = h("p", { class: "readout", dir: "auto" });
     const frame = h("div", { class: "scatter-frame" }, canvas, overlay);
@@ -33,9 +64,17 @@ export function scatter(options) {
     const element = h("div", { class: "scatter-whole" }, key, frame, readout);
     let size = { width: 0, height: 0, ratio: 1 };
     let view = { x: 0, y: 0, zoom: 1, ...options.view }; // from the middle of the points
-    let middle = { x: 0, y: 0 }, box = { x: 1, y: 1 }; // of all points, and half of how wide and high they lie
-    let stamped = null, pixels = null, which = null, grid = null, colours = null, widths = new Float32Array(0);
-    let waiting = 0, hovered = null, moving = null;
+    let middle = { x: 0, y: 0 },
+        box = { x: 1, y: 1 }; // of all points, and half of how wide and high they lie
+    let stamped = null,
+        pixels = null,
+        which = null,
+        grid = null,
+        colours = null,
+        widths = new Float32Array(0);
+    let waiting = 0,
+        hovered = null,
+        moving = null;
     const tags = new Map(); // names as little pictures: writing them anew for every frame takes too long
     const told = calmly(() => options.onView?.({ ...view }), 300);
 
@@ -96,10 +135,12 @@ export function scatter(options) {
 
     /** All points as pixels, put down by stamps: many times faster than drawing circles. */
     function dots(pen) {
-        const r = radius(), [wide, high] = [canvas.width, canvas.height];
+        const r = radius(),
+            [wide, high] = [canvas.width, canvas.height];
         if (stamped?.radius !== r) stamped = stamps(state.colouring, r, size.ratio, colours.paper, DIM);
         if (pixels?.wide !== wide || pixels.high !== high) pixels = sheet(wide, high);
-        const { points } = state, dim = state.only !== null || state.marked.size > 0;
+        const { points } = state,
+            dim = state.only !== null || state.marked.size > 0;
         const [kx, ky] = [scale() * stretch() * size.ratio, scale() * size.ratio];
         const [ox, oy] = [wide / 2 - (middle.x + view.x) * kx, high / 2 + (middle.y + view.y) * ky];
         pixels.clear(colours.paper);
@@ -151,7 +192,8 @@ export function scatter(options) {
     }
 
     function head(pen, x1, y1, x2, y2) {
-        const way = Math.atan2(y2 - y1, x2 - x1), back = radius() + 3;
+        const way = Math.atan2(y2 - y1, x2 - x1),
+            back = radius() + 3;
         const [x, y] = [x2 - back * Math.cos(way), y2 - back * Math.sin(way)];
         pen.beginPath();
         pen.moveTo(x, y);
@@ -176,21 +218,24 @@ export function scatter(options) {
     }
 
     function inside(i) {
-        const x = left(state.points[2 * i]), y = top(state.points[2 * i + 1]);
+        const x = left(state.points[2 * i]),
+            y = top(state.points[2 * i + 1]);
         return x >= 0 && y >= 0 && x <= size.width && y <= size.height;
     }
 
     function name(pen, i, taken) {
         if (!inside(i)) return false;
-        const x = left(state.points[2 * i]), y = top(state.points[2 * i + 1]);
-        const marked = state.marked.has(i), [width, high] = [widthOf(i), colours.size];
+        const x = left(state.points[2 * i]),
+            y = top(state.points[2 * i + 1]);
+        const marked = state.marked.has(i),
+            [width, high] = [widthOf(i), colours.size];
         for (const far of marked ? FARTHER : [0]) {
-            const found = around(x, y, radius() + 4 + far, width).slice(0, marked ? 8 : 4)
+            const found = around(x, y, radius() + 4 + far, width)
+                .slice(0, marked ? 8 : 4)
                 .find(([a, b]) => within(a, b, width) && taken.take(a - 2, b - high / 2 - 1, width + 4, high + 2));
             if (!found) continue;
-            const tag = tagOf(state.short[i], state.marked.get(i) === "chosen");
             if (far) leader(pen, x, y, Math.min(Math.max(x, found[0]), found[0] + width), found[1]);
-            pen.drawImage(tag.picture, found[0] - TAG, found[1] - tag.high / 2, tag.wide, tag.high);
+            written(pen, state.short[i], state.marked.get(i) === "chosen", found);
             return true;
         }
         return false;
@@ -213,11 +258,33 @@ export function scatter(options) {
         return widths[i];
     }
 
-    /** A name with a rim of paper around it. */
-    function tagOf(text, chosen) {
-        const called = `${chosen} ${text}`, colour = chosen ? colours.accent : colours.ink;
+    /** A name with a rim of paper around it: a picture, or text where the pen can write. */
+    function written(pen, text, chosen, [x, y]) {
+        const called = `${chosen} ${text}`,
+            colour = chosen ? colours.accent : colours.ink;
+        if (pen.write) return pen.write(text, x, y, colour, colours);
         if (!tags.has(called)) tags.set(called, tagPicture(text, size.ratio, colour, colours));
-        return tags.get(called);
+        const { picture, wide, high } = tags.get(called);
+        pen.drawImage(picture, x - TAG, y - high / 2, wide, high);
+    }
+
+    /** What is in view, as shapes and text: for print. */
+    function drawing() {
+        const pen = svgPen(size),
+            { points, colouring } = state,
+            dim = state.only !== null || state.marked.size > 0;
+        const seen = Array.from(which ?? [], (_, i) => i)
+            .filter(inside)
+            .slice(0, MOST_DRAWN)
+            .reverse();
+        for (const i of dim ? [...seen.filter((one) => !stands(one)), ...seen.filter(stands)] : seen) {
+            pen.add(
+                shape(colouring, which[i], left(points[2 * i]), top(points[2 * i + 1]), radius()),
+                dim && !stands(i) ? DIM : null,
+            );
+        }
+        for (const draw of [arrows, marks, namesOf]) draw(pen);
+        return pen.drawing;
     }
 
     /** The point under the pointer, on a canvas of its own: moving the pointer draws nothing anew. */
@@ -229,9 +296,12 @@ export function scatter(options) {
         if (hovered === null || hovered >= state.names.length) return;
         ring(pen, hovered, 3, colours.ink);
         pen.font = `600 ${colours.size + 1}px ${colours.text}`;
-        const text = short(state.names[hovered], 60), width = pen.measureText(text).width;
-        const x = left(state.points[2 * hovered]), y = top(state.points[2 * hovered + 1]);
-        const at = Math.min(Math.max(x - width / 2, 8), size.width - width - 8), over = y > 40 ? y - 24 : y + 26;
+        const text = short(state.names[hovered], 60),
+            width = pen.measureText(text).width;
+        const x = left(state.points[2 * hovered]),
+            y = top(state.points[2 * hovered + 1]);
+        const at = Math.min(Math.max(x - width / 2, 8), size.width - width - 8),
+            over = y > 40 ? y - 24 : y + 26;
         pen.fillStyle = colours.ink;
         pen.beginPath();
         pen.roundRect(at - 7, over - 13, width + 14, 26, 6);
@@ -259,7 +329,8 @@ export function scatter(options) {
     function under(px, py) {
         const [dx, dy] = [NEAR / (scale() * stretch()), NEAR / scale()];
         const [x, y] = [across(px), up(py)];
-        let best = null, least = NEAR * NEAR;
+        let best = null,
+            least = NEAR * NEAR;
         for (let column = column_(x - dx); column <= column_(x + dx); column++) {
             for (let row = column_(y - dy); row <= column_(y + dy); row++) {
                 for (const i of grid.get(column * CELLS + row) ?? []) {
@@ -298,10 +369,14 @@ export function scatter(options) {
         told();
     }
 
-    canvas.addEventListener("wheel", (event) => {
-        event.preventDefault();
-        magnify(Math.exp(-event.deltaY * (event.deltaMode ? 0.03 : 0.0015)), ...place(event));
-    }, { passive: false });
+    canvas.addEventListener(
+        "wheel",
+        (event) => {
+            event.preventDefault();
+            magnify(Math.exp(-event.deltaY * (event.deltaMode ? 0.03 : 0.0015)), ...place(event));
+        },
+        { passive: false },
+    );
     canvas.addEventListener("pointerdown", (event) => {
         if (event.button !== 0) return;
         canvas.setPointerCapture(event.pointerId);
@@ -380,6 +455,8 @@ export function scatter(options) {
         soon();
     }
 
+    drawsItself(canvas, drawing);
+    drawsItself(overlay, () => null);
     const watching = new ResizeObserver(resize);
     watching.observe(frame);
     onTheme(() => {
@@ -426,24 +503,6 @@ export function valueOf(colouring, i) {
     return colouring.groups.length ? colouring.groups[value] : value.toLocaleString("en");
 }
 
-function palette() {
-    const names = ["paper", "ink", "soft", "accent", "text"];
-    return { ...Object.fromEntries(names.map((one) => [one, ink(`--${one}`)])), size: letterSize() };
-}
+const column_ = (value) => Math.min(Math.max(Math.floor(((value + 1) / 2) * CELLS), 0), CELLS - 1);
 
-function extent(points, side) {
-    let [low, high] = [Infinity, -Infinity];
-    for (let i = side; i < points.length; i += 2) {
-        if (points[i] < low) low = points[i];
-        if (points[i] > high) high = points[i];
-    }
-    return high >= low ? [low, high] : [-1, 1];
-}
-
-function column_(value) {
-    return Math.min(Math.max(Math.floor(((value + 1) / 2) * CELLS), 0), CELLS - 1);
-}
-
-function cellOf(x, y) {
-    return column_(x) * CELLS + column_(y);
-}
+const cellOf = (x, y) => column_(x) * CELLS + column_(y);

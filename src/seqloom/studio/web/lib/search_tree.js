@@ -1,15 +1,23 @@
 // A beam search drawn as a tree: boxes are tokens with the score so far, on the edges stands log p of the token.
 
 import { h, s, clear, number, say } from "./dom.js";
+import { showsMore } from "./scrolls.js";
 import { shown } from "./tokens.js";
 import { childrenOf, rowsOf } from "./tree.js";
 
 const BOX = { width: 94, height: 44 };
 const PITCH = { x: 152, y: 54 };
 const MARGIN = 14;
+const SMALLEST = 0.7; // of its size, with letters that can still be read
+const HARDLY = 0.75; // of its size: a tree that fits so is drawn so
+const HIGHEST = 0.8; // of the window, where all of it shall be in sight
 export const FATES = {
-    root: "the start", forced: "forced", kept: "kept in the beam", open: "in the beam when the search stopped",
-    ended: "ended, set aside", pruned: "pruned",
+    root: "the start",
+    forced: "forced",
+    kept: "kept in the beam",
+    open: "in the beam when the search stopped",
+    ended: "ended, set aside",
+    pruned: "pruned",
 };
 
 /**
@@ -17,11 +25,36 @@ export const FATES = {
  * `steps` of them are shown. `light(id)` shows the way from the root to a node.
  */
 export function searchTree({ onHover, onPick }) {
-    const drawing = s("svg", { class: "search-tree", role: "group", "aria-label": "The search as a tree; arrow keys move in it" });
+    const drawing = s("svg", {
+        class: "search-tree",
+        role: "group",
+        "aria-label": "The search as a tree; arrow keys move in it",
+    });
     const readout = h("p", { class: "readout" });
     let now = { nodes: [], root: "", steps: Infinity, pruned: true };
     let drawn = new Map();
     let at = 0;
+    let natural = { width: 1, height: 1 };
+    let whole = false;
+    const hint = h("p", { class: "hint tree-more", hidden: true }, "The search goes on: scroll →");
+    const frame = h("div", { class: "tree-scroll" }, drawing);
+    const look = showsMore(frame, (more) => (hint.hidden = !more.includes("right")));
+    new ResizeObserver(sized).observe(frame);
+
+    /** As large as it is drawn; smaller, where that brings all of it in sight and it can still be read. */
+    function sized() {
+        if (!frame.clientWidth) return;
+        const across = frame.clientWidth / natural.width;
+        const fits = whole
+            ? Math.max(SMALLEST, Math.min(across, (HIGHEST * innerHeight) / natural.height))
+            : across >= HARDLY
+              ? across
+              : 1;
+        const scale = Math.min(fits, 1);
+        drawing.setAttribute("width", Math.floor(scale * natural.width));
+        drawing.setAttribute("height", Math.floor(scale * natural.height));
+        look();
+    }
 
     function draw() {
         const nodes = now.nodes.filter((node) => node.step <= now.steps && (now.pruned || node.status !== "pruned"));
@@ -38,36 +71,52 @@ export function searchTree({ onHover, onPick }) {
         const width = 2 * MARGIN + BOX.width + PITCH.x * Math.max(0, ...nodes.map((node) => node.step - first));
         const height = 2 * MARGIN + BOX.height + PITCH.y * Math.max(0, ...rows.values());
         drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
-        drawing.setAttribute("width", width);
-        drawing.setAttribute("height", height);
+        natural = { width, height };
         if (!drawn.has(at)) at = nodes[0]?.id ?? 0;
         const places = [...drawn.values()];
         const behind = (place) => (place.node.status === "pruned" ? 0 : place.node.best ? 2 : 1);
         const edges = places.filter(({ node }) => drawn.has(node.parent)).sort((a, b) => behind(a) - behind(b));
         clear(drawing).append(...edges.map(edgeOf), ...places.map(boxOf));
+        sized();
     }
 
     function edgeOf({ node, x, y }) {
         const from = drawn.get(node.parent);
         const [x1, y1, y2] = [from.x + BOX.width, from.y + BOX.height / 2, y + BOX.height / 2];
         const flat = x - 48; // where the line is level, and its number stands on it
-        return s("g", { class: kindOf("edge-of", node), "data-edge": node.id },
+        return s(
+            "g",
+            { class: kindOf("edge-of", node), "data-edge": node.id },
             s("path", { d: `M${x1} ${y1} C${x1 + 12} ${y1} ${flat - 8} ${y2} ${flat} ${y2} L${x} ${y2}` }),
-            s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.own)));
+            s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.own)),
+        );
     }
 
     function boxOf({ node, x, y }) {
         const root = node.parent === null || node.status === "root";
         const words = root ? now.root : shown(node.text);
-        const group = s("g", {
-            class: kindOf("box", node), transform: `translate(${x} ${y})`, role: "button", tabindex: node.id === at ? "0" : "-1",
-            "aria-label": spoken(node), "data-node": node.id,
-        },
+        const group = s(
+            "g",
+            {
+                class: kindOf("box", node),
+                transform: `translate(${x} ${y})`,
+                role: "button",
+                tabindex: node.id === at ? "0" : "-1",
+                "aria-label": spoken(node),
+                "data-node": node.id,
+            },
             s("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
             s("text", { class: "word", x: BOX.width / 2, y: root ? 27 : 19, "text-anchor": "middle" }, cut(words, 11)),
-            root ? null : s("text", { class: "score", x: BOX.width / 2, y: 37, "text-anchor": "middle" }, number(node.score, 3)),
+            root
+                ? null
+                : s(
+                      "text",
+                      { class: "score", x: BOX.width / 2, y: 37, "text-anchor": "middle" },
+                      number(node.score, 3),
+                  ),
             node.best && node.status !== "root" && isLeaf(node) ? rankMark(node.best) : null,
-            s("title", {}, spoken(node)));
+            s("title", {}, spoken(node)),
+        );
         group.addEventListener("pointerenter", () => hover(node));
         group.addEventListener("pointerleave", () => hover(null));
         group.addEventListener("focus", () => hover(node));
@@ -81,8 +130,12 @@ export function searchTree({ onHover, onPick }) {
     }
 
     function rankMark(best) {
-        return s("g", { class: "rank", transform: `translate(${BOX.width - 2} 4)` },
-            s("circle", { r: 11 }), s("text", { y: 5, "text-anchor": "middle" }, best));
+        return s(
+            "g",
+            { class: "rank", transform: `translate(${BOX.width - 2} 4)` },
+            s("circle", { r: 11 }),
+            s("text", { y: 5, "text-anchor": "middle" }, best),
+        );
     }
 
     function hover(node) {
@@ -102,8 +155,10 @@ export function searchTree({ onHover, onPick }) {
         const column = [...drawn.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y);
         const same = column.map((other) => other.node.id);
         const next = {
-            ArrowLeft: node.parent, ArrowRight: place.children[0]?.id,
-            ArrowUp: same[same.indexOf(node.id) - 1], ArrowDown: same[same.indexOf(node.id) + 1],
+            ArrowLeft: node.parent,
+            ArrowRight: place.children[0]?.id,
+            ArrowUp: same[same.indexOf(node.id) - 1],
+            ArrowDown: same[same.indexOf(node.id) + 1],
         }[event.key];
         if (event.key === "Enter" || event.key === " ") onPick?.(node.id);
         else if (next === undefined && !event.key.startsWith("Arrow")) return;
@@ -125,19 +180,22 @@ export function searchTree({ onHover, onPick }) {
         const way = new Set();
         for (let node = drawn.get(id)?.node; node; node = drawn.get(node.parent)?.node) way.add(String(node.id));
         drawing.classList.toggle("lit", way.size > 0);
-        for (const part of drawing.children) part.classList.toggle("way", way.has(part.dataset.node ?? part.dataset.edge));
+        for (const part of drawing.children)
+            part.classList.toggle("way", way.has(part.dataset.node ?? part.dataset.edge));
     }
 
     return {
-        element: h("div", { class: "tree-frame" }, h("div", { class: "tree-scroll" }, drawing)),
+        element: h("div", { class: "tree-frame" }, hint, frame),
         readout,
         light,
         update(given) {
             now = { ...now, ...given };
             draw();
         },
-        fit(whole) {
-            drawing.classList.toggle("fit", whole);
+        fit(wanted) {
+            whole = wanted;
+            frame.classList.toggle("whole", whole);
+            sized();
         },
     };
 }

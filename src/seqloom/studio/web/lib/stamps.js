@@ -19,6 +19,21 @@ export function letterSize() {
     return Math.round(0.88 * parseFloat(getComputedStyle(document.documentElement).fontSize));
 }
 
+export function palette() {
+    const names = ["paper", "ink", "soft", "accent", "text"];
+    return { ...Object.fromEntries(names.map((one) => [one, ink(`--${one}`)])), size: letterSize() };
+}
+
+/** The least and the largest of every second number: of all x, or of all y. */
+export function extent(points, side) {
+    let [low, high] = [Infinity, -Infinity];
+    for (let i = side; i < points.length; i += 2) {
+        if (points[i] < low) low = points[i];
+        if (points[i] > high) high = points[i];
+    }
+    return high >= low ? [low, high] : [-1, 1];
+}
+
 export function short(text, most = 24) {
     return text.length > most ? `${text.slice(0, most - 1)}…` : text.replace(/\n/g, "↵") || "∅";
 }
@@ -29,12 +44,24 @@ export function groupKey(node, colouring, wide, only, choose) {
     colouring.groups.forEach((group, i) => {
         const room = 38 + textWidth(short(group, 28), { text: ink("--text"), size: 14 });
         if (x + room > wide && x > 0) [x, y] = [0, y + 28];
-        node.append(s("g", {
-            class: only !== null && only !== i ? "off" : null, role: "button", tabindex: "0",
-            transform: `translate(${x} ${y})`, "aria-pressed": String(only === i), "aria-label": `Only ${group}`,
-            onclick: () => choose(i), onkeydown: (event) => pressed(event, () => choose(i)),
-        }, s("rect", { class: "hit", x: 0, y: -13, width: room - 8, height: 26, rx: 6 }), shape(colouring, i, 12, 0),
-        s("text", { x: 24, y: 5, class: "label" }, short(group, 28))));
+        node.append(
+            s(
+                "g",
+                {
+                    class: only !== null && only !== i ? "off" : null,
+                    role: "button",
+                    tabindex: "0",
+                    transform: `translate(${x} ${y})`,
+                    "aria-pressed": String(only === i),
+                    "aria-label": `Only ${group}`,
+                    onclick: () => choose(i),
+                    onkeydown: (event) => pressed(event, () => choose(i)),
+                },
+                s("rect", { class: "hit", x: 0, y: -13, width: room - 8, height: 26, rx: 6 }),
+                shape(colouring, i, 12, 0),
+                s("text", { x: 24, y: 5, class: "label" }, short(group, 28)),
+            ),
+        );
         x += room + 4;
     });
     node.setAttribute("height", y + 16);
@@ -52,9 +79,15 @@ export function numberKey(node, colouring) {
     const cell = { y: 4, width: 5, height: 14, "shape-rendering": "crispEdges" };
     const cells = Array.from({ length: SHADES }, (_, i) => s("rect", { ...cell, x: 5 * i, fill: shade(i) }));
     const words = (value) => number(colouring.log ? 10 ** value : value, 0);
-    node.append(s("text", { x: 0, y: 16, class: "tick" }, words(low)),
-        s("g", { transform: `translate(${14 + 8 * words(low).length} 0)` }, ...cells,
-            s("text", { x: 5 * SHADES + 10, y: 16, class: "tick" }, `${words(high)}   ${colouring.title}`)));
+    node.append(
+        s("text", { x: 0, y: 16, class: "tick" }, words(low)),
+        s(
+            "g",
+            { transform: `translate(${14 + 8 * words(low).length} 0)` },
+            ...cells,
+            s("text", { x: 5 * SHADES + 10, y: 16, class: "tick" }, `${words(high)}   ${colouring.title}`),
+        ),
+    );
     node.setAttribute("height", 26);
 }
 
@@ -79,7 +112,7 @@ export function shadesOf(colouring) {
 }
 
 function shade(i) {
-    const at = 4 * (PALEST + stepOf(i, 0, SHADES - 1) * (255 - PALEST) / 255 | 0);
+    const at = 4 * ((PALEST + (stepOf(i, 0, SHADES - 1) * (255 - PALEST)) / 255) | 0);
     const [r, g, b] = table().subarray(at, at + 3);
     return `rgb(${r} ${g} ${b})`;
 }
@@ -90,16 +123,22 @@ function lookOf(colouring, i) {
     return { colour: series(i % COLOURS), form: SHAPES[Math.floor(i / COLOURS) % SHAPES.length] };
 }
 
-function shape(colouring, i, x, y) {
+/** The mark of a group or a shade. */
+export function shape(colouring, i, x, y, r = 6) {
     const { colour, form } = lookOf(colouring, i);
-    if (form === "circle") return s("circle", { cx: x, cy: y, r: 6, fill: colour });
-    if (form === "square") return s("rect", { x: x - 5.5, y: y - 5.5, width: 11, height: 11, fill: colour });
-    return s("path", { d: `M${x} ${y - 7} L${x + 7} ${y + 5} L${x - 7} ${y + 5} Z`, fill: colour });
+    if (form === "circle") return s("circle", { cx: x, cy: y, r, fill: colour });
+    if (form === "square")
+        return s("rect", { x: x - 0.9 * r, y: y - 0.9 * r, width: 1.8 * r, height: 1.8 * r, fill: colour });
+    return s("path", {
+        d: `M${x} ${y - 1.15 * r} L${x + 1.1 * r} ${y + 0.85 * r} L${x - 1.1 * r} ${y + 0.85 * r} Z`,
+        fill: colour,
+    });
 }
 
 /** For each colour its stamp, and a pale one. */
 export function stamps(colouring, radius, ratio, paper, dim) {
-    const ground = rgb(paper), count = colouring.groups.length || SHADES;
+    const ground = rgb(paper),
+        count = colouring.groups.length || SHADES;
     const drawn = Array.from({ length: count }, (_, i) => drawnPixels(lookOf(colouring, i), radius, ratio, paper));
     const made = (share) => drawn.map((one) => solid(one, ground, share));
     return { radius, bright: made(1), pale: made(dim) };
@@ -121,8 +160,10 @@ function solid({ data, side }, ground, share) {
 
 /** A sheet of pixels with a margin, so that no stamp at the edge needs to be cut. */
 export function sheet(wide, high) {
-    const margin = 24, row = wide + 2 * margin;
-    const picture = new ImageData(row, high + 2 * margin), pixels = new Uint32Array(picture.data.buffer);
+    const margin = 24,
+        row = wide + 2 * margin;
+    const picture = new ImageData(row, high + 2 * margin),
+        pixels = new Uint32Array(picture.data.buffer);
     return {
         wide,
         high,
@@ -132,7 +173,8 @@ export function sheet(wide, high) {
         },
         put(stamp, x, y) {
             if (x <= -margin / 2 || y <= -margin / 2 || x >= wide + margin / 2 || y >= high + margin / 2) return;
-            const { steps, colours } = laid(stamp, row), base = (y + margin) * row + x + margin;
+            const { steps, colours } = laid(stamp, row),
+                base = (y + margin) * row + x + margin;
             for (let k = 0; k < steps.length; k++) pixels[base + steps[k]] = colours[k];
         },
         show(pen) {
@@ -208,7 +250,10 @@ export function tagPicture(text, ratio, colour, { paper, text: font, size }) {
 /** Where a name so wide may begin, and its middle line: right of its point, left, above, below, then aslant. */
 export function around(x, y, away, width) {
     const [right, left_, middle, high] = [x + away, x - away - width, x - width / 2, away + 7];
-    const aslant = [right, left_].flatMap((side) => [[side, y - high], [side, y + high]]);
+    const aslant = [right, left_].flatMap((side) => [
+        [side, y - high],
+        [side, y + high],
+    ]);
     return [[right, y], [left_, y], [middle, y - high], [middle, y + high], ...aslant];
 }
 

@@ -51,7 +51,17 @@ export function short(value) {
  * Rows of {sign, name, weight, values, after, marked, rule}: a sign and a name before, a weight, the numbers, and what
  * they come to. `of` is how many numbers there are in all, `column` what each is, `names` what each is called.
  */
-export function strips({ rows, of, column = "number", names: titles = null, low = null, high = null, signed = true, label = "Numbers", onPick = null }) {
+export function strips({
+    rows,
+    of,
+    column = "number",
+    names: titles = null,
+    low = null,
+    high = null,
+    signed = true,
+    label = "Numbers",
+    onPick = null,
+}) {
     const drawing = s("svg", { class: "strips", role: "img", "aria-label": label });
     const most = high ?? Math.max(1e-9, ...rows.flatMap((row) => row.values.map(Math.abs)));
     const scale = [low ?? (signed ? -most : 0), most, signed];
@@ -77,7 +87,19 @@ export function strips({ rows, of, column = "number", names: titles = null, low 
                 drawing.append(s("line", { class: "rule", x1: signs, x2: after + sums, y1: y + 3, y2: y + 3 }));
                 y += 6;
             }
-            drawing.append(line(row, names[place], { y, signs, named, left, cell, beyond, after, more: place === 0 || row.rule ? more : more && "…", place }));
+            drawing.append(
+                line(row, names[place], {
+                    y,
+                    signs,
+                    named,
+                    left,
+                    cell,
+                    beyond,
+                    after,
+                    more: place === 0 || row.rule ? more : more && "…",
+                    place,
+                }),
+            );
             y += HEIGHT;
         });
         sized(drawing, after + sums + 4, y + 6);
@@ -85,13 +107,17 @@ export function strips({ rows, of, column = "number", names: titles = null, low 
 
     function line(row, name, at) {
         const middle = at.y + HEIGHT / 2;
-        const text = (x, words, kind, anchor = "start") => s("text", { class: kind, x, y: middle, "text-anchor": anchor, "dominant-baseline": "central" }, words);
+        const text = (x, words, kind, anchor = "start") =>
+            s("text", { class: kind, x, y: middle, "text-anchor": anchor, "dominant-baseline": "central" }, words);
         const group = s("g", { class: row.marked ? "marked" : null });
-        if (row.marked) group.append(s("rect", { class: "mark", x: 0, y: at.y, width: at.left - 4, height: HEIGHT - 2, rx: 5 }));
+        if (row.marked)
+            group.append(s("rect", { class: "mark", x: 0, y: at.y, width: at.left - 4, height: HEIGHT - 2, rx: 5 }));
         if (row.sign) group.append(text(4, row.sign, "sign"));
         group.append(text(at.signs + at.named - 8, name, "name", "end"));
         if (row.weight) group.append(text(at.left - 10, row.weight, "weight", "end"));
-        row.values.forEach((value, column) => group.append(...cellOf(value, at.left + column * at.cell, at.y, at.cell)));
+        row.values.forEach((value, column) =>
+            group.append(...cellOf(value, at.left + column * at.cell, at.y, at.cell)),
+        );
         if (at.more) group.append(text(at.beyond, at.more, "tick"));
         if (row.after) group.append(text(at.after, row.after, "after"));
         if (onPick) {
@@ -102,10 +128,31 @@ export function strips({ rows, of, column = "number", names: titles = null, low 
     }
 
     function cellOf(value, x, y, width) {
-        const box = s("rect", { class: "cell", x: x + 0.5, y, width: width - 1, height: HEIGHT - 2, rx: width > 20 ? 3 : 0, fill: colourOf(value, ...scale) },
-            s("title", {}, number(value, 6)));
+        const box = s(
+            "rect",
+            {
+                class: "cell",
+                x: x + 0.5,
+                y,
+                width: width - 1,
+                height: HEIGHT - 2,
+                rx: width > 20 ? 3 : 0,
+                fill: colourOf(value, ...scale),
+            },
+            s("title", {}, number(value, 6)),
+        );
         if (width < NUMBERED) return [box];
-        const ink = s("text", { class: "number", x: x + width / 2, y: y + HEIGHT / 2 - 1, "text-anchor": "middle", "dominant-baseline": "central" }, short(value));
+        const ink = s(
+            "text",
+            {
+                class: "number",
+                x: x + width / 2,
+                y: y + HEIGHT / 2 - 1,
+                "text-anchor": "middle",
+                "dominant-baseline": "central",
+            },
+            short(value),
+        );
         ink.style.fill = inkOn(value, ...scale);
         return [box, ink];
     }
@@ -118,8 +165,15 @@ export function strips({ rows, of, column = "number", names: titles = null, low 
 /** 1, 2, 3 … above the columns, and what they count. */
 function heads(count, cell, left, column, titles) {
     const every = Math.ceil(26 / cell);
-    const found = Array.from({ length: count }, (_, i) => i).filter((i) => i % every === 0).map((i) =>
-        s("text", { class: "tick", x: left + (i + 0.5) * cell, y: 13, "text-anchor": "middle" }, titles ? fitted(titles[i], cell - 2) : i + 1));
+    const found = Array.from({ length: count }, (_, i) => i)
+        .filter((i) => i % every === 0)
+        .map((i) =>
+            s(
+                "text",
+                { class: "tick", x: left + (i + 0.5) * cell, y: 13, "text-anchor": "middle" },
+                titles ? fitted(titles[i], cell - 2) : i + 1,
+            ),
+        );
     found.push(s("text", { class: "tick", x: left - 10, y: 13, "text-anchor": "end" }, column));
     return found;
 }
@@ -134,21 +188,44 @@ export function shareRows({ labels, scores, powers, shares, rest, total, followe
         const left = Math.ceil(Math.max(60, ...[...names, rest?.[0] ?? ""].map((name) => widthOf(name)))) + 16;
         const places = [left + 84, left + 214, left + 300, left + 316];
         clear(drawing);
-        const text = (x, y, words, kind, anchor = "end") => s("text", { class: kind, x, y, "text-anchor": anchor, "dominant-baseline": "central" }, words);
-        drawing.append(...["score", "e^(score − highest)", "share"].map((title, i) => text(places[i], 12, title, "tick")));
+        const text = (x, y, words, kind, anchor = "end") =>
+            s("text", { class: kind, x, y, "text-anchor": anchor, "dominant-baseline": "central" }, words);
+        drawing.append(
+            ...["score", "exp(score − highest)", "share"].map((title, i) => text(places[i], 12, title, "tick")),
+        );
         let y = 24;
         const row = (name, cells, share, marked, place) => {
             const middle = y + HEIGHT / 2;
             const group = s("g", { class: place !== null && onPick ? "pick" : null });
             if (marked) group.append(s("rect", { class: "mark", x: 0, y, width: left - 4, height: HEIGHT - 2, rx: 5 }));
             group.append(text(left - 12, middle, name, "name"));
-            cells.forEach((value, i) => value !== null && group.append(text(places[i], middle, value, "figure-number")));
-            if (share !== null) group.append(s("rect", { class: marked ? "bar strong" : "bar", x: places[3], y: y + 5, width: Math.max(1.5, BAR * share), height: HEIGHT - 12, rx: 3 }));
+            cells.forEach(
+                (value, i) => value !== null && group.append(text(places[i], middle, value, "figure-number")),
+            );
+            if (share !== null)
+                group.append(
+                    s("rect", {
+                        class: marked ? "bar strong" : "bar",
+                        x: places[3],
+                        y: y + 5,
+                        width: Math.max(1.5, BAR * share),
+                        height: HEIGHT - 12,
+                        rx: 3,
+                    }),
+                );
             if (place !== null && onPick) group.addEventListener("click", () => onPick(place));
             drawing.append(group);
             y += HEIGHT;
         };
-        labels.forEach((_, i) => row(names[i], [number(scores[i], 2), number(powers[i], 4), percent(shares[i])], shares[i], i === followed, i));
+        labels.forEach((_, i) =>
+            row(
+                names[i],
+                [number(scores[i], 2), number(powers[i], 4), percent(shares[i])],
+                shares[i],
+                i === followed,
+                i,
+            ),
+        );
         if (rest) row(rest[0], [null, number(rest[1], 4), percent(rest[2])], rest[2], false, null);
         drawing.append(s("line", { class: "rule", x1: 0, x2: places[2], y1: y + 2, y2: y + 2 }));
         y += 5;
@@ -183,16 +260,43 @@ export function tiles({ tokens, ids, followed, label, onPick = null, room = 815 
     sized(drawing, widest + 2, y + high + 4);
 
     function tile(token, word, id, place, left, top, wide) {
-        const group = s("g", {
-            class: `tile${place === followed ? " followed" : ""}${onPick ? " pick" : ""}`,
-            role: onPick ? "button" : null, tabindex: onPick ? "0" : null, "aria-label": `${token}, ${id}`,
-            "aria-pressed": onPick ? String(place === followed) : null,
-            onclick: onPick ? () => onPick(place) : null,
-            onkeydown: onPick ? (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onPick(place)) : null,
-        },
-        s("rect", { x: left, y: top, width: wide, height: 38, rx: 7 }),
-        s("text", { class: "tile-word", x: left + wide / 2, y: top + 19, "text-anchor": "middle", "dominant-baseline": "central" }, word),
-        s("text", { class: "tick", x: left + wide / 2, y: top + 53, "text-anchor": "middle", "dominant-baseline": "central" }, id));
+        const group = s(
+            "g",
+            {
+                class: `tile${place === followed ? " followed" : ""}${onPick ? " pick" : ""}`,
+                role: onPick ? "button" : null,
+                tabindex: onPick ? "0" : null,
+                "aria-label": `${token}, ${id}`,
+                "aria-pressed": onPick ? String(place === followed) : null,
+                onclick: onPick ? () => onPick(place) : null,
+                onkeydown: onPick
+                    ? (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onPick(place))
+                    : null,
+            },
+            s("rect", { x: left, y: top, width: wide, height: 38, rx: 7 }),
+            s(
+                "text",
+                {
+                    class: "tile-word",
+                    x: left + wide / 2,
+                    y: top + 19,
+                    "text-anchor": "middle",
+                    "dominant-baseline": "central",
+                },
+                word,
+            ),
+            s(
+                "text",
+                {
+                    class: "tick",
+                    x: left + wide / 2,
+                    y: top + 53,
+                    "text-anchor": "middle",
+                    "dominant-baseline": "central",
+                },
+                id,
+            ),
+        );
         return group;
     }
 

@@ -12,6 +12,7 @@ const WIDTH = 550;
 export function percent(value) {
     if (value === 0) return "0";
     if (value < 0.0001) return "< 0.01 %";
+    if (value > 0.9995 && value < 1) return "> 99.9 %";
     return `${(100 * value).toFixed(value < 0.1 ? 2 : 1)} %`;
 }
 
@@ -48,14 +49,31 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "drawn fro
         const top = HEAD + ROW * place;
         const middle = top + ROW / 2;
         const kind = ["bar-row", row.chosen && "chosen", row.chance === 0 && "cut"].filter(Boolean).join(" ");
-        const group = s("g", { class: kind, role: "button", tabindex: "0", "aria-label": spoken(row) },
+        const group = s(
+            "g",
+            { class: kind, role: "button", tabindex: "0", "aria-label": spoken(row) },
             s("rect", { class: "hit", x: 2, y: top + 1, width: WIDTH - 4, height: ROW - 2, rx: 6 }),
             s("text", { class: "name", x: LABEL - 12, y: middle + 5, "text-anchor": "end" }, cut(shown(row.token))),
-            s("rect", { class: "own", x: LABEL, y: top + 5, width: Math.max((row.p / most) * BAR, 0.5), height: ROW - 10, rx: 3 }),
-            s("rect", { class: "chance", x: LABEL, y: top + 10, width: ((row.chance ?? row.p) / most) * BAR, height: ROW - 20, rx: 2 }),
+            s("rect", {
+                class: "own",
+                x: LABEL,
+                y: top + 5,
+                width: Math.max((row.p / most) * BAR, 0.5),
+                height: ROW - 10,
+                rx: 3,
+            }),
+            s("rect", {
+                class: "chance",
+                x: LABEL,
+                y: top + 10,
+                width: ((row.chance ?? row.p) / most) * BAR,
+                height: ROW - 20,
+                rx: 2,
+            }),
             s("text", { class: "value", x: LABEL + BAR + 84, y: middle + 5, "text-anchor": "end" }, percent(row.p)),
             s("text", { class: "value after", x: WIDTH - 8, y: middle + 5, "text-anchor": "end" }, drawnWith(row)),
-            s("title", {}, spoken(row)));
+            s("title", {}, spoken(row)),
+        );
         group.addEventListener("click", () => onPick(row));
         group.addEventListener("keydown", (event) => key(event, row, place));
         return group;

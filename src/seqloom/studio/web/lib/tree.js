@@ -8,7 +8,9 @@
 export function rowsOf(nodes) {
     const rows = new Map();
     for (const column of columnsOf(nodes)) {
-        const ordered = column.map((node, place) => [rows.get(node.parent) ?? 0, place, node]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+        const ordered = column
+            .map((node, place) => [rows.get(node.parent) ?? 0, place, node])
+            .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
         ordered.forEach(([, , node], row) => rows.set(node.id, row));
     }
     return rows;

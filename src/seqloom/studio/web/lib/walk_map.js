@@ -25,13 +25,22 @@ export function wayMap({ stops, back, label, onPick, room = 822 }) {
         const middle = x + wide / 2;
         const lines = folded(stop.words, wide - 14);
         const go = () => onPick?.(stop.stage);
-        return s("g", {
-            class: end ? "way-stop end" : "way-stop", role: "button", tabindex: "0", "aria-label": `${stop.name}: ${stop.words}`, onclick: go,
-            onkeydown: (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), go()),
-        },
-        s("rect", { x, y: MARGIN, width: wide, height: HIGH, rx: 9 }),
-        s("text", { class: "way-name", x: middle, y: MARGIN + 24, "text-anchor": "middle" }, stop.name),
-        lines.map((line, i) => s("text", { class: "way-words", x: middle, y: MARGIN + 48 + 18 * i, "text-anchor": "middle" }, line)));
+        return s(
+            "g",
+            {
+                class: end ? "way-stop end" : "way-stop",
+                role: "button",
+                tabindex: "0",
+                "aria-label": `${stop.name}: ${stop.words}`,
+                onclick: go,
+                onkeydown: (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), go()),
+            },
+            s("rect", { x, y: MARGIN, width: wide, height: HIGH, rx: 9 }),
+            s("text", { class: "way-name", x: middle, y: MARGIN + 24, "text-anchor": "middle" }, stop.name),
+            lines.map((line, i) =>
+                s("text", { class: "way-words", x: middle, y: MARGIN + 48 + 18 * i, "text-anchor": "middle" }, line),
+            ),
+        );
     }
 }
 
@@ -43,7 +52,10 @@ function arrow(x1, y, x2) {
 function way(from, to, why) {
     const [y, low] = [HIGH + MARGIN + 2, HIGH + MARGIN + 24];
     return [
-        s("path", { class: "way-arrow", d: `M${from} ${y}V${low - 8}q0 8 -8 8H${to + 8}q-8 0 -8 -8V${y}m-5 6l5 -6l5 6` }),
+        s("path", {
+            class: "way-arrow",
+            d: `M${from} ${y}V${low - 8}q0 8 -8 8H${to + 8}q-8 0 -8 -8V${y}m-5 6l5 -6l5 6`,
+        }),
         s("text", { class: "way-words", x: (from + to) / 2, y: low + 18, "text-anchor": "middle" }, why),
     ];
 }

@@ -18,36 +18,84 @@ export function panelOf(panel, name, acts) {
     return fig.element;
 }
 
-const DRAWERS = { map: mapOf, tokens: tokensOf, matrix: matrixOf, sum: sumOf, dot: dotOf, shares: sharesOf, mix: mixOf };
+const DRAWERS = {
+    map: mapOf,
+    tokens: tokensOf,
+    matrix: matrixOf,
+    sum: sumOf,
+    dot: dotOf,
+    shares: sharesOf,
+    mix: mixOf,
+};
 
-const counted = (count, column) => Array.from({ length: count }, (_, i) => `${column} ${i + 1}`);
+/** What each column is: the first numbers, or those units that the panel names. */
+const counted = (count, column, units = []) =>
+    Array.from({ length: count }, (_, i) => `${column} ${units[i] ?? i + 1}`);
+const unitNames = (panel) => (panel.units?.length ? panel.units.map(String) : null);
+const plus = (value) => (value < 0 ? "−" : "+");
 
 function mapOf(panel, acts) {
     const drawing = wayMap({ stops: panel.stops, back: panel.back, label: panel.title, onPick: acts.visit });
-    return [drawing, () => ({ columns: ["stop", "what it is"], rows: panel.stops.map((stop) => [stop.name, stop.words]) })];
+    return [
+        drawing,
+        () => ({ columns: ["stop", "what it is"], rows: panel.stops.map((stop) => [stop.name, stop.words]) }),
+    ];
 }
 
 function tokensOf(panel, acts) {
-    const drawing = tiles({ tokens: panel.tokens, ids: panel.ids, followed: panel.followed, label: panel.title, onPick: acts.follow });
+    const drawing = tiles({
+        tokens: panel.tokens,
+        ids: panel.ids,
+        followed: panel.followed,
+        label: panel.title,
+        onPick: acts.follow,
+    });
     return [drawing, () => ({ columns: ["token", "id"], rows: panel.tokens.map((token, i) => [token, panel.ids[i]]) })];
 }
 
 function matrixOf(panel) {
-    const columns = panel.columns.length ? panel.columns : counted(panel.values[0].length, panel.column_title);
-    const table = () => ({ columns: [panel.row_title, ...columns], rows: panel.rows.map((row, i) => [row, ...panel.values[i]]) });
-    const named = panel.columns.length && panel.columns.length <= FEW && panel.row_title !== "who looks";
+    const columns = panel.columns.length
+        ? panel.columns
+        : counted(panel.values[0].length, panel.column_title, panel.units);
+    const table = () => ({
+        columns: [panel.row_title, ...columns],
+        rows: panel.rows.map((row, i) => [row, ...panel.values[i]]),
+    });
+    const named = panel.columns.length && panel.columns.length <= FEW && panel.column_title !== "at whom";
     if (panel.columns.length && !named) return [heatmapOf(panel), table];
     const rows = panel.rows.map((name, i) => ({ name, values: panel.values[i], marked: i === panel.marked }));
     const options = panel.shares ? { low: 0, high: 1, signed: false } : {};
-    return [strips({ rows, of: panel.of, column: panel.column_title, names: named ? panel.columns : null, label: panel.title, ...options }), table];
+    return [
+        strips({
+            rows,
+            of: panel.of,
+            column: panel.column_title,
+            names: named ? panel.columns : unitNames(panel),
+            label: panel.title,
+            ...options,
+        }),
+        table,
+    ];
 }
+
+/** Names beside a map: tokens in quotes, or a comma would not be seen among words. */
+const told = (names, kind) => (["who looks", "at whom"].includes(kind) ? names.map((name) => `“${name}”`) : names);
 
 function heatmapOf(panel) {
     const values = Float32Array.from(panel.values.flat());
     const most = panel.shares ? 1 : Math.max(1e-9, ...values.map(Math.abs));
     const map = heatmap({
-        rows: panel.rows, columns: panel.columns, values, low: panel.shares ? 0 : -most, high: most, signed: !panel.shares, root: panel.shares,
-        rowTitle: panel.row_title, columnTitle: panel.column_title, size: [760 * zoom(), 460 * zoom()], label: panel.title,
+        rows: told(panel.rows, panel.row_title),
+        columns: told(panel.columns, panel.column_title),
+        values,
+        low: panel.shares ? 0 : -most,
+        high: most,
+        signed: !panel.shares,
+        root: panel.shares,
+        rowTitle: panel.row_title,
+        columnTitle: panel.column_title,
+        size: [760 * zoom(), 460 * zoom()],
+        label: panel.title,
     });
     if (panel.marked !== null && panel.rows.length > 1) map.light(panel.marked, null);
     return map.element;
@@ -55,16 +103,24 @@ function heatmapOf(panel) {
 
 function sumOf(panel) {
     const rows = panel.terms.map((term) => ({
-        sign: term.sign, name: term.name, values: term.values, rule: term.sign === "=" || term.sign === "→", marked: term === panel.terms.at(-1),
+        sign: term.sign,
+        name: term.name,
+        values: term.values,
+        rule: term.sign === "=" || term.sign === "→",
+        marked: term === panel.terms.at(-1),
     }));
-    const columns = counted(panel.terms[0].values.length, "number");
-    const table = () => ({ columns: ["", ...columns], rows: panel.terms.map((term) => [`${term.sign} ${term.name}`.trim(), ...term.values]) });
-    return [strips({ rows, of: panel.of, label: panel.title }), table];
+    const what = panel.units.length ? "unit" : "number";
+    const columns = counted(panel.terms[0].values.length, what, panel.units);
+    const table = () => ({
+        columns: ["", ...columns],
+        rows: panel.terms.map((term) => [`${term.sign} ${term.name}`.trim(), ...term.values]),
+    });
+    return [strips({ rows, of: panel.of, column: what, names: unitNames(panel), label: panel.title }), table];
 }
 
 function dotOf(panel) {
     const more = panel.of - panel.products.length;
-    const rest = more > 0 ? `${short(panel.rest)} (the other ${more})` : "";
+    const rest = more > 0 ? `${plus(panel.rest)} ${short(Math.abs(panel.rest))} (the other ${more})` : "";
     const rows = [
         { name: panel.names[0], values: panel.a },
         { sign: "×", name: panel.names[1], values: panel.b },
@@ -77,7 +133,12 @@ function dotOf(panel) {
             [panel.names[0], ...panel.a, ...(more > 0 ? [null] : []), null],
             [panel.names[1], ...panel.b, ...(more > 0 ? [null] : []), null],
             ["products", ...panel.products, ...(more > 0 ? [panel.rest] : []), panel.total],
-            ...panel.after.map(([words, value]) => [words, ...panel.a.map(() => null), ...(more > 0 ? [null] : []), value]),
+            ...panel.after.map(([words, value]) => [
+                words,
+                ...panel.a.map(() => null),
+                ...(more > 0 ? [null] : []),
+                value,
+            ]),
         ],
     });
     return [drawing, table];
@@ -85,17 +146,25 @@ function dotOf(panel) {
 
 /** All products added up, and what is done with the sum, in a line that can be read aloud. */
 function sumLine(panel, rest) {
-    const terms = panel.products.map((value, i) => (i === 0 ? short(value) : `${value < 0 ? "−" : "+"} ${short(Math.abs(value))}`));
-    const parts = [terms.join(" "), rest && `+ ${rest}`, `= ${short(panel.total)}`].filter(Boolean);
-    return h("p", { class: "arithmetic" },
-        h("span", { class: "arithmetic-label" }, "added up: "), parts.join(" "),
-        panel.after.map(([words, value]) => h("span", { class: "arithmetic-after" }, ` ${words} `, h("b", {}, short(value)))));
+    const terms = panel.products.map((value, i) =>
+        i === 0 ? short(value) : `${plus(value)} ${short(Math.abs(value))}`,
+    );
+    const parts = [terms.join(" "), rest, `= ${short(panel.total)}`].filter(Boolean);
+    return h(
+        "p",
+        { class: "arithmetic" },
+        h("span", { class: "arithmetic-label" }, "added up: "),
+        parts.join(" "),
+        panel.after.map(([words, value]) =>
+            h("span", { class: "arithmetic-after" }, ` ${words} `, h("b", {}, short(value))),
+        ),
+    );
 }
 
 function sharesOf(panel) {
     const drawing = shareRows({ ...panel, label: panel.title });
     const table = () => ({
-        columns: [panel.of, "score", "e^(score − highest)", "share"],
+        columns: [panel.of, "score", "exp(score − highest)", "share"],
         rows: [
             ...panel.labels.map((label, i) => [label, panel.scores[i], panel.powers[i], panel.shares[i]]),
             ...(panel.rest ? [[panel.rest[0], null, panel.rest[1], panel.rest[2]]] : []),
@@ -107,40 +176,101 @@ function sharesOf(panel) {
 
 function mixOf(panel) {
     const rows = panel.labels.map((name, i) => ({
-        sign: i ? "+" : "", name, weight: `${percent(panel.weights[i])} ×`, values: panel.vectors[i],
+        sign: i ? "+" : "",
+        name,
+        weight: `${percent(panel.weights[i])} ×`,
+        values: panel.vectors[i],
     }));
     rows.push({ sign: "=", name: panel.names[1], values: panel.result, rule: true, marked: true });
     const columns = counted(panel.result.length, "number");
     const table = () => ({
         columns: ["", "share", ...columns],
-        rows: [...panel.labels.map((name, i) => [name, panel.weights[i], ...panel.vectors[i]]), [panel.names[1], null, ...panel.result]],
+        rows: [
+            ...panel.labels.map((name, i) => [name, panel.weights[i], ...panel.vectors[i]]),
+            [panel.names[1], null, ...panel.result],
+        ],
     });
     return [h("div", {}, strips({ rows, of: panel.of, label: panel.title }), mixLine(panel)), table];
 }
 
 /** How the first number of a mixture comes about: the largest shares, and all others together. */
 function mixLine(panel) {
-    const order = panel.weights.map((weight, i) => [weight, i]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+    const order = panel.weights
+        .map((weight, i) => [weight, i])
+        .sort((a, b) => b[0] - a[0])
+        .slice(0, 3);
     const said = order.reduce((sum, [weight, i]) => sum + weight * panel.vectors[i][0], 0);
     const terms = order.map(([weight, i]) => `${percent(weight)} × ${short(panel.vectors[i][0])}`);
-    const rest = panel.weights.length > 3 ? ` + ${short(panel.result[0] - said)} (all others)` : "";
-    return h("p", { class: "arithmetic" }, h("span", { class: "arithmetic-label" }, "number 1: "), `${terms.join(" + ")}${rest} = `, h("b", {}, short(panel.result[0])));
+    const others = panel.result[0] - said;
+    const rest = panel.weights.length > 3 ? ` ${plus(others)} ${short(Math.abs(others))} (all others)` : "";
+    return h(
+        "p",
+        { class: "arithmetic" },
+        h("span", { class: "arithmetic-label" }, "number 1: "),
+        `${terms.join(" + ")}${rest} = `,
+        h("b", {}, short(panel.result[0])),
+    );
 }
 
 /** A small table of words and numbers; rows can be picked where each is a step. */
 function linesOf(panel, name, acts) {
     const shares = panel.columns.indexOf("probability");
-    const rows = panel.rows.map((row) => row.map((cell, i) => (i === shares ? percent(cell) : typeof cell === "number" && !Number.isInteger(cell) ? number(cell, 2) : cell)));
+    const rows = panel.rows.map((row) =>
+        row.map((cell, i) =>
+            i === shares ? percent(cell) : typeof cell === "number" && !Number.isInteger(cell) ? number(cell, 2) : cell,
+        ),
+    );
     const picked = panel.columns[0] === "step" ? acts.step : null;
-    const table = picked ? stepTable(panel, rows, picked) : tableOf({ columns: panel.columns, rows, caption: panel.title });
+    const table = picked
+        ? stepTable(panel, rows, picked)
+        : tableOf({ columns: panel.columns, rows, caption: panel.title });
     [...table.querySelectorAll("tbody tr")][panel.marked ?? -1]?.classList.add("walk-chosen");
-    return h("section", { class: "walk-lines", dataset: { lines: name } }, h("h3", { dir: "auto" }, panel.title), table, panel.note && h("p", { class: "hint" }, panel.note));
+    return h(
+        "section",
+        { class: "walk-lines", dataset: { lines: name } },
+        h("h3", { dir: "auto" }, panel.title),
+        table,
+        panel.note && h("p", { class: "hint" }, panel.note),
+    );
 }
 
 function stepTable(panel, rows, picked) {
-    const line = (row, place) => h("tr", {},
-        h("th", { scope: "row" }, h("button", { type: "button", class: "quiet", onclick: () => picked(place), "aria-label": `Walk through step ${row[0]}` }, row[0])),
-        row.slice(1).map((cell) => h("td", { dir: "auto" }, cell)));
-    return h("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": panel.title },
-        h("table", {}, h("thead", {}, h("tr", {}, panel.columns.map((column) => h("th", { scope: "col" }, column)))), h("tbody", {}, rows.map(line))));
+    const line = (row, place) =>
+        h(
+            "tr",
+            {},
+            h(
+                "th",
+                { scope: "row" },
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        class: "quiet",
+                        onclick: () => picked(place),
+                        "aria-label": `Walk through step ${row[0]}`,
+                    },
+                    row[0],
+                ),
+            ),
+            row.slice(1).map((cell) => h("td", { dir: "auto" }, cell)),
+        );
+    return h(
+        "div",
+        { class: "table-scroll", tabindex: "0", role: "region", "aria-label": panel.title },
+        h(
+            "table",
+            {},
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    panel.columns.map((column) => h("th", { scope: "col" }, column)),
+                ),
+            ),
+            h("tbody", {}, rows.map(line)),
+        ),
+    );
 }

@@ -19,14 +19,20 @@ export function wordFlow(words, { signed = false, width = 760, label = "Words an
         const [low, high] = [signed ? -most : 0, most];
         drawing.setAttribute("width", width);
         drawing.setAttribute("height", places.height);
-        clear(drawing).append(...words.map((word, i) => {
-            const { x, y, wide } = places.boxes[i], middle = { x: wide / 2, "text-anchor": "middle" };
-            const shade = [word.weight, low, high, signed];
-            return s("g", { transform: `translate(${x} ${y})` },
-                s("rect", { class: "ground", width: wide, height: HIGH, rx: 6, fill: colourOf(...shade) }),
-                inked(s("text", { ...middle, class: "flowing", y: 21.5 }, shown(word.text)), inkOn(...shade)),
-                s("text", { ...middle, class: "tick", y: HIGH + 16 }, short(word.weight, most)));
-        }));
+        clear(drawing).append(
+            ...words.map((word, i) => {
+                const { x, y, wide } = places.boxes[i],
+                    middle = { x: wide / 2, "text-anchor": "middle" };
+                const shade = [word.weight, low, high, signed];
+                return s(
+                    "g",
+                    { transform: `translate(${x} ${y})` },
+                    s("rect", { class: "ground", width: wide, height: HIGH, rx: 6, fill: colourOf(...shade) }),
+                    inked(s("text", { ...middle, class: "flowing", y: 21.5 }, shown(word.text)), inkOn(...shade)),
+                    s("text", { ...middle, class: "tick", y: HIGH + 16 }, short(word.weight, most)),
+                );
+            }),
+        );
     }
 
     draw();
@@ -44,22 +50,41 @@ export function bars(rows, { width = 560, picked = null, onPick = null, signal }
     function draw() {
         drawing.setAttribute("width", width);
         drawing.setAttribute("height", rows.length * BAR + 4);
-        clear(drawing).append(...rows.map((row, i) => s("g", {
-            class: row.label === picked ? "picked" : null, transform: `translate(0 ${i * BAR})`,
-            ...(onPick ? button(row) : {}),
-        },
-        s("rect", { class: "hit", x: 0, y: 1, width, height: BAR - 3, rx: 6 }),
-        s("text", { class: "label", x: left - 10, y: 22, "text-anchor": "end" }, clipped(row.label)),
-        s("rect", { class: "track", x: left, y: 8, width: room, height: BAR - 16, rx: 4 }),
-        s("rect", { class: "value", x: left, y: 8, rx: 4, width: Math.max(1.5, room * row.probability), height: BAR - 16 }),
-        s("text", { class: "tick", x: left + room + 8, y: 22 }, chance(row.probability)))));
+        clear(drawing).append(
+            ...rows.map((row, i) =>
+                s(
+                    "g",
+                    {
+                        class: row.label === picked ? "picked" : null,
+                        transform: `translate(0 ${i * BAR})`,
+                        ...(onPick ? button(row) : {}),
+                    },
+                    s("rect", { class: "hit", x: 0, y: 1, width, height: BAR - 3, rx: 6 }),
+                    s("text", { class: "label", x: left - 10, y: 22, "text-anchor": "end" }, clipped(row.label)),
+                    s("rect", { class: "track", x: left, y: 8, width: room, height: BAR - 16, rx: 4 }),
+                    s("rect", {
+                        class: "value",
+                        x: left,
+                        y: 8,
+                        rx: 4,
+                        width: Math.max(1.5, room * row.probability),
+                        height: BAR - 16,
+                    }),
+                    s("text", { class: "tick", x: left + room + 8, y: 22 }, chance(row.probability)),
+                ),
+            ),
+        );
     }
 
     function button(row) {
         const pick = () => onPick(row.label);
         return {
-            role: "button", tabindex: "0", "aria-pressed": String(row.label === picked),
-            "aria-label": `Explain ${row.label}`, onclick: pick, onkeydown: (event) => act(event, pick),
+            role: "button",
+            tabindex: "0",
+            "aria-pressed": String(row.label === picked),
+            "aria-label": `Explain ${row.label}`,
+            onclick: pick,
+            onkeydown: (event) => act(event, pick),
         };
     }
 
@@ -111,7 +136,8 @@ function pen(font) {
 
 /** Lines of boxes, from the right where the text is written so. */
 function flow(words, width) {
-    const measure = pen("17px"), small = pen("13px");
+    const measure = pen("17px"),
+        small = pen("13px");
     const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
     const turned = fromTheRight(words.map((word) => word.text));
     let [x, y] = [0, 0];

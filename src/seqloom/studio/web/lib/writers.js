@@ -8,13 +8,14 @@ const PROMPT = { label: "Prompt", act: "Write", made: "Text" };
 
 /** Words for the page, and a text to begin with; `source` says whether the text is read, or else continued. */
 export function writerOf(run) {
-    const example = run.example ?? "";
-    const texts = { translate: example, denoise: withGap(example) };
-    return {
-        ...(GIVEN[run.task] ?? PROMPT),
-        source: run.task in GIVEN,
-        example: texts[run.task] ?? example.split(" ").slice(0, 2).join(" "),
-    };
+    const given = { translate: (text) => text, denoise: withGap }[run.task] ?? prompt;
+    const examples = [...new Set((run.examples ?? []).map(given))];
+    return { ...(GIVEN[run.task] ?? PROMPT), source: run.task in GIVEN, examples, example: examples[0] ?? given("") };
+}
+
+/** The beginning of a text. */
+function prompt(text) {
+    return text.split(" ").slice(0, 2).join(" ");
 }
 
 /** A text whose third word is hidden. */

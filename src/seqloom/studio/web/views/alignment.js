@@ -1,7 +1,7 @@
 // Alignment: which words of the source a model looks at while it says each word of the translation; of two runs, too.
 
-import { h, fill } from "../lib/dom.js";
-import { button, controls, runPicker, select, textBox } from "../lib/controls.js";
+import { h, fill, refill } from "../lib/dom.js";
+import { button, controls, examplesFor, runPicker, select, textBox } from "../lib/controls.js";
 import { onTheme } from "../lib/colour.js";
 import { byRoot, counted, lookControls, lookFigure, lookQuestion, sentenceLine, shownAs } from "../lib/looks.js";
 
@@ -9,15 +9,14 @@ export const title = "Alignment";
 export const lead =
     "To say a word, a translator with attention looks back at the source: row t holds its weights α over the " +
     "source's words while it said word t, and sums to 1. Point at a word to light where it looked, or who looked at it.";
-export const needs =
-    "It takes a translator with attention, or a Transformer that translates or restores texts.";
+export const needs = "It takes a translator with attention, or a Transformer that translates or restores texts.";
 
 const SIDES = { row: "to say this", column: "it looks at the source" };
 
 export async function show(page) {
-    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const run = page.chosen();
     const text = page.params.get("text") ?? run.example ?? "";
-    const other = page.run(page.params.get("other"));
+    const other = page.runs.find((one) => one.id === page.params.get("other"));
     const panels = [new Panel(page, run, text, ""), ...(other ? [new Panel(page, other, text, "2")] : [])];
     for (const panel of panels) panel.beside = (row, column) => light(panels, panel, column);
     const failed = (error) => page.fail(error);
@@ -40,19 +39,30 @@ export async function show(page) {
         else load(page, panels, say).catch(failed);
     };
     const placeholder = other ? "each model's own" : "the model's own";
-    const target = panels.some((panel) => panel.translates)
-        && textBox("Translation", page.params.get("target"), say, { placeholder });
-    fill(page.root,
+    const target =
+        panels.some((panel) => panel.translates) &&
+        textBox("Translation", page.params.get("target"), say, { placeholder });
+    const source = textBox("Text", text, read);
+    fill(
+        page.root,
         controls(
             runPicker(page, { value: run.id, onchange: (id) => again({ run: id, layer: null, head: null }) }),
             runPicker(page, {
-                label: "Beside it", value: other?.id ?? "", empty: "no other run",
+                label: "Beside it",
+                value: other?.id ?? "",
+                empty: "no other run",
                 onchange: (id) => again({ other: id, layer2: null, head2: null }),
             }),
-            textBox("Text", text, read),
+            source,
         ),
+        examplesFor(run, source),
         h("div", { class: "alignment-controls" }, controls(target, ...lookControls(page, changed))),
-        h("div", { class: other ? "alignment-pair" : "alignment-one" }, panels.map((panel) => panel.element)));
+        h(
+            "div",
+            { class: other ? "alignment-pair" : "alignment-one" },
+            panels.map((panel) => panel.element),
+        ),
+    );
     onTheme(() => panels.forEach((panel) => panel.answer && panel.element.isConnected && panel.draw()), page.signal);
     await load(page, panels, say);
 }
@@ -60,6 +70,7 @@ export async function show(page) {
 /** Ask for every panel's map; where two runs say different things, offer to make both say the same. */
 async function load(page, panels, say) {
     await Promise.all(panels.map((panel) => panel.load()));
+    if (panels.some((panel) => !panel.answer)) return; // what was asked for since will come
     page.fine();
     if (new Set(panels.map(({ answer }) => answer.text)).size > 1) panels.forEach((panel) => panel.offer(say));
 }
@@ -78,13 +89,24 @@ class Panel {
     constructor(page, run, text, mark) {
         Object.assign(this, { page, run, text, mark, answer: null, beside: null });
         this.figure = lookFigure({
-            name: `alignment${mark}`, size: () => this.room(), onHover: (row, column) => this.beside?.(row, column),
+            name: `alignment${mark}`,
+            size: () => this.room(),
+            onHover: (row, column) => this.beside?.(row, column),
         });
-        this.line = h("div", {});
+        this.line = h("div", { class: "answer" });
         this.which = h("div", { class: "alignment-which" });
-        this.element = h("section", { class: "alignment-panel", "aria-label": run.name },
-            h("div", { class: "alignment-head" }, h("h2", { class: "alignment-run", dir: "auto" }, run.name), this.which),
-            this.line, this.figure.element);
+        this.element = h(
+            "section",
+            { class: "alignment-panel", "aria-label": run.name, dataset: { run: run.id } },
+            h(
+                "div",
+                { class: "alignment-head" },
+                h("h2", { class: "alignment-run", dir: "auto" }, run.name),
+                this.which,
+            ),
+            this.line,
+            this.figure.element,
+        );
     }
 
     get translates() {
@@ -111,7 +133,7 @@ class Panel {
             if (this.asked !== mine) return;
             this.answer = answer;
             fill(this.line, sentenceLine(answer));
-            fill(this.which, this.pickers());
+            refill(this.which, this.pickers());
             this.draw();
         } finally {
             if (this.asked === mine) this.element.classList.remove("busy");
@@ -123,8 +145,13 @@ class Panel {
         const which = head === null ? `mean over ${heads} heads` : `head ${head}`;
         this.figure.show({
             title: layers ? `Layer ${layer}, ${which}` : "Attention",
-            rows, columns, values: arrays.map.data, high: arrays.map.high || 1, sides: SIDES,
-            as: shownAs(this.page), root: byRoot(this.page, this.answer),
+            rows,
+            columns,
+            values: arrays.map.data,
+            high: arrays.map.high || 1,
+            sides: SIDES,
+            as: shownAs(this.page),
+            root: byRoot(this.page, this.answer),
             caption: "Each row is the word that was being said; it sums to 1. Each column is a word of the source.",
         });
         this.figure.element.dataset.shown = this.asked;
@@ -133,7 +160,13 @@ class Panel {
     /** A button to make both runs say what this one says. */
     offer(say) {
         if (!this.translates || !this.answer.text.trim()) return;
-        fill(this.line, sentenceLine(this.answer, button("Let both say this", () => say(this.answer.text))));
+        fill(
+            this.line,
+            sentenceLine(
+                this.answer,
+                button("Let both say this", () => say(this.answer.text)),
+            ),
+        );
     }
 
     /** A Transformer's layers and heads. */

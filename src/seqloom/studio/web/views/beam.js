@@ -1,7 +1,7 @@
 // Beam search as a tree: what was compared at each step, what was kept, what ended, what was cut; the n-best beside it.
 
 import { h, fill, calmly, number } from "../lib/dom.js";
-import { button, checkbox, controls, numberBox, runPicker, slider, textBox } from "../lib/controls.js";
+import { button, checkbox, controls, examplesFor, numberBox, runPicker, slider, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { FATES, searchTree } from "../lib/search_tree.js";
 import { shown } from "../lib/tokens.js";
@@ -18,7 +18,7 @@ const PLAY = 900; // milliseconds a step
 const FIELDS = ["id", "parent", "step", "text", "own", "total", "score", "rank", "status", "best"]; // of a node, as they come
 
 export async function show(page) {
-    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const run = page.chosen();
     const state = startState(page, run);
     const view = parts(page, state);
     fill(page.root, view.panel, h("div", { class: "beam-stage" }, view.figure.element, view.list));
@@ -82,12 +82,20 @@ function parts(page, state) {
     };
     view.link = () => page.link("write", { run: state.run.id, text: state.text });
     view.pick = (id) => pick(page, state, view, id);
-    Object.assign(view, { tree, figure: fig, dials: h("div", { class: "controls" }), walk: h("div", { class: "controls beam-steps" }) });
-    view.panel = h("div", {},
-        controls(
-            runPicker(page, { value: state.run.id, onchange: (id) => page.go("beam", { run: id }) }),
-            textBox(state.writer.label, state.text, (text) => view.turn("text", text), { button: "Search" })),
-        h("div", { class: "beam-dials" }, view.dials, view.walk));
+    Object.assign(view, {
+        tree,
+        figure: fig,
+        dials: h("div", { class: "controls" }),
+        walk: h("div", { class: "controls beam-steps" }),
+    });
+    const box = textBox(state.writer.label, state.text, (text) => view.turn("text", text), { button: "Search" });
+    view.panel = h(
+        "div",
+        {},
+        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.go("beam", { run: id }) }), box),
+        examplesFor(state.run, box, state.writer.examples),
+        h("div", { class: "beam-dials" }, view.dials, view.walk),
+    );
     fig.body.append(tree.element);
     fig.element.insertBefore(legend(), fig.body);
     fig.body.after(tree.readout);
@@ -101,25 +109,48 @@ function dials(state, view) {
     const dial = (label, name, options) =>
         slider(label, { min: 1, step: 1, format: String, ...options }, (value) => view.turn(name, value));
     const longest = () =>
-        numberBox("Longest, tokens", { min: 1, max: 100, value: state.length }, (value) => view.turn("length", Math.round(value)));
-    fill(view.dials,
+        numberBox("Longest, tokens", { min: 1, max: 100, value: state.length }, (value) =>
+            view.turn("length", Math.round(value)),
+        );
+    fill(
+        view.dials,
         dial("Width k: kept at a step", "beam", { max: 16, value: beam }),
-        dial("Length penalty α", "penalty", { min: 0, max: 2, step: 0.1, value: length_penalty, format: (value) => number(value, 1) }),
+        dial("Length penalty α", "penalty", {
+            min: 0,
+            max: 2,
+            step: 0.1,
+            value: length_penalty,
+            format: (value) => number(value, 1),
+        }),
         dial("n-best", "nBest", { max: beam, value: n_best }),
-        state.writer.source ? null : longest());
+        state.writer.source ? null : longest(),
+    );
 }
 
 function legend() {
     const key = (kind, words) => h("span", { class: "key" }, h("span", { class: `beam-fate ${kind}` }), words);
-    return h("p", { class: "legend" },
-        key("first", "the best"), key("best", "other n-best"), key("kept", "kept"), key("ended", "ended"), key("pruned", "pruned"),
-        h("span", { class: "hint" }, "Edges: log p. Boxes: score."));
+    return h(
+        "p",
+        { class: "legend" },
+        key("first", "the best"),
+        key("best", "other n-best"),
+        key("kept", "kept"),
+        key("ended", "ended"),
+        key("pruned", "pruned"),
+        h("span", { class: "hint" }, "Edges: log p. Boxes: score."),
+    );
 }
 
 /** Steps of the search, one after another. */
 function walker(page, state, view) {
     const last = Math.max(state.found.steps - state.found.forced, 1);
-    const options = { min: 1, max: last, step: 1, value: state.steps ?? last, format: (value) => `${value} of ${last}` };
+    const options = {
+        min: 1,
+        max: last,
+        step: 1,
+        value: state.steps ?? last,
+        format: (value) => `${value} of ${last}`,
+    };
     const dial = slider("Steps shown", options, (value) => {
         state.steps = value >= last ? null : value;
         keep(page, state);
@@ -142,15 +173,18 @@ function walker(page, state, view) {
         move(1);
         state.playing = setInterval(() => move(Number(input.value) + 1), PLAY);
     };
-    clearInterval(state.playing);
+    halt(); // another search is shown
     const toggle = (name) => (on) => {
         state[name] = on;
         keep(page, state);
         paint(state, view);
     };
-    const checks = h("div", { class: "beam-checks" },
+    const checks = h(
+        "div",
+        { class: "beam-checks" },
         checkbox("Pruned branches", state.pruned, toggle("pruned")),
-        checkbox("Whole tree in sight", state.fit, toggle("fit")));
+        checkbox("Small: more in sight", state.fit, toggle("fit")),
+    );
     fill(view.walk, dial, play, checks);
 }
 
@@ -215,7 +249,11 @@ function paint(state, view) {
 
 function rootOf({ writer, text }) {
     const letters = [...text.trim()];
-    return writer.source || !letters.length ? "start" : letters.length > 12 ? `…${letters.slice(-11).join("")}` : letters.join("");
+    return writer.source || !letters.length
+        ? "start"
+        : letters.length > 12
+          ? `…${letters.slice(-11).join("")}`
+          : letters.join("");
 }
 
 function pick(page, state, view, id) {
@@ -249,7 +287,11 @@ function listOf(state, view) {
     const items = (found) => found.map((one) => h("li", {}, entry(state, view, one)));
     return [
         h("h2", {}, candidates.length > 1 ? `The ${candidates.length} best` : "The best"),
-        h("p", { class: "hint" }, `score = Σ log p / |y|^α, α = ${number(options.length_penalty, 1)}; |y| counts the end`),
+        h(
+            "p",
+            { class: "hint" },
+            `score = Σ log p / |y|^α, α = ${number(options.length_penalty, 1)}; |y| counts the end`,
+        ),
         h("ol", { class: "beam-found" }, items(candidates)),
         ended.length ? h("h3", {}, "Ended, but not among them") : null,
         ended.length ? h("ul", { class: "beam-found others" }, items(ended.slice(0, OTHERS))) : null,
@@ -263,25 +305,48 @@ function entry(state, view, one) {
     const text = one.text.trim() ? one.text : one.text && shown(one.text);
     const light = () => view.tree.light(one.node);
     const dim = () => view.tree.light(state.pick);
-    return h("button", {
-        type: "button", class: "candidate", "aria-pressed": String(state.pick === one.node), onclick: () => view.pick(one.node),
-        onpointerenter: light, onpointerleave: dim, onfocus: light, onblur: dim,
-    },
+    return h(
+        "button",
+        {
+            type: "button",
+            class: "candidate",
+            "aria-pressed": String(state.pick === one.node),
+            onclick: () => view.pick(one.node),
+            onpointerenter: light,
+            onpointerleave: dim,
+            onfocus: light,
+            onblur: dim,
+        },
         h("span", { class: "candidate-text", dir: "auto" }, text || "(nothing)"),
-        h("span", { class: "candidate-sum" },
-            `${number(one.log_prob)} / ${length}^α = `, h("b", {}, number(one.score)), one.finished ? "" : " · cut"));
+        h(
+            "span",
+            { class: "candidate-sum" },
+            `${number(one.log_prob)} / ${length}^α = `,
+            h("b", {}, number(one.score)),
+            one.finished ? "" : " · cut",
+        ),
+    );
 }
 
 function tableOf({ found }) {
     const columns = ["step", "rank", "token", "after", "log p", "Σ log p", "score", "fate", "n-best"];
     if (!found) return { columns, rows: [] };
     const byId = new Map(found.nodes.map((node) => [node.id, node]));
-    const after = ({ parent }) => (byId.get(parent)?.parent === null ? "the start" : shown(byId.get(parent)?.text ?? ""));
+    const after = ({ parent }) =>
+        byId.get(parent)?.parent === null ? "the start" : shown(byId.get(parent)?.text ?? "");
     const sorted = found.nodes.slice(1).sort((a, b) => a.step - b.step || a.rank - b.rank);
     return {
         columns,
         rows: sorted.map((node) => [
-            node.step, node.rank, shown(node.text), after(node), node.own, node.total, node.score, FATES[node.status], node.best ?? "",
+            node.step,
+            node.rank,
+            shown(node.text),
+            after(node),
+            node.own,
+            node.total,
+            node.score,
+            FATES[node.status],
+            node.best ?? "",
         ]),
     };
 }

@@ -9,23 +9,34 @@ const CURVE = { x: 372, size: 70 };
 const ROW = 27;
 const HEAD = 62;
 const SUB = 5; // pixels that a subscript stands lower
-const FUNCTIONS = { "σ": (a) => 1 / (1 + Math.exp(-a)), tanh: Math.tanh, ReLU: (a) => Math.max(0, a) };
+const FUNCTIONS = { σ: (a) => 1 / (1 + Math.exp(-a)), tanh: Math.tanh, ReLU: (a) => Math.max(0, a) };
 
 /** A line of the equations as a drawing. `onTerm(place)` is called for a term that is a product with a matrix. */
 export function lineDrawing(line, { chosen = null, onTerm }) {
     const height = HEAD + Math.max(line.terms.length * ROW, CURVE.size + 16) + 10;
-    const drawing = s("svg", { class: "equation", width: WIDTH, height, viewBox: `0 0 ${WIDTH} ${height}`, role: "group", "aria-label": spoken(line) });
-    const draw = () => clear(drawing).append(
-        formulaText({ class: "formula", x: 0, y: 20 }, line.formula),
-        s("text", { class: "numbers", x: 0, y: 44 }, inNumbers(line)),
-        ...termRows(line, chosen, onTerm), ...curve(line), ...outcome(line));
+    const drawing = s("svg", {
+        class: "equation",
+        width: WIDTH,
+        height,
+        viewBox: `0 0 ${WIDTH} ${height}`,
+        role: "group",
+        "aria-label": spoken(line),
+    });
+    const draw = () =>
+        clear(drawing).append(
+            formulaText({ class: "formula", x: 0, y: 20 }, line.formula),
+            s("text", { class: "numbers", x: 0, y: 44 }, inNumbers(line)),
+            ...termRows(line, chosen, onTerm),
+            ...curve(line),
+            ...outcome(line),
+        );
     draw();
     const forget = onTheme(() => (drawing.isConnected ? draw() : forget()));
     return drawing;
 }
 
 /** A text of SVG whose subscripts stand low: h_{t-1}, W_xf. */
-export function formulaText(attributes, formula) {
+function formulaText(attributes, formula) {
     const parts = formula.split(/_(\{[^}]*\}|[A-Za-z]+)/);
     let [found, lowered] = [[], false];
     parts.forEach((part, i) => {
@@ -40,17 +51,24 @@ export function formulaText(attributes, formula) {
 
 /** The same for a page's text. */
 export function formulaWords(formula) {
-    return formula.split(/_(\{[^}]*\}|[A-Za-z]+)/).map((part, i) => (i % 2 ? h("sub", {}, part.replace(/[{}]/g, "").replace("-", "−")) : part));
+    return formula
+        .split(/_(\{[^}]*\}|[A-Za-z]+)/)
+        .map((part, i) => (i % 2 ? h("sub", {}, part.replace(/[{}]/g, "").replace("-", "−")) : part));
 }
 
 /** σ(0.41 − 0.13 + 1.02) = σ(1.30) = 0.786 */
-export function inNumbers(line) {
-    const added = line.terms.map((term, i) => {
-        const words = term.factors.length ? term.factors.map((factor) => bracketed(factor[1])).join(" · ") : number(term.factors.length || i === 0 ? term.value : Math.abs(term.value));
-        if (i === 0) return words;
-        return term.factors.length ? ` + ${words}` : `${term.value < 0 ? " − " : " + "}${words}`;
-    }).join("");
-    if (line.function) return `= ${line.function}(${added}) = ${line.function}(${number(line.total)}) = ${number(line.value)}`;
+function inNumbers(line) {
+    const added = line.terms
+        .map((term, i) => {
+            const words = term.factors.length
+                ? term.factors.map((factor) => bracketed(factor[1])).join(" · ")
+                : number(term.factors.length || i === 0 ? term.value : Math.abs(term.value));
+            if (i === 0) return words;
+            return term.factors.length ? ` + ${words}` : `${term.value < 0 ? " − " : " + "}${words}`;
+        })
+        .join("");
+    if (line.function)
+        return `= ${line.function}(${added}) = ${line.function}(${number(line.total)}) = ${number(line.value)}`;
     return `= ${added} = ${number(line.value)}`;
 }
 
@@ -71,16 +89,36 @@ function termRows(line, chosen, onTerm) {
         const [from, to, y] = [place(ends[i]), place(ends[i + 1]), HEAD + i * ROW];
         const opens = term.summands.length > 0;
         const act = opens ? () => onTerm(i) : null;
-        found.push(s("g", {
-            class: `term${opens ? " opens" : ""}${chosen === i ? " chosen" : ""}`, onclick: act, tabindex: opens ? "0" : null, role: opens ? "button" : null,
-            "aria-pressed": opens ? String(chosen === i) : null, "aria-label": `${term.symbol} = ${number(term.value)}${opens ? ": show what it adds up" : ""}`,
-            onkeydown: opens ? (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), act()) : null,
-        },
-        s("rect", { class: "hit", x: 0, y: y - 1, width: 360, height: ROW - 3, rx: 5 }),
-        formulaText({ class: "symbol", x: BARS[0] - 12, y: y + 16, "text-anchor": "end" }, term.symbol),
-        s("rect", { x: Math.min(from, to), y: y + 3, width: Math.max(1.5, Math.abs(to - from)), height: ROW - 11, rx: 2, fill: colour(term.value < 0 ? 1 : 0) }),
-        i + 1 < line.terms.length ? s("line", { class: "hair", x1: to, x2: to, y1: y + ROW - 8, y2: y + ROW + 3 }) : null,
-        s("text", { class: "amount", x: BARS[1] + 60, y: y + 16, "text-anchor": "end" }, number(term.value))));
+        found.push(
+            s(
+                "g",
+                {
+                    class: `term${opens ? " opens" : ""}${chosen === i ? " chosen" : ""}`,
+                    onclick: act,
+                    tabindex: opens ? "0" : null,
+                    role: opens ? "button" : null,
+                    "aria-pressed": opens ? String(chosen === i) : null,
+                    "aria-label": `${term.symbol} = ${number(term.value)}${opens ? ": show what it adds up" : ""}`,
+                    onkeydown: opens
+                        ? (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), act())
+                        : null,
+                },
+                s("rect", { class: "hit", x: 0, y: y - 1, width: 360, height: ROW - 3, rx: 5 }),
+                formulaText({ class: "symbol", x: BARS[0] - 12, y: y + 16, "text-anchor": "end" }, term.symbol),
+                s("rect", {
+                    x: Math.min(from, to),
+                    y: y + 3,
+                    width: Math.max(1.5, Math.abs(to - from)),
+                    height: ROW - 11,
+                    rx: 2,
+                    fill: colour(term.value < 0 ? 1 : 0),
+                }),
+                i + 1 < line.terms.length
+                    ? s("line", { class: "hair", x1: to, x2: to, y1: y + ROW - 8, y2: y + ROW + 3 })
+                    : null,
+                s("text", { class: "amount", x: BARS[1] + 60, y: y + 16, "text-anchor": "end" }, number(term.value)),
+            ),
+        );
     });
     return found;
 }
@@ -100,7 +138,9 @@ function curve(line) {
     const [bottom, top] = line.function === "σ" ? [0, 1] : line.function === "tanh" ? [-1, 1] : [-reach, reach];
     const px = (a) => x + ((a + reach) / (2 * reach)) * size;
     const py = (v) => HEAD + size - ((v - bottom) / (top - bottom)) * size;
-    const path = Array.from({ length: 61 }, (_, i) => -reach + (i / 60) * 2 * reach).map((a) => `${px(a).toFixed(1)} ${py(f(a)).toFixed(1)}`);
+    const path = Array.from({ length: 61 }, (_, i) => -reach + (i / 60) * 2 * reach).map(
+        (a) => `${px(a).toFixed(1)} ${py(f(a)).toFixed(1)}`,
+    );
     return [
         s("rect", { class: "edge", x, y: HEAD, width: size, height: size }),
         s("line", { class: "grid", x1: px(0), x2: px(0), y1: HEAD, y2: HEAD + size }),
@@ -108,7 +148,11 @@ function curve(line) {
         s("path", { class: "line curve", d: `M${path.join("L")}` }),
         s("line", { class: "hair", x1: px(line.total), x2: px(line.total), y1: HEAD + size, y2: py(line.value) }),
         s("circle", { class: "here", cx: px(line.total), cy: py(line.value), r: 5 }),
-        s("text", { class: "tick", x: x + size / 2, y: HEAD + size + 15, "text-anchor": "middle" }, `${line.function}(${number(line.total, 2)})`),
+        s(
+            "text",
+            { class: "tick", x: x + size / 2, y: HEAD + size + 15, "text-anchor": "middle" },
+            `${line.function}(${number(line.total, 2)})`,
+        ),
     ];
 }
 
@@ -124,25 +168,53 @@ function outcome(line) {
 export function summandBars(term) {
     const width = 860;
     const [left, right] = [330, 700];
-    const rows = [...term.summands.map(([place, weight, input, product]) => [
-        `${term.vector}[${place}]`, `${number(weight)} · ${bracketed(input)}`, product,
-    ])];
-    if (term.length > term.summands.length) rows.push([`the other ${term.length - term.summands.length}`, "together", term.rest]);
+    const rows = [
+        ...term.summands.map(([place, weight, input, product]) => [
+            `${term.vector}[${place}]`,
+            `${number(weight)} · ${bracketed(input)}`,
+            product,
+        ]),
+    ];
+    if (term.length > term.summands.length)
+        rows.push([`the other ${term.length - term.summands.length}`, "together", term.rest]);
     rows.push([term.symbol, "sum", term.value]);
-    const place = ruler(rows.map((row) => row[2]), left, right);
+    const place = ruler(
+        rows.map((row) => row[2]),
+        left,
+        right,
+    );
     const middle = place(0);
     const height = rows.length * ROW + 10;
-    const drawing = s("svg", { class: "summands", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `What ${term.symbol} adds up` });
-    const draw = () => clear(drawing).append(
-        s("line", { class: "base", x1: middle, x2: middle, y1: 0, y2: height }),
-        ...rows.map(([name, product, value], i) => {
-            const [y, end] = [4 + i * ROW, place(value)];
-            return s("g", { class: i === rows.length - 1 ? "sum" : null },
-                formulaText({ class: "symbol", x: 140, y: y + 16, "text-anchor": "end" }, name),
-                s("text", { class: "label", x: left - 14, y: y + 16, "text-anchor": "end" }, product),
-                s("rect", { x: Math.min(middle, end), y: y + 2, width: Math.max(1.5, Math.abs(end - middle)), height: ROW - 9, rx: 2, fill: colour(value < 0 ? 1 : 0) }),
-                s("text", { class: "amount", x: right + 84, y: y + 16, "text-anchor": "end" }, number(value)));
-        }));
+    const drawing = s("svg", {
+        class: "summands",
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        role: "img",
+        "aria-label": `What ${term.symbol} adds up`,
+    });
+    const draw = () =>
+        clear(drawing).append(
+            s("line", { class: "base", x1: middle, x2: middle, y1: 0, y2: height }),
+            ...rows.map(([name, product, value], i) => {
+                const [y, end] = [4 + i * ROW, place(value)];
+                return s(
+                    "g",
+                    { class: i === rows.length - 1 ? "sum" : null },
+                    formulaText({ class: "symbol", x: 140, y: y + 16, "text-anchor": "end" }, name),
+                    s("text", { class: "label", x: left - 14, y: y + 16, "text-anchor": "end" }, product),
+                    s("rect", {
+                        x: Math.min(middle, end),
+                        y: y + 2,
+                        width: Math.max(1.5, Math.abs(end - middle)),
+                        height: ROW - 9,
+                        rx: 2,
+                        fill: colour(value < 0 ? 1 : 0),
+                    }),
+                    s("text", { class: "amount", x: right + 84, y: y + 16, "text-anchor": "end" }, number(value)),
+                );
+            }),
+        );
     draw();
     const forget = onTheme(() => (drawing.isConnected ? draw() : forget()));
     return drawing;
@@ -152,7 +224,13 @@ export function summandBars(term) {
 export function stepTable(lines) {
     return {
         columns: ["line", "formula", "terms", "sum", "value"],
-        rows: lines.map((line) => [line.name, line.formula, line.terms.map((term) => `${term.symbol} = ${Number(term.value.toPrecision(6))}`).join("; "), line.total, line.value]),
+        rows: lines.map((line) => [
+            line.name,
+            line.formula,
+            line.terms.map((term) => `${term.symbol} = ${Number(term.value.toPrecision(6))}`).join("; "),
+            line.total,
+            line.value,
+        ]),
     };
 }
 

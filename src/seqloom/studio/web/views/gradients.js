@@ -1,16 +1,19 @@
 // Gradient flow: how much a loss depends on states further and further back, for several runs on one picture; the
 // recurrent matrices it passes on the way, and what clipping makes of it.
 
-import { h, fill, number } from "../lib/dom.js";
+import { h, fill, number, refill } from "../lib/dom.js";
 import { figure } from "../lib/figure.js";
 import { chartTable, lineChart } from "../lib/chart.js";
 import { button, controls, runPicker, segmented, select, slider, textBox } from "../lib/controls.js";
+import { preferred } from "../lib/preferred.js";
 import { shown } from "../lib/tokens.js";
 import { present, roomIn, shadedText } from "./cell-unit.js";
 
 export const title = "Gradient flow";
-export const lead = "Training asks of every state: would the loss have been smaller, had you been a little different? The size of the answer, ‖∂L/∂hₜ‖, says how far back through time a model can learn: where it has died out, nothing can be learned from what was read. A plain Elman cell has one way back, through h; an LSTM has a second one, the content c of its cell.";
-export const needs = "It needs a model with recurrent cells: a language model, translator, tagger or classifier with lstm, gru or elman.";
+export const lead =
+    "Training asks of every state: would the loss have been smaller, had you been a little different? The size of the answer, ‖∂L/∂hₜ‖, says how far back through time a model can learn: where it has died out, nothing can be learned from what was read. A plain Elman cell has one way back, through h; an LSTM has a second one, the content c of its cell.";
+export const needs =
+    "It needs a model with recurrent cells: a language model, translator, tagger or classifier with lstm, gru or elman.";
 
 const MOST = 6; // runs on one picture
 
@@ -25,7 +28,7 @@ class GradientView {
         this.page = page;
         this.top = h("div");
         this.options = h("div");
-        this.said = h("div");
+        this.said = h("div", { class: "answer" });
         this.flow = figure({ name: "gradient-flow", title: "How far back the loss is felt" });
         this.tokens = figure({ name: "gradient-tokens", title: "Where in the text" });
         this.values = figure({ name: "singular-values", title: "Singular values of the recurrent matrices" });
@@ -45,12 +48,24 @@ class GradientView {
     /** The runs on the picture: those of the address, or one language model of each kind of cell. */
     get chosen() {
         const ids = [this.get("run"), ...(this.get("runs") ?? "").split("\n")].filter(Boolean);
-        const known = [...new Set(ids)].map((id) => this.page.runs.find((run) => run.id === id)).filter(Boolean).slice(0, MOST);
+        const known = [...new Set(ids)]
+            .map((id) => this.page.runs.find((run) => run.id === id))
+            .filter(Boolean)
+            .slice(0, MOST);
         return known.length ? known : firstOnes(this.page.runs);
     }
 
     choose(runs) {
-        this.page.set({ run: runs[0].id, runs: runs.slice(1).map((run) => run.id).join("\n"), part: null, layer: null, at: null });
+        this.page.set({
+            run: runs[0].id,
+            runs: runs
+                .slice(1)
+                .map((run) => run.id)
+                .join("\n"),
+            part: null,
+            layer: null,
+            at: null,
+        });
         this.drawTop();
         return this.refresh();
     }
@@ -67,33 +82,63 @@ class GradientView {
     drawTop() {
         const runs = this.chosen;
         const free = this.page.runs.filter((run) => !runs.includes(run));
-        fill(this.top, controls(
-            runs.map((run, i) => h("div", { class: "chosen-run" },
-                runPicker(this.page, { label: i ? `Run ${i + 1}` : "Run", value: run.id, onchange: (id) => this.choose(runs.map((one, k) => (k === i ? this.page.run(id) : one))) }),
-                runs.length > 1 ? button("Remove", () => this.choose(runs.filter((one) => one !== run))) : null)),
-            runs.length < MOST && free.length ? select("Compare with", [["", "add a run …"], ...free.map((run) => [run.id, run.name])], "", (id) => id && this.choose([...runs, this.page.run(id)]), "wide") : null,
-        ), controls(
-            textBox("Text to read", this.text, (text) => this.change({ text, at: null })),
-            segmented("Loss L of", [["last", "one prediction"], ["total", "all of them"]], this.get("of", "last"), (of) => this.change({ of, at: null })),
-        ));
+        refill(
+            this.top,
+            controls(
+                runs.map((run, i) =>
+                    h(
+                        "div",
+                        { class: "chosen-run" },
+                        runPicker(this.page, {
+                            label: i ? `Run ${i + 1}` : "Run",
+                            value: run.id,
+                            onchange: (id) => this.choose(runs.map((one, k) => (k === i ? this.page.run(id) : one))),
+                        }),
+                        runs.length > 1 ? button("Remove", () => this.choose(runs.filter((one) => one !== run))) : null,
+                    ),
+                ),
+                runs.length < MOST && free.length
+                    ? select(
+                          "Compare with",
+                          [["", "add a run …"], ...free.map((run) => [run.id, run.name])],
+                          "",
+                          (id) => id && this.choose([...runs, this.page.run(id)]),
+                          "wide",
+                      )
+                    : null,
+            ),
+            controls(
+                textBox("Text to read", this.text, (text) => this.change({ text, at: null })),
+                segmented(
+                    "Loss L of",
+                    [
+                        ["last", "one prediction"],
+                        ["total", "all of them"],
+                    ],
+                    this.get("of", "last"),
+                    (of) => this.change({ of, at: null }),
+                ),
+            ),
+        );
     }
 
     async refresh() {
+        const mine = (this.asked = {});
         this.stage.classList.add("busy");
         const [runs, text, of, at] = [this.chosen, this.text, this.get("of", "last"), this.get("at")];
         try {
             this.page.fine();
             const place = at === null || of === "total" ? null : Number(at);
             const answers = await Promise.all(runs.map((run) => this.answer({ run: run.id, text, of, at: place })));
-            if (this.page.signal.aborted) return;
+            if (this.page.signal.aborted || this.asked !== mine) return; // something else was asked for since
             this.found = runs.map((run, i) => ({ run, ...answers[i] }));
             this.drawOptions();
             this.drawSaid();
             this.draw();
         } catch (error) {
-            this.page.fail(error);
+            if (this.asked === mine) this.page.fail(error);
         } finally {
-            this.stage.classList.remove("busy");
+            if (this.asked === mine) this.stage.classList.remove("busy");
         }
     }
 
@@ -127,13 +172,59 @@ class GradientView {
         const cells = this.found.some((one) => one.parts.some((part) => part.layers.some((layer) => layer.c)));
         const deep = this.found.some((one) => one.parts.some((part) => part.layers.length > 1));
         const told = this.found[0].told;
-        fill(this.options, controls(
-            this.parts.length > 1 ? select("Cells", [["all", "all of them"], ...this.parts], this.part, (part) => this.redraw({ part })) : null,
-            deep ? select("Layers", [["top", "top one"], ["all", "all"]], this.get("layer", "top"), (layer) => this.redraw({ layer: layer === "top" ? null : layer })) : null,
-            cells ? segmented("By the states", [["both", "h and c"], ["h", "h"], ["c", "c"]], this.states, (states) => this.redraw({ states: states === "both" ? null : states })) : null,
-            segmented("Scale", [["log", "powers of ten"], ["linear", "linear"]], this.get("scale", "log"), (scale) => this.redraw({ scale: scale === "log" ? null : scale })),
-            this.get("of", "last") === "last" && told.length > 1 ? select(`L of which ${this.found[0].what}`, told.map((word, i) => [i, `${i + 1}: ${shown(word)}${i + 1 === told.length ? " (last)" : ""}`]), this.found[0].at, (at) => this.change({ at })) : null,
-        ));
+        refill(
+            this.options,
+            controls(
+                this.parts.length > 1
+                    ? select("Cells", [["all", "all of them"], ...this.parts], this.part, (part) =>
+                          this.redraw({ part }),
+                      )
+                    : null,
+                deep
+                    ? select(
+                          "Layers",
+                          [
+                              ["top", "top one"],
+                              ["all", "all"],
+                          ],
+                          this.get("layer", "top"),
+                          (layer) => this.redraw({ layer: layer === "top" ? null : layer }),
+                      )
+                    : null,
+                cells
+                    ? segmented(
+                          "By the states",
+                          [
+                              ["both", "h and c"],
+                              ["h", "h"],
+                              ["c", "c"],
+                          ],
+                          this.states,
+                          (states) => this.redraw({ states: states === "both" ? null : states }),
+                      )
+                    : null,
+                segmented(
+                    "Scale",
+                    [
+                        ["log", "powers of ten"],
+                        ["linear", "linear"],
+                    ],
+                    this.get("scale", "log"),
+                    (scale) => this.redraw({ scale: scale === "log" ? null : scale }),
+                ),
+                this.get("of", "last") === "last" && told.length > 1
+                    ? select(
+                          `L of which ${this.found[0].what}`,
+                          told.map((word, i) => [
+                              i,
+                              `${i + 1}: ${shown(word)}${i + 1 === told.length ? " (last)" : ""}`,
+                          ]),
+                          this.found[0].at,
+                          (at) => this.change({ at }),
+                      )
+                    : null,
+            ),
+        );
     }
 
     redraw(changes) {
@@ -142,8 +233,22 @@ class GradientView {
     }
 
     drawSaid() {
-        fill(this.said, this.found.flatMap((one) => one.notes.map((note) => h("p", { class: "note", dir: "auto" }, `${one.run.name}: ${note}`))),
-            h("p", { class: "hint", dir: "auto" }, this.found.map((one, i) => [i ? " · " : "", h("bdi", {}, one.run.name), ` (${[...new Set(one.parts.map((part) => part.cell))].join(", ")}): L = ${number(one.loss)} nats`, one.at === null ? "" : [` for `, h("bdi", {}, shown(one.told[one.at]))]])));
+        fill(
+            this.said,
+            this.found.flatMap((one) =>
+                one.notes.map((note) => h("p", { class: "note", dir: "auto" }, `${one.run.name}: ${note}`)),
+            ),
+            h(
+                "p",
+                { class: "hint", dir: "auto" },
+                this.found.map((one, i) => [
+                    i ? " · " : "",
+                    h("bdi", {}, one.run.name),
+                    ` (${[...new Set(one.parts.map((part) => part.cell))].join(", ")}): L = ${number(one.loss)} nats`,
+                    one.at === null ? "" : [` for `, h("bdi", {}, shown(one.told[one.at]))],
+                ]),
+            ),
+        );
     }
 
     draw() {
@@ -156,12 +261,28 @@ class GradientView {
 
     /** Every line of the picture: run, part, layer, state. A run keeps its colour. */
     lines() {
-        return this.found.flatMap((one, place) => one.parts.filter((part) => this.part === "all" || part.name === this.part).flatMap((part, nth, shownParts) =>
-            layersOf(part, this.get("layer", "top")).flatMap(([layer, states]) => Object.keys(states).filter((state) => this.states === "both" || state === this.states || !states[this.states]).map((state) => ({
-                part, layer, state, run: one.run, norms: states[state],
-                name: lineName(one, part, layer, state, this.found.length, shownParts.length),
-                place: this.found.length > 1 ? place : nth, dashed: state === "c", dotted: this.found.length > 1 && nth > 0, thin: layer < part.layers.length,
-            })))));
+        return this.found.flatMap((one, place) =>
+            one.parts
+                .filter((part) => this.part === "all" || part.name === this.part)
+                .flatMap((part, nth, shownParts) =>
+                    layersOf(part, this.get("layer", "top")).flatMap(([layer, states]) =>
+                        Object.keys(states)
+                            .filter((state) => this.states === "both" || state === this.states || !states[this.states])
+                            .map((state) => ({
+                                part,
+                                layer,
+                                state,
+                                run: one.run,
+                                norms: states[state],
+                                name: lineName(one, part, layer, state, this.found.length, shownParts.length),
+                                place: this.found.length > 1 ? place : nth,
+                                dashed: state === "c",
+                                dotted: this.found.length > 1 && nth > 0,
+                                thin: layer < part.layers.length,
+                            })),
+                    ),
+                ),
+        );
     }
 
     // --- the pictures -------------------------------------------------------------------------------------------------
@@ -170,24 +291,56 @@ class GradientView {
         const lines = this.lines();
         const series = lines.map((one) => ({ ...one, points: backwards(one) }));
         const log = this.get("scale", "log") === "log";
-        const chart = lineChart({ series, width: roomIn(this.page.root), height: 420, x: { title: "steps back from the last one read", zero: true }, y: { title: "‖∂L/∂hₜ‖", log }, label: "Norm of the gradient by each state against steps back" });
+        const chart = lineChart({
+            series,
+            width: roomIn(this.page.root),
+            height: 420,
+            x: { title: "steps back from the last one read", zero: true },
+            y: { title: "‖∂L/∂hₜ‖", log },
+            label: "Norm of the gradient by each state against steps back",
+        });
         fill(this.flow.body, chart.element);
-        this.flow.say("How far back the loss is felt", `${log ? "On this scale a straight line down is an exponential fall: the same factor at every step back. " : ""}${fallWords(series)}`);
+        this.flow.say(
+            "How far back the loss is felt",
+            `${log ? "On this scale a straight line down is an exponential fall: the same factor at every step back. " : ""}${fallWords(series)}`,
+        );
         this.flow.table(() => chartTable(series, "steps back"));
     }
 
     drawTokens() {
         const lines = this.lines();
-        fill(this.tokens.body, lines.map((one) => {
-            const strip = shadedText(one.part.tokens, scaled(one.norms), { signed: false, high: 1, width: roomIn(this.page.root), label: `Tokens shaded by ${one.name}`, told: one.norms });
-            return h("div", { class: "strip" }, lines.length > 1 ? h("p", { class: "hint", dir: "auto" }, one.name) : null, strip);
+        fill(
+            this.tokens.body,
+            lines.map((one) => {
+                const strip = shadedText(one.part.tokens, scaled(one.norms), {
+                    signed: false,
+                    high: 1,
+                    width: roomIn(this.page.root),
+                    label: `Tokens shaded by ${one.name}`,
+                    told: one.norms,
+                });
+                return h(
+                    "div",
+                    { class: "strip" },
+                    lines.length > 1 ? h("p", { class: "hint", dir: "auto" }, one.name) : null,
+                    strip,
+                );
+            }),
+        );
+        this.tokens.say(
+            "Where in the text",
+            "Each token shaded by the norm at the state after reading it, on a scale of powers of ten down to a thousandth of the largest.",
+        );
+        this.tokens.table(() => ({
+            columns: ["token", ...lines.map((one) => one.name)],
+            rows: lines[0].part.tokens.map((token, i) => [shown(token), ...lines.map((one) => one.norms[i] ?? null)]),
         }));
-        this.tokens.say("Where in the text", "Each token shaded by the norm at the state after reading it, on a scale of powers of ten down to a thousandth of the largest.");
-        this.tokens.table(() => ({ columns: ["token", ...lines.map((one) => one.name)], rows: lines[0].part.tokens.map((token, i) => [shown(token), ...lines.map((one) => one.norms[i] ?? null)]) }));
     }
 
     drawBound() {
-        const flows = this.found.flatMap((one, place) => one.parts.flatMap((part) => part.flows.map((flow) => ({ ...flow, one, part, place }))));
+        const flows = this.found.flatMap((one, place) =>
+            one.parts.flatMap((part) => part.flows.map((flow) => ({ ...flow, one, part, place }))),
+        );
         present(this.bound.element, flows.length, this.tokens.element);
         if (!flows.length) return;
         const series = flows.flatMap((flow) => {
@@ -195,34 +348,93 @@ class GradientView {
             const points = (values) => values.map((value, k) => [k, value]).filter((point) => point[1] !== null);
             return [
                 { name: `${name}: ‖∂hₜ/∂hₖ‖`, points: points(flow.measured), place: flow.place },
-                { name: `${name}: at most (γ_W γ_g)ᵗ⁻ᵏ = ${number(flow.gammaW * flow.gammaG)}ᵗ⁻ᵏ`, points: points(flow.bound), place: flow.place, dashed: true },
+                {
+                    name: `${name}: at most (γ_W γ_g)ᵗ⁻ᵏ = ${number(flow.gammaW * flow.gammaG)}ᵗ⁻ᵏ`,
+                    points: points(flow.bound),
+                    place: flow.place,
+                    dashed: true,
+                },
             ];
         });
-        fill(this.bound.body, lineChart({ series, width: roomIn(this.page.root), height: 360, x: { title: "t − k, steps between the two states" }, y: { title: "‖∂hₜ/∂hₖ‖", log: true }, label: "Jacobians of Elman cells and their bound" }).element);
-        this.bound.say("What arrives, and what could arrive at most", "For Elman cells each step back multiplies by diag(g′) W_hh, so that of a small change at most γ_W γ_g is left: γ_W the largest singular value of W_hh, γ_g the steepest slope of g (1 for tanh). The bound may grow while what arrives still dies out.");
+        fill(
+            this.bound.body,
+            lineChart({
+                series,
+                width: roomIn(this.page.root),
+                height: 360,
+                x: { title: "t − k, steps between the two states" },
+                y: { title: "‖∂hₜ/∂hₖ‖", log: true },
+                label: "Jacobians of Elman cells and their bound",
+            }).element,
+        );
+        this.bound.say(
+            "What arrives, and what could arrive at most",
+            "For Elman cells each step back multiplies by diag(g′) W_hh, so that of a small change at most γ_W γ_g is left: γ_W the largest singular value of W_hh, γ_g the steepest slope of g (1 for tanh). The bound may grow while what arrives still dies out.",
+        );
         this.bound.table(() => chartTable(series, "t − k"));
     }
 
     /** Of a matrix, as of a line: whether its part and its layer are shown. */
     shows(one, { part, layer }) {
         const own = one.parts.find((other) => other.name === part);
-        return (this.part === "all" || part === this.part) && (this.get("layer", "top") === "all" || layer === own?.layers.length);
+        return (
+            (this.part === "all" || part === this.part) &&
+            (this.get("layer", "top") === "all" || layer === own?.layers.length)
+        );
     }
 
     drawValues() {
         const several = this.found.length > 1;
-        const series = this.found.flatMap((one, place) => one.matrices.filter((matrix) => this.shows(one, matrix)).map((matrix) => ({
-            name: `${several ? `${one.run.name}: ` : ""}${matrixName(one, matrix)}`, points: matrix.values.map((value, k) => [k + 1, value]),
-            ...looksOf(one, matrix, several ? place : null), matrix,
-        })));
+        const series = this.found.flatMap((one, place) =>
+            one.matrices
+                .filter((matrix) => this.shows(one, matrix))
+                .map((matrix) => ({
+                    name: `${several ? `${one.run.name}: ` : ""}${matrixName(one, matrix)}`,
+                    points: matrix.values.map((value, k) => [k + 1, value]),
+                    ...looksOf(one, matrix, several ? place : null),
+                    matrix,
+                })),
+        );
         const count = Math.max(...series.map((one) => one.points.length));
-        const drawn = [...series, { name: "1", points: [[1, 1], [count, 1]], place: 7, dashed: true, thin: true }];
-        fill(this.values.body, lineChart({ series: drawn, width: roomIn(this.page.root), height: 360, x: { title: "from the largest to the smallest" }, y: { title: "singular value", zero: true }, label: "Singular values of the recurrent matrices" }).element);
+        const drawn = [
+            ...series,
+            {
+                name: "1",
+                points: [
+                    [1, 1],
+                    [count, 1],
+                ],
+                place: 7,
+                dashed: true,
+                thin: true,
+            },
+        ];
+        fill(
+            this.values.body,
+            lineChart({
+                series: drawn,
+                width: roomIn(this.page.root),
+                height: 360,
+                x: { title: "from the largest to the smallest" },
+                y: { title: "singular value", zero: true },
+                label: "Singular values of the recurrent matrices",
+            }).element,
+        );
         const largest = series.reduce((best, one) => (one.points[0][1] > best.points[0][1] ? one : best));
-        this.values.say("Singular values of the recurrent matrices", `How much a matrix W_h can stretch a state, direction by direction. Above 1 it stretches, below 1 it shrinks. The largest here: ${number(largest.points[0][1])}, of ${largest.name}.`);
+        this.values.say(
+            "Singular values of the recurrent matrices",
+            `How much a matrix W_h can stretch a state, direction by direction. Above 1 it stretches, below 1 it shrinks. The largest here: ${number(largest.points[0][1])}, of ${largest.name}.`,
+        );
         this.values.table(() => ({
             columns: ["matrix", "largest", "median", "smallest", "spectral radius", "all"],
-            rows: series.map(({ name, matrix }) => [name, matrix.values[0], matrix.values[Math.floor(matrix.values.length / 2)], matrix.values.at(-1), matrix.radius, matrix.values.map((value) => Number(value.toPrecision(6))).join(" ")]),
+            rows: series.map(({ name, matrix }) => [
+                name,
+                matrix.values[0],
+                matrix.values[Math.floor(matrix.values.length / 2)],
+                matrix.values.at(-1),
+                matrix.radius,
+                matrix.values.map((value) => Number(value.toPrecision(6))).join(" "),
+            ]),
         }));
     }
 
@@ -234,10 +446,19 @@ class GradientView {
         const own = Number(this.get("clip") ?? this.found[0].clip ?? 1);
         const high = Math.log10(Math.max(most, own) * 1.25);
         const low = Math.min(high - 2.5, Math.log10(own));
-        fill(this.clipControls, controls(slider("Clip at θ", { min: low, max: high, step: 0.01, value: Math.log10(own), format: (value) => number(10 ** value) }, (value) => {
-            this.page.set({ clip: Number((10 ** value).toPrecision(3)) });
-            this.drawClipped(10 ** value);
-        })));
+        fill(
+            this.clipControls,
+            controls(
+                slider(
+                    "Clip at θ",
+                    { min: low, max: high, step: 0.01, value: Math.log10(own), format: (value) => number(10 ** value) },
+                    (value) => {
+                        this.page.set({ clip: Number((10 ** value).toPrecision(3)) });
+                        this.drawClipped(10 ** value);
+                    },
+                ),
+            ),
+        );
         this.drawClipped(own);
     }
 
@@ -249,26 +470,72 @@ class GradientView {
             const name = several ? `${one.run.name}: ` : "";
             return [
                 { name: `${name}‖g‖ in training`, points: one.training, place, thin: true },
-                { name: `${name}clipped at θ`, points: one.training.map(([step, norm]) => [step, Math.min(norm, theta)]), place },
+                {
+                    name: `${name}clipped at θ`,
+                    points: one.training.map(([step, norm]) => [step, Math.min(norm, theta)]),
+                    place,
+                },
             ];
         });
         const last = Math.max(1, ...trained.map((one) => one.training.at(-1)[0]));
-        const drawn = [...series, { name: `θ = ${number(theta)}`, points: [[0, theta], [last, theta]], place: 7, dashed: true }];
-        const chart = lineChart({ series: drawn, width: roomIn(this.page.root), height: 320, x: { title: "step of the training" }, y: { title: "‖g‖, of all parameters", log: true }, label: "Norm of the gradient in training, and clipped" });
-        fill(this.clip.body, trained.length ? chart.element : h("p", { class: "hint" }, "This training logged no norms of its gradients."),
-            h("ul", { class: "clip-words" }, this.found.map((one) => h("li", { dir: "auto" }, several ? [h("b", {}, one.run.name), ": "] : "", clipWords(one, theta)))));
-        this.clip.say("Clipping: g ← g · min(1, θ/‖g‖)", "A gradient longer than θ is shortened to θ: its direction stays. Rare huge steps are tamed, all others go on as they were.");
+        const drawn = [
+            ...series,
+            {
+                name: `θ = ${number(theta)}`,
+                points: [
+                    [0, theta],
+                    [last, theta],
+                ],
+                place: 7,
+                dashed: true,
+            },
+        ];
+        const chart = lineChart({
+            series: drawn,
+            width: roomIn(this.page.root),
+            height: 320,
+            x: { title: "step of the training" },
+            y: { title: "‖g‖, of all parameters", log: true },
+            label: "Norm of the gradient in training, and clipped",
+        });
+        fill(
+            this.clip.body,
+            trained.length
+                ? chart.element
+                : h("p", { class: "hint" }, "This training logged no norms of its gradients."),
+            h(
+                "ul",
+                { class: "clip-words" },
+                this.found.map((one) =>
+                    h("li", { dir: "auto" }, several ? [h("b", {}, one.run.name), ": "] : "", clipWords(one, theta)),
+                ),
+            ),
+        );
+        this.clip.say(
+            "Clipping: g ← g · min(1, θ/‖g‖)",
+            "A gradient longer than θ is shortened to θ: its direction stays. Rare huge steps are tamed, all others go on as they were.",
+        );
         this.clip.table(() => ({
             columns: ["run", "‖g‖ on this text", "θ", "factor", "clipped", "logged steps above θ", "θ of its recipe"],
-            rows: this.found.map((one) => [one.run.name, one.norm, theta, Math.min(1, theta / one.norm), Math.min(one.norm, theta), shareAbove(one, theta), one.clip]),
+            rows: this.found.map((one) => [
+                one.run.name,
+                one.norm,
+                theta,
+                Math.min(1, theta / one.norm),
+                Math.min(one.norm, theta),
+                shareAbove(one, theta),
+                one.clip,
+            ]),
         }));
     }
 }
 
 /** One run for each kind of cell that language models have, so that they can be compared; else the first. */
 function firstOnes(runs) {
-    const models = runs.filter((run) => run.task === "language-model");
-    return models.length ? models.slice(0, 2) : runs.slice(0, 1);
+    const first = preferred("gradients", runs);
+    const others = runs.filter((run) => run.task === first.task && run.cell !== first.cell);
+    const rival = others.find((run) => run.cell === "elman") ?? others[0];
+    return first.task === "language-model" && rival ? [first, rival] : [first];
 }
 
 function layersOf(part, which) {
@@ -277,7 +544,12 @@ function layersOf(part, which) {
 }
 
 function lineName(one, part, layer, state, runs, parts) {
-    const words = [runs > 1 ? one.run.name : "", parts > 1 || runs === 1 ? part.title : "", part.layers.length > 1 ? `layer ${layer}` : "", state];
+    const words = [
+        runs > 1 ? one.run.name : "",
+        parts > 1 || runs === 1 ? part.title : "",
+        part.layers.length > 1 ? `layer ${layer}` : "",
+        state,
+    ];
     return words.filter(Boolean).join(", ");
 }
 
@@ -289,16 +561,24 @@ function backwards({ part, norms }) {
 
 /** Over how many steps a line falls to a tenth, by the slope of its logarithm; of lines that do fall. */
 function fallWords(series) {
-    const words = series.map((one) => [one.name, tenth(one.points.filter(([, y]) => y > 0))]).filter(([, steps]) => steps !== null);
-    return words.map(([name, steps]) => `${name} falls to a tenth about every ${number(steps, 1)} steps`).slice(0, 4).join("; ") + (words.length ? "." : "");
+    const words = series
+        .map((one) => [one.name, tenth(one.points.filter(([, y]) => y > 0))])
+        .filter(([, steps]) => steps !== null);
+    return (
+        words
+            .map(([name, steps]) => `${name} falls to a tenth about every ${number(steps, 1)} steps`)
+            .slice(0, 4)
+            .join("; ") + (words.length ? "." : "")
+    );
 }
 
-export function tenth(points) {
+function tenth(points) {
     if (points.length < 3) return null;
     const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
     const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => Math.log10(y))];
     const [mx, my] = [mean(xs), mean(ys)];
-    const slope = xs.reduce((sum, x, i) => sum + (x - mx) * (ys[i] - my), 0) / xs.reduce((sum, x) => sum + (x - mx) ** 2, 0);
+    const slope =
+        xs.reduce((sum, x, i) => sum + (x - mx) * (ys[i] - my), 0) / xs.reduce((sum, x) => sum + (x - mx) ** 2, 0);
     return slope < 0 ? -1 / slope : null;
 }
 
@@ -310,7 +590,11 @@ function scaled(norms) {
 
 function matrixName(one, { part, layer, name }) {
     const where = one.parts.find((own) => own.name === part);
-    const words = [`W_h ${name === "candidate" ? "h̃" : name}`, one.parts.length > 1 ? where?.title ?? part : "", where?.layers.length > 1 ? `layer ${layer}` : ""];
+    const words = [
+        `W_h ${name === "candidate" ? "h̃" : name}`,
+        one.parts.length > 1 ? (where?.title ?? part) : "",
+        where?.layers.length > 1 ? `layer ${layer}` : "",
+    ];
     return words.filter(Boolean).join(", ");
 }
 
@@ -327,8 +611,12 @@ function shareAbove({ training }, theta) {
 
 function clipWords(one, theta) {
     const factor = Math.min(1, theta / one.norm);
-    const text = factor < 1 ? `on this text ‖g‖ = ${number(one.norm)} would be shortened to ${number(theta)}, × ${number(factor)}` : `on this text ‖g‖ = ${number(one.norm)} is left as it is`;
+    const text =
+        factor < 1
+            ? `on this text ‖g‖ = ${number(one.norm)} would be shortened to ${number(theta)}, × ${number(factor)}`
+            : `on this text ‖g‖ = ${number(one.norm)} is left as it is`;
     const share = shareAbove(one, theta);
-    const trained = share === null ? "" : `; in training ${(100 * share).toFixed(0)} % of the logged steps would be clipped`;
+    const trained =
+        share === null ? "" : `; in training ${(100 * share).toFixed(0)} % of the logged steps would be clipped`;
     return `${text}${trained}; its recipe ${one.clip === null ? "does not clip" : `clips at ${number(one.clip)}`}.`;
 }

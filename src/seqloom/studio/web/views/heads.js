@@ -1,13 +1,20 @@
 // Self-attention: a thumbnail of every head, one of them large, and what each does in two numbers.
 
-import { h, s, calmly, fill, number, say } from "../lib/dom.js";
-import { controls, runPicker, segmented, textBox } from "../lib/controls.js";
+import { h, s, calmly, fill, number, refill, say } from "../lib/dom.js";
+import { controls, examplesFor, runPicker, segmented, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { onTheme } from "../lib/colour.js";
 import { habitPlot } from "../lib/habits.js";
 import { thumbnail } from "../lib/heatmap.js";
 import {
-    byRoot, capital, counted, lookControls, lookFigure, lookQuestion, sentenceLine, shownAs,
+    byRoot,
+    capital,
+    counted,
+    lookControls,
+    lookFigure,
+    lookQuestion,
+    sentenceLine,
+    shownAs,
 } from "../lib/looks.js";
 
 export const title = "Self-attention";
@@ -21,7 +28,8 @@ export const needs =
 const PARTS = { encoder: "Encoder", decoder: "Decoder", cross: "Cross-attention" };
 const CAPTIONS = {
     encoder: "Each row is a word that looks, and sums to 1; the columns are the words it looks at.",
-    decoder: "Each row is the word that is being said, and sums to 1; the columns are what has been read by then. " +
+    decoder:
+        "Each row is the word that is being said, and sums to 1; the columns are what has been read by then. " +
         "Above the diagonal there is nothing: a word that is not said yet cannot be looked at.",
     cross: "Each row is the word that is being said, and sums to 1; the columns are the words of the source.",
 };
@@ -29,7 +37,7 @@ const KEPT = 48; // maps of heads that were looked at, kept for going back to th
 const MANY = 8; // heads of a layer, from which thumbnails get more room than the large map
 
 export async function show(page) {
-    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const run = page.chosen();
     const text = page.params.get("text") ?? run.example ?? "";
     const view = new HeadsPage(page, run, text);
     fill(page.root, view.controls(), view.line, view.stage);
@@ -40,15 +48,19 @@ class HeadsPage {
     constructor(page, run, text) {
         Object.assign(this, { page, run, text, answer: null, maps: new Map(), asked: 0 });
         this.soon = calmly((layer, head) => this.map(layer, head), 60); // what is pointed at is likely to be chosen
-        this.line = h("div", { class: "heads-said" });
+        this.line = h("div", { class: "heads-said answer" });
         this.partPicker = h("div");
         this.grid = figure({ name: "heads", title: "All heads" });
         this.habits = figure({ name: "head-habits", title: "What each head does" });
         this.one = lookFigure({ name: "head", size: () => this.room() });
         this.told = h("p", { class: "readout head-told", role: "status" });
         this.grid.element.append(this.told);
-        this.stage = h("div", { class: "heads-stage" },
-            h("div", { class: "heads-all" }, this.grid.element, this.habits.element), this.one.element);
+        this.stage = h(
+            "div",
+            { class: "heads-stage" },
+            h("div", { class: "heads-all" }, this.grid.element, this.habits.element),
+            this.one.element,
+        );
         onTheme(() => this.answer && this.stage.isConnected && this.drawAll(), page.signal);
     }
 
@@ -64,14 +76,18 @@ class HeadsPage {
             this.reload({ text: value, target: null });
         };
         const say = (value) => this.reload({ target: value });
-        const target = this.run.task === "translate"
-            && textBox("Translation", page.params.get("target"), say, { placeholder: "the model's own" });
-        return [controls(
-            runPicker(page, { value: this.run.id, onchange: other }), textBox("Text", this.text, read), target,
-        ), controls(
-            this.partPicker,
-            ...lookControls(page, (name) => this.changed(name).catch((error) => page.fail(error))),
-        )];
+        const target =
+            this.run.task === "translate" &&
+            textBox("Translation", page.params.get("target"), say, { placeholder: "the model's own" });
+        const source = textBox("Text", this.text, read);
+        return [
+            controls(runPicker(page, { value: this.run.id, onchange: other }), source, target),
+            examplesFor(this.run, source),
+            controls(
+                this.partPicker,
+                ...lookControls(page, (name) => this.changed(name).catch((error) => page.fail(error))),
+            ),
+        ];
     }
 
     reload(changes) {
@@ -116,7 +132,7 @@ class HeadsPage {
     chosen() {
         const { layers, heads, usual } = this.part;
         const layer = counted(this.page, "layer") ?? usual;
-        const head = this.page.params.get("head") === "mean" ? null : counted(this.page, "head") ?? 1;
+        const head = this.page.params.get("head") === "mean" ? null : (counted(this.page, "head") ?? 1);
         return { layer: Math.min(layer, layers), head: head === null ? null : Math.min(head, heads) };
     }
 
@@ -132,7 +148,7 @@ class HeadsPage {
         fill(this.line, sentenceLine(this.answer));
         const parts = this.answer.parts.map(({ name }) => [name, PARTS[name]]);
         const change = (part) => this.reload({ part, layer: null, head: null });
-        fill(this.partPicker, parts.length > 1 ? segmented("Part", parts, this.answer.part, change) : null);
+        refill(this.partPicker, parts.length > 1 ? segmented("Part", parts, this.answer.part, change) : null);
         this.drawGrid();
         this.drawHabits();
         this.markChosen();
@@ -157,8 +173,14 @@ class HeadsPage {
         ]);
         const named = (head) => (heads > 6 ? `${head}` : `head ${head}`);
         const names = Array.from({ length: heads }, (_, head) => label(named(head + 1), size, 20));
-        const all = h("div", { class: "heads-grid", role: "radiogroup", "aria-label": `Heads of ${name}` },
-            label("", 58, 20), names, label("mean", size, 20), rows);
+        const all = h(
+            "div",
+            { class: "heads-grid", role: "radiogroup", "aria-label": `Heads of ${name}` },
+            label("", 58, 20),
+            names,
+            label("mean", size, 20),
+            rows,
+        );
         all.style.gridTemplateColumns = `repeat(${heads + 2}, max-content)`;
         fill(this.grid.body, all);
         const how = root ? "; shades by the root" : "";
@@ -173,17 +195,25 @@ class HeadsPage {
         const ratio = Math.min(2, Math.max(0.5, picture.width / picture.height));
         picture.style.width = `${Math.round(size * Math.min(1, ratio))}px`;
         picture.style.height = `${Math.round(size / Math.max(1, ratio))}px`;
-        const node = h("button", {
-            type: "button", role: "radio", class: "head-thumb", tabindex: "-1",
-            "aria-checked": "false", "aria-label": this.words(layer, head),
-            onclick: () => this.pick(layer, head),
-            onpointerenter: () => {
-                this.tell(layer, head);
-                this.soon(layer, head);
+        const node = h(
+            "button",
+            {
+                type: "button",
+                role: "radio",
+                class: "head-thumb",
+                tabindex: "-1",
+                "aria-checked": "false",
+                "aria-label": this.words(layer, head),
+                onclick: () => this.pick(layer, head),
+                onpointerenter: () => {
+                    this.tell(layer, head);
+                    this.soon(layer, head);
+                },
+                onpointerleave: () => this.tell(),
+                onkeydown: (event) => this.moveKey(event, layer, head),
             },
-            onpointerleave: () => this.tell(),
-            onkeydown: (event) => this.moveKey(event, layer, head),
-        }, picture);
+            picture,
+        );
         this.radios.set(`${layer} ${head}`, node);
         return node;
     }
@@ -192,8 +222,12 @@ class HeadsPage {
         const { layers, heads } = this.part;
         const place = head ?? heads + 1;
         const goal = {
-            ArrowRight: [layer, place + 1], ArrowLeft: [layer, place - 1],
-            ArrowDown: [layer + 1, place], ArrowUp: [layer - 1, place], Home: [layer, 1], End: [layer, heads + 1],
+            ArrowRight: [layer, place + 1],
+            ArrowLeft: [layer, place - 1],
+            ArrowDown: [layer + 1, place],
+            ArrowUp: [layer - 1, place],
+            Home: [layer, 1],
+            End: [layer, heads + 1],
         }[event.key];
         if (!goal) return;
         event.preventDefault();
@@ -235,14 +269,19 @@ class HeadsPage {
     drawHabits() {
         const { habits, endName, part } = this.answer;
         const from = part === "cross" ? "the place as far through the source" : "where it stands";
-        fill(this.habits.body, habitPlot(habits, this.part, {
-            onPick: ({ layer, head }) => this.pick(layer, head),
-            onHover: (habit) => this.tell(habit?.layer, habit?.head),
-        }));
-        this.habits.say(undefined,
+        fill(
+            this.habits.body,
+            habitPlot(habits, this.part, {
+                onPick: ({ layer, head }) => this.pick(layer, head),
+                onHover: (habit) => this.tell(habit?.layer, habit?.head),
+            }),
+        );
+        this.habits.say(
+            undefined,
             "Entropy, −Σ α log₂ α: 0 bits is all on one token, 1 as if on two, 2 as if on four. " +
-            `Distance, Σ α·|places|: how many tokens away from ${from} it looks. ` +
-            `Both are means over the rows, ${endName} included.`);
+                `Distance, Σ α·|places|: how many tokens away from ${from} it looks. ` +
+                `Both are means over the rows, ${endName} included.`,
+        );
         this.habits.table(() => this.habitTable());
     }
 
@@ -270,9 +309,15 @@ class HeadsPage {
         const { rows, columns, sides } = answer;
         const which = head === null ? `mean over ${this.part.heads} heads` : `head ${head}`;
         this.one.show({
-            title: `${PARTS[answer.part]}: layer ${layer}, ${which}`, caption: CAPTIONS[answer.part],
-            rows, columns, sides, values: found.arrays.map.data, high: found.arrays.map.high || 1,
-            as: shownAs(this.page), root: byRoot(this.page, answer),
+            title: `${PARTS[answer.part]}: layer ${layer}, ${which}`,
+            caption: CAPTIONS[answer.part],
+            rows,
+            columns,
+            sides,
+            values: found.arrays.map.data,
+            high: found.arrays.map.high || 1,
+            as: shownAs(this.page),
+            root: byRoot(this.page, answer),
         });
         this.one.element.dataset.shown = mine;
         const later = globalThis.requestIdleCallback ?? setTimeout; // not every browser knows when it is idle
@@ -282,7 +327,15 @@ class HeadsPage {
     /** Ask for the heads beside this one before anybody does: where arrow keys lead, and most clicks. */
     prepare(layer, head) {
         const { layers, heads } = this.part;
-        const beside = head === null ? [] : [[layer, head + 1], [layer, head - 1], [layer + 1, head], [layer - 1, head]];
+        const beside =
+            head === null
+                ? []
+                : [
+                      [layer, head + 1],
+                      [layer, head - 1],
+                      [layer + 1, head],
+                      [layer - 1, head],
+                  ];
         for (const [down, across] of beside) {
             if (down >= 1 && down <= layers && across >= 1 && across <= heads) this.map(down, across);
         }
@@ -303,6 +356,9 @@ class HeadsPage {
 
 /** A word beside the thumbnails: drawn, so that it is in the picture that is saved, too. */
 function label(words, width, height) {
-    return s("svg", { class: "heads-label", width, height, "aria-hidden": "true" },
-        s("text", { x: width / 2, y: height / 2, "text-anchor": "middle", "dominant-baseline": "central" }, words));
+    return s(
+        "svg",
+        { class: "heads-label", width, height, "aria-hidden": "true" },
+        s("text", { x: width / 2, y: height / 2, "text-anchor": "middle", "dominant-baseline": "central" }, words),
+    );
 }

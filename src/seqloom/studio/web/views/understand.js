@@ -1,7 +1,7 @@
 // Understand: what a text is and which words say so; what each word is, and the paths of two models beside each other.
 
 import { h, fill, number } from "../lib/dom.js";
-import { checkbox, controls, runPicker, segmented, textBox } from "../lib/controls.js";
+import { checkbox, controls, examplesFor, runPicker, segmented, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { lattice } from "../lib/lattice.js";
 import { bars, chance, wordFlow } from "../lib/wordflow.js";
@@ -17,26 +17,40 @@ export const needs =
 
 const TAGS = ["tag", "hmm-tag", "hmm"];
 const LABELS = 12; // bars; the table has all
+const NAMED = 6; // words at which two models differ, by name
 const SMALL = 0.01; // a tag that is less probable than this everywhere is left out of the lattice
 const KINDS = {
-    influence: ["Influence", "xᵀ ∂s/∂x, gradient × input: what each word adds to the score s of the label, to first " +
-        "order. Below 0 it speaks against it."],
-    attention: ["Attention", "How much of its answer the model took from each word, from 0 to 1: where it looked, not " +
-        "for what."],
-    "left out": ["Left out", "The text is read again without the word: how much less probable the label would be then. " +
-        "Below 0 it would be more probable."],
+    influence: [
+        "Influence",
+        "xᵀ ∂s/∂x, gradient × input: what each word adds to the score s of the label, to first " +
+            "order. Below 0 it speaks against it.",
+    ],
+    attention: [
+        "Attention",
+        "How much of its answer the model took from each word, from 0 to 1: where it looked, not " + "for what.",
+    ],
+    "left out": [
+        "Left out",
+        "The text is read again without the word: how much less probable the label would be then. " +
+            "Below 0 it would be more probable.",
+    ],
 };
 const READ =
     "Each node is p(tag | sentence), whatever the other words are, so every column sums to 1. Grey lines are the steps " +
     "from tag to tag, thicker if more probable. The bold line is the best path, by Viterbi. A dashed ring is a tag that " +
     "is more probable by itself than the one on the path.";
 const SHOWS = {
-    classify: showLabels, tag: showTags, "hmm-tag": showTags, hmm: showTags, pair: showPair, choice: showChoice,
+    classify: showLabels,
+    tag: showTags,
+    "hmm-tag": showTags,
+    hmm: showTags,
+    pair: showPair,
+    choice: showChoice,
     answer: showAnswer,
 };
 
 export async function show(page) {
-    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const run = page.chosen();
     const again = (changes) => {
         page.set(changes);
         show(page).catch((error) => page.fail(error));
@@ -94,10 +108,11 @@ async function showLabels(context) {
     const { page, run, again, bar, stage, picker: runs } = context;
     const text = page.params.get("text") ?? run.example ?? "";
     const [other, otherRuns] = beside(context, (one) => one.task === "classify");
-    fill(bar, controls(runs, otherRuns, textBox("Text", text, (value) => again({ text: value, label: null }))));
-    if (!text.trim()) return fill(stage, empty("Type a text to hear what it is."));
+    const box = textBox("Text", text, (value) => again({ text: value, label: null }));
+    fill(bar, controls(runs, otherRuns, box), examplesFor(run, box));
+    if (!text.trim() && !page.params.has("text")) return fill(stage, empty("Type a text to see what it is."));
     const both = [run, ...(other ? [other] : [])];
-    const columns = both.map(() => h("div"));
+    const columns = both.map((one) => h("div", { dataset: { run: one.id } }));
     fill(stage, h("div", { class: both.length > 1 ? "side-by-side" : "" }, columns));
     await Promise.all(both.map((one, i) => labelled(context, one, text, columns[i], i === 0 ? "" : "-2")));
 }
@@ -116,10 +131,13 @@ async function labelled({ page, again }, run, text, column, suffix) {
 }
 
 function labelFigure(run, answer, suffix, look) {
-    const { labels, chosen } = answer, more = labels.length - LABELS;
+    const { labels, chosen } = answer,
+        more = labels.length - LABELS;
     const own = figure({
-        name: `labels${suffix}`, title: `${run.name}: ${labels[0].label}, p = ${number(labels[0].probability)}`,
-        caption: "p(label | text) = softmax of the scores. Choose a label to see which words speak for it." +
+        name: `labels${suffix}`,
+        title: `${run.name}: ${labels[0].label}, p = ${number(labels[0].probability)}`,
+        caption:
+            "p(label | text) = softmax of the scores. Choose a label to see which words speak for it." +
             (more > 0 ? ` ${more} less probable labels are in the table.` : ""),
     });
     own.body.append(bars(labels.slice(0, LABELS), { ...look, picked: chosen }));
@@ -130,7 +148,9 @@ function labelFigure(run, answer, suffix, look) {
 function whyFigure({ why, chosen }, suffix, look) {
     const parts = why.words.every((word) => [...word.text].length === 1) ? "letters" : "words";
     const own = figure({
-        name: `why${suffix}`, title: `Which ${parts} say “${chosen}”`, caption: KINDS[why.kind][1] + around(why),
+        name: `why${suffix}`,
+        title: `Which ${parts} say “${chosen}”`,
+        caption: KINDS[why.kind][1] + around(why),
     });
     const signed = why.kind !== "attention";
     own.body.append(wordFlow(why.words, { ...look, signed, label: `Weights of the words for ${chosen}` }));
@@ -159,9 +179,19 @@ async function showTags(context) {
     const text = page.params.get("text") ?? run.example ?? "";
     const [other, otherRuns] = beside(context, (one) => TAGS.includes(one.task));
     const all = page.params.get("all") === "1";
-    fill(bar, controls(runs, otherRuns, textBox("Sentence", text, (value) => again({ text: value })),
-        checkbox("All tags", all, (value) => again({ all: value ? "1" : null }))));
-    if (!text.trim()) return fill(stage, empty("Type a sentence to see what its words are."));
+    const box = textBox("Sentence", text, (value) => again({ text: value }));
+    fill(
+        bar,
+        controls(
+            runs,
+            otherRuns,
+            box,
+            checkbox("All tags", all, (value) => again({ all: value ? "1" : null })),
+        ),
+        examplesFor(run, box),
+    );
+    if (!text.trim() && !page.params.has("text"))
+        return fill(stage, empty("Type a sentence to see what its words are."));
     const both = [run, ...(other ? [other] : [])];
     const answers = await Promise.all(both.map((one) => page.ask("understand/tag", { run: one.id, text })));
     const differs = differences(answers);
@@ -171,15 +201,23 @@ async function showTags(context) {
         const look = { rows: rows[i], room, differs, label: both[i].name, signal: page.signal };
         return tagFigure(both[i], answer, look, i === 0 ? "" : "-2");
     });
-    fill(stage, verdict(answers, differs), figures, answers.flatMap((answer, i) => remarks(answer, both[i])));
+    fill(
+        stage,
+        verdict(answers, differs),
+        figures,
+        answers.flatMap((answer, i) => remarks(answer, both[i])),
+    );
 }
 
 function tagFigure(run, answer, look, suffix) {
     const { words, tags, best, posterior } = answer;
     const whole = `The whole best path has p(path | sentence) = ${number(Math.exp(answer.log_prob), 3)}.`;
     const own = figure({
-        name: `lattice${suffix}`, title: `${run.name} · ${answer.judged}`, caption: suffix ? whole : `${whole} ${READ}`,
+        name: `lattice${suffix}`,
+        title: `${run.name} · ${answer.judged}`,
+        caption: suffix ? whole : `${whole} ${READ}`,
     });
+    own.element.dataset.run = run.id;
     own.body.append(lattice(answer, look).element);
     own.table(() => ({
         columns: ["word", "tag", "p", ...tags],
@@ -210,13 +248,18 @@ function rowsOf(answers, all) {
 }
 
 function verdict(answers, differs) {
-    const [one, other] = answers, note = (words) => h("p", { class: "note", dir: "auto" }, words);
+    const [one, other] = answers,
+        note = (words) => h("p", { class: "note", dir: "auto" }, words);
     if (!other) return null;
     if (one.words.join("\n") !== other.words.join("\n")) return note("They cut the sentence into different words.");
     if (!other.tags.some((tag) => one.tags.includes(tag))) return null;
     if (!differs.size) return note("Both say the same.");
-    const said = [...differs].map((t) => `${one.words[t]}: ${one.tags[one.best[t]]} or ${other.tags[other.best[t]]}`);
-    return note(`They differ at ${differs.size === 1 ? "one word" : `${differs.size} words`}: ${said.join(" · ")}`);
+    const said = [...differs]
+        .slice(0, NAMED)
+        .map((t) => `${one.words[t]}: ${one.tags[one.best[t]]} or ${other.tags[other.best[t]]}`);
+    return note(
+        `They differ at ${differs.size === 1 ? "one word" : `${differs.size} words`}: ${said.join(" · ")}${differs.size > NAMED ? " · …" : ""}`,
+    );
 }
 
 // --- texts that go together ---
@@ -226,7 +269,7 @@ async function showPair(context) {
     const [first, second] = ["first", "second"].map((name) => page.params.get(name) ?? "");
     const box = (label, name, value) => textBox(label, value, (text) => again({ [name]: text }), { button: "Read" });
     fill(bar, controls(runs), controls(box("First text", "first", first), box("Second text", "second", second)));
-    const lacking = "Type two texts, Enter after each, to hear how they go together.";
+    const lacking = "Type two texts, Enter after each, to see how they go together.";
     if (!first.trim() || !second.trim()) return fill(stage, empty(lacking));
     const answer = await page.ask("understand/match", { run: run.id, first, second });
     if (typeof answer.score === "number") return fill(stage, scored(run, answer.score), remarks(answer, run));
@@ -243,9 +286,19 @@ function scored(run, score) {
 async function showChoice(context) {
     const { page, run, again, bar, stage, picker: runs } = context;
     const [text, given] = [page.params.get("text") ?? "", page.params.get("options") ?? ""];
-    fill(bar, controls(runs, textBox("Text", text, (value) => again({ text: value }))),
-        controls(textBox("Options, one a line (Ctrl+Enter)", given, (value) => again({ options: value }),
-            { rows: 4, button: "Choose" })));
+    fill(
+        bar,
+        controls(
+            runs,
+            textBox("Text", text, (value) => again({ text: value })),
+        ),
+        controls(
+            textBox("Options, one a line (Ctrl+Enter)", given, (value) => again({ options: value }), {
+                rows: 4,
+                button: "Choose",
+            }),
+        ),
+    );
     const options = given.split("\n").filter((line) => line.trim());
     if (!text.trim() || options.length < 2) return fill(stage, empty("Type a text and two options or more."));
     const answer = await page.ask("understand/choose", { run: run.id, text, options });
@@ -262,16 +315,29 @@ function choices({ page, run, stage }, answer, words, caption) {
 async function showAnswer(context) {
     const { page, run, again, bar, stage, picker: runs } = context;
     const [question, text] = [page.params.get("question") ?? "", page.params.get("context") ?? ""];
-    fill(bar, controls(runs, textBox("Question", question, (value) => again({ question: value }))),
-        controls(textBox("Text it is about (Ctrl+Enter)", text, (value) => again({ context: value }),
-            { rows: 5, max: 20000, button: "Read" })));
+    fill(
+        bar,
+        controls(
+            runs,
+            textBox("Question", question, (value) => again({ question: value })),
+        ),
+        controls(
+            textBox("Text it is about (Ctrl+Enter)", text, (value) => again({ context: value }), {
+                rows: 5,
+                max: 20000,
+                button: "Read",
+            }),
+        ),
+    );
     const lacking = "Type a text and a question about it: the model answers with words of the text.";
     if (!question.trim() || !text.trim()) return fill(stage, empty(lacking));
     const answer = await page.ask("understand/answer", { run: run.id, question, context: text });
     const rows = answer.answers.map((one) => ({ label: one.text, probability: one.probability }));
     const own = figure({
-        name: "answers", title: `${run.name}: ${rows[0]?.label ?? "no answer"}`,
-        caption: "p(start) · p(end) of each answer, best first. " +
+        name: "answers",
+        title: `${run.name}: ${rows[0]?.label ?? "no answer"}`,
+        caption:
+            "p(start) · p(end) of each answer, best first. " +
             `That the answer is not in the text: ${chance(answer.absent)}.`,
     });
     const read = h("div", { class: "panel context", dir: "auto" }, marked(text, answer.answers[0]));
@@ -286,6 +352,7 @@ async function showAnswer(context) {
 /** Places are counted in whole characters there, in halves here. */
 function marked(text, best) {
     if (!best) return text;
-    const letters = [...text], part = (from, to) => letters.slice(from, to).join("");
+    const letters = [...text],
+        part = (from, to) => letters.slice(from, to).join("");
     return [part(0, best.start), h("mark", {}, part(best.start, best.end)), part(best.end)];
 }

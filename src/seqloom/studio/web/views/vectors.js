@@ -21,14 +21,16 @@ const OTHERS = { ...UNASKED, only: null, colour: null }; // what does not hold f
 const TYPED = { dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200 };
 const FOUND = 60; // names in the list of what a search found
 const NOTES = {
-    pca: "The two directions along which the unit vectors v/‖v‖ differ most. Distances are true as far as two of many " +
+    pca:
+        "The two directions along which the unit vectors v/‖v‖ differ most. Distances are true as far as two of many " +
         "directions can show.",
-    tsne: "t-SNE of the first 50 principal components. Who is near is near; how far apart groups are, and how large, " +
+    tsne:
+        "t-SNE of the first 50 principal components. Who is near is near; how far apart groups are, and how large, " +
         "means nothing.",
 };
 
 export async function show(page) {
-    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const run = page.chosen();
     const view = new VectorsPage(page, run);
     fill(page.root, view.bar, view.own, view.stage);
     await view.load();
@@ -36,13 +38,14 @@ export async function show(page) {
 
 class VectorsPage {
     constructor(page, run) {
-        Object.assign(this, { page, run, answer: null, stop: null });
+        Object.assign(this, { page, run, answer: null, stop: null, left: false, asked: null });
         this.bar = h("div");
         this.own = h("div");
         this.figure = figure({ name: "vectors", title: "" });
         this.progress = h("p", { class: "tsne-progress", role: "status", hidden: true });
         this.plot = scatter({
-            signal: page.signal, label: "Points; the search beside them lists their names",
+            signal: page.signal,
+            label: "Points; the search beside them lists their names",
             view: viewOf(page.params.get("at")),
             onPick: (i) => this.choose(i === null ? null : this.answer.names[i]),
             onView: (view) => page.set({ at: addressOf(view) }),
@@ -83,10 +86,13 @@ class VectorsPage {
         this.waiting(`Reading the vectors of ${this.run.name} …`);
         try {
             this.answer = await this.page.ask("vectors", this.question({ count: this.count }));
+        } catch (error) {
+            return await this.mend(error);
         } finally {
             this.stage.classList.remove("busy");
             this.waiting(null);
         }
+        if (this.left) return;
         this.page.fine();
         this.controls();
         this.side.lastChild.hidden = this.answer.kind === "sentences";
@@ -96,6 +102,24 @@ class VectorsPage {
         await Promise.all([this.follow(), this.again()]);
     }
 
+    /** No picture, but all that can be turned, so that what was asked can be mended: texts of one's own, above all. */
+    async mend(error) {
+        if (this.left || error.name === "AbortError") return;
+        this.stage.hidden = true;
+        const kind = this.param("lines", null) === null ? null : "sentences";
+        this.answer = await this.page.ask("vectors", { run: this.run.id, kind, count: 4 }).catch(() => null);
+        if (this.left) return;
+        if (this.answer) this.controls();
+        else fill(this.bar, controls(this.picker()));
+        this.page.fail(error);
+    }
+
+    /** Other points take the place of these: nobody waits for their picture any more. */
+    leave() {
+        this.left = true;
+        this.stop?.abort();
+    }
+
     /** What was chosen before: a word and its neighbours, or an analogy. */
     async again() {
         const [find, a, b, c] = ["find", "a", "b", "c"].map((name) => this.param(name, null));
@@ -103,41 +127,71 @@ class VectorsPage {
         else if (find) await this.choose(find);
     }
 
+    /** Other points in the place of these. */
+    ask(changes) {
+        this.leave();
+        this.page.set({ ...changes, at: null });
+        show(this.page).catch((error) => this.page.fail(error));
+    }
+
+    picker() {
+        return runPicker(this.page, {
+            value: this.run.id,
+            onchange: (id) => this.ask({ run: id, kind: null, ...OTHERS }),
+        });
+    }
+
     controls() {
-        const { page, answer } = this;
-        const ask = (changes) => {
-            page.set({ ...changes, at: null });
-            show(page).catch((error) => page.fail(error));
-        };
+        const { answer } = this;
+        const ask = (changes) => this.ask(changes);
         const most = this.map === "tsne" ? Math.min(answer.total, TSNE_MOST) : answer.total;
         const counts = COUNTS.filter((count) => count < most).map((count) => [count, count.toLocaleString("en")]);
         counts.push([most, `all ${most.toLocaleString("en")}`]);
         const kinds = answer.kinds.map((kind) => [kind, KINDS[kind]]);
         const colours = answer.colourings.map((one) => [one.name, one.title]);
-        fill(this.bar, controls(
-            runPicker(page, { value: this.run.id, onchange: (id) => ask({ run: id, kind: null, ...OTHERS }) }),
-            kinds.length > 1 && segmented("Vectors of", kinds, answer.kind, (kind) => ask({ kind, ...OTHERS })),
-            segmented("As a plane by", [["pca", "PCA"], ["tsne", "t-SNE"]], this.map, (map) => ask({ map })),
-            select("Points", counts, Math.min(this.count, most), (n) => ask({ n })),
-            select("Colour", colours, this.colouring.name, (colour) => this.recolour(colour), "wide"),
-            this.map === "tsne" && this.perplexitySlider(),
-        ));
+        fill(
+            this.bar,
+            controls(
+                this.picker(),
+                kinds.length > 1 && segmented("Vectors of", kinds, answer.kind, (kind) => ask({ kind, ...OTHERS })),
+                segmented(
+                    "As a plane by",
+                    [
+                        ["pca", "PCA"],
+                        ["tsne", "t-SNE"],
+                    ],
+                    this.map,
+                    (map) => ask({ map }),
+                ),
+                select("Points", counts, Math.min(this.count, most), (n) => ask({ n })),
+                select("Colour", colours, this.colouring.name, (colour) => this.recolour(colour), "wide"),
+                this.map === "tsne" && this.perplexitySlider(),
+            ),
+        );
         fill(this.own, answer.kind === "sentences" && this.ownLines(ask));
     }
 
     perplexitySlider() {
         const look = { min: 5, max: 100, step: 5, value: this.perplexity, format: String };
-        return slider("Perplexity (neighbours)", look, calmly((perplexity) => {
-            this.page.set({ perplexity });
-            this.follow().catch((error) => this.page.fail(error));
-        }, 400));
+        return slider(
+            "Perplexity (neighbours)",
+            look,
+            calmly((perplexity) => {
+                this.page.set({ perplexity });
+                this.follow().catch((error) => this.page.fail(error));
+            }, 400),
+        );
     }
 
     ownLines(ask) {
-        const given = this.param("lines", null), look = { rows: 6, max: 6000, button: "Place them" };
-        return h("details", { class: "own-lines", open: given !== null },
+        const given = this.param("lines", null),
+            look = { rows: 6, max: 6000, button: "Place them" };
+        return h(
+            "details",
+            { class: "own-lines", open: given !== null },
             h("summary", {}, "Texts of your own, one a line"),
-            textBox("Texts", given ?? "", (lines) => ask({ lines: lines.trim() || null, find: null }), look));
+            textBox("Texts", given ?? "", (lines) => ask({ lines: lines.trim() || null, find: null }), look),
+        );
     }
 
     get colouring() {
@@ -167,7 +221,10 @@ class VectorsPage {
         const [count, total] = [answer.names.length, answer.total].map((value) => value.toLocaleString("en"));
         const many = count === total ? count : `The first ${count} of ${total}`;
         const what = answer.kind === "sentences" ? "texts" : answer.kind;
-        const shares = answer.shares.slice(0, 2).map((share) => `${number(100 * share, 1)} %`).join(" and ");
+        const shares = answer.shares
+            .slice(0, 2)
+            .map((share) => `${number(100 * share, 1)} %`)
+            .join(" and ");
         const held = this.map === "pca" ? ` These two hold ${shares} of the variance.` : "";
         const told = `${many} ${what}, vectors of ${answer.width} numbers. ${NOTES[this.map]}${held}`;
         this.figure.say(`${KINDS[answer.kind]} of ${this.run.name}`, told);
@@ -212,10 +269,13 @@ class VectorsPage {
     }
 
     tools() {
-        return h("div", { class: "scatter-tools", role: "group", "aria-label": "Move the picture" },
+        return h(
+            "div",
+            { class: "scatter-tools", role: "group", "aria-label": "Move the picture" },
             button("+", () => this.plot.magnify(1.5), { title: "Magnify" }),
             button("−", () => this.plot.magnify(1 / 1.5), { title: "Make smaller" }),
-            button("Fit", () => this.plot.fit(), { title: "Show all points" }));
+            button("Fit", () => this.plot.fit(), { title: "Show all points" }),
+        );
     }
 
     // --- beside the points ---
@@ -241,15 +301,19 @@ class VectorsPage {
     /** What is meant by what was typed: a name as it is, or else the first that was found. */
     best() {
         const typed = this.searchBox.value.trim();
-        return this.answer.names.includes(typed) ? typed : this.matches()[0]?.[0] ?? typed;
+        return this.answer.names.includes(typed) ? typed : (this.matches()[0]?.[0] ?? typed);
     }
 
     find() {
-        const found = this.matches(), none = this.searchBox.value.trim() && !found.length;
+        const found = this.matches(),
+            none = this.searchBox.value.trim() && !found.length;
         const hint = (words) => h("li", { class: "hint" }, words);
-        fill(this.found, found.slice(0, FOUND).map(([name]) => h("li", {}, this.nameButton(name))),
+        fill(
+            this.found,
+            found.slice(0, FOUND).map(([name]) => h("li", {}, this.nameButton(name))),
             found.length > FOUND && hint(`and ${found.length - FOUND} more`),
-            none && hint("None of the points shown. Enter asks the whole vocabulary."));
+            none && hint("None of the points shown. Enter asks the whole vocabulary."),
+        );
         const marked = new Map(found.slice(0, FOUND).map(([, i]) => [i, "near"]));
         this.plot.update({ marked, arrows: [] });
         say(found.length ? `${found.length} found` : "");
@@ -267,6 +331,7 @@ class VectorsPage {
     }
 
     async choose(name) {
+        const mine = (this.asked = {});
         this.page.set({ find: name, a: null, b: null, c: null });
         if (name === null) {
             this.plot.update({ marked: new Map(), arrows: [] });
@@ -274,6 +339,7 @@ class VectorsPage {
         }
         try {
             const answer = await this.page.ask("vectors/near", this.question({ name, top: 10 }));
+            if (this.asked !== mine) return; // something else was chosen since
             this.page.fine();
             const near = answer.near.map((one) => one.place);
             const marked = new Map([[answer.place, "chosen"], ...near.map((place) => [place, "near"])]);
@@ -281,10 +347,21 @@ class VectorsPage {
             this.plot.update({ marked, arrows });
             if (this.has(answer.place)) this.plot.reveal(answer.place);
             fill(this.near, chosen(answer.name), this.bars(answer.near), this.closer([answer.place, ...near]));
-            say(`Nearest to ${answer.name}: ${answer.near.slice(0, 5).map((one) => one.name).join(", ")}`);
+            say(
+                `Nearest to ${answer.name}: ${answer.near
+                    .slice(0, 5)
+                    .map((one) => one.name)
+                    .join(", ")}`,
+            );
         } catch (error) {
-            this.page.fail(error);
+            if (this.asked === mine) this.refuse(error, this.near);
         }
+    }
+
+    /** A question about points that has no answer: said where the answer would stand; what was marked before is not. */
+    refuse(error, place) {
+        this.plot.update({ marked: new Map(), arrows: [] });
+        this.page.fail(error, place);
     }
 
     closer(places) {
@@ -298,49 +375,78 @@ class VectorsPage {
 
     bars(near) {
         const most = Math.max(1e-9, ...near.map((one) => one.cosine));
-        return h("ol", { class: "near" }, near.map((one) => {
-            const bar = h("span", { class: "bar" });
-            bar.style.width = `${Math.max(0, (100 * one.cosine) / Math.max(most, 1e-9))}%`;
-            const away = this.has(one.place) ? null : h("span", { class: "hint" }, " (not shown)");
-            return h("li", {}, this.nameButton(one.name, away),
-                h("span", { class: "cosine" }, number(one.cosine)), h("span", { class: "track" }, bar));
-        }));
+        return h(
+            "ol",
+            { class: "near" },
+            near.map((one) => {
+                const bar = h("span", { class: "bar" });
+                bar.style.width = `${Math.max(0, (100 * one.cosine) / Math.max(most, 1e-9))}%`;
+                const away = this.has(one.place) ? null : h("span", { class: "hint" }, " (not shown)");
+                return h(
+                    "li",
+                    {},
+                    this.nameButton(one.name, away),
+                    h("span", { class: "cosine" }, number(one.cosine)),
+                    h("span", { class: "track" }, bar),
+                );
+            }),
+        );
     }
 
     analogies() {
         const words = "b − a + c: the word nearest to it stands to c as b stands to a.";
-        const [a, b, c] = ["a", "b", "c"].map((name) => h("input", {
-            type: "text", "aria-label": name, placeholder: name, name, value: this.param(name, ""), ...TYPED,
-        }));
+        const [a, b, c] = ["a", "b", "c"].map((name) =>
+            h("input", {
+                type: "text",
+                "aria-label": name,
+                placeholder: name,
+                name,
+                value: this.param(name, ""),
+                ...TYPED,
+            }),
+        );
         this.solved = h("div", {}, h("p", { class: "hint" }, words));
         const submit = (event) => {
             event.preventDefault();
             const given = [a, b, c].map((box) => box.value.trim());
             if (given.every(Boolean)) this.solve(...given);
         };
-        const form = h("form", { class: "analogy", onsubmit: submit },
-            a, h("span", {}, ":"), b, h("span", {}, "="), c, h("span", {}, ": ?"),
-            h("button", { type: "submit" }, "Solve"));
+        const form = h(
+            "form",
+            { class: "analogy", onsubmit: submit },
+            a,
+            h("span", {}, ":"),
+            b,
+            h("span", {}, "="),
+            c,
+            h("span", {}, ": ?"),
+            h("button", { type: "submit" }, "Solve"),
+        );
         return panel("analogy", "Analogy", form, this.solved);
     }
 
     async solve(a, b, c) {
+        const mine = (this.asked = {});
         this.page.set({ a, b, c, find: null });
         try {
             const answer = await this.page.ask("vectors/analogy", this.question({ a, b, c, top: 6 }));
+            if (this.asked !== mine) return;
             this.page.fine();
             const [from, to, second] = answer.places;
             const best = answer.near[0];
             const seen = [...answer.places, best.place].filter((place) => this.has(place));
             const marked = new Map(seen.map((place) => [place, place === best.place ? "chosen" : "near"]));
-            const arrows = [[from, to], [second, best.place]].filter((pair) => pair.every((place) => this.has(place)));
+            const arrows = [
+                [from, to],
+                [second, best.place],
+            ].filter((pair) => pair.every((place) => this.has(place)));
             this.plot.update({ marked, arrows });
             const [one, other, third] = answer.names;
             const solved = chosen(`${one} : ${other} = ${third} : ${best.name}`);
             fill(this.solved, solved, this.bars(answer.near), this.closer(seen));
             say(`${one} is to ${other} as ${third} is to ${best.name}`);
         } catch (error) {
-            this.page.fail(error);
+            if (this.asked === mine) this.refuse(error, this.solved);
         }
     }
 }

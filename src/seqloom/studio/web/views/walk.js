@@ -1,13 +1,19 @@
 // How it works: one sentence on its way through a model, stage by stage. The address says where we stand.
 
-import { h, fill, say } from "../lib/dom.js";
-import { button, controls, runPicker, select, textBox } from "../lib/controls.js";
+import { h, fill, refill, say } from "../lib/dom.js";
+import { button, controls, examplesFor, runPicker, select, textBox } from "../lib/controls.js";
 import { panelOf } from "../lib/walk_panels.js";
 
 export const title = "How it works";
-export const lead = "Walk with one sentence through a model, from the letters you type to its answer. Every number is the model’s own. Go on with Next, or with the arrow keys.";
+export const lead =
+    "Walk with one sentence through a model, from the letters you type to its answer. Every number is the model’s own. Go on with Next, or with the arrow keys.";
 export const needs = "It walks through language models, translators, taggers, classifiers, GPT and BERT.";
-const NUMBERS = [["8", "8"], ["16", "16"], ["32", "32"], ["64", "64"]];
+const NUMBERS = [
+    ["8", "8"],
+    ["16", "16"],
+    ["32", "32"],
+    ["64", "64"],
+];
 
 export async function show(page) {
     const walk = new Walk(page);
@@ -18,14 +24,15 @@ export async function show(page) {
 class Walk {
     constructor(page) {
         this.page = page;
-        this.run = page.run(page.params.get("run"))?.views.includes("walk") ? page.params.get("run") : page.runs[0].id;
+        this.run = page.chosen().id;
         this.first = controls();
         this.second = controls();
+        this.tries = h("div");
         this.typed = false; // whether somebody is typing a sentence that has not been sent yet
         this.rail = h("nav", { class: "walk-rail", "aria-label": "Stages" });
         this.stage = h("article", { class: "walk-stage", "aria-live": "off" });
-        this.body = h("div", { class: "walk" }, this.rail, this.stage);
-        fill(page.root, this.first, this.second, this.body);
+        this.body = h("div", { class: "walk answer" }, this.rail, this.stage);
+        fill(page.root, this.first, this.tries, this.second, this.body);
     }
 
     number(name) {
@@ -36,17 +43,27 @@ class Walk {
     /** Ask for the walk that the address names, and show the stage it names. */
     async load() {
         const { page } = this;
+        const mine = (this.asked = {});
         this.body.setAttribute("aria-busy", "true");
         try {
-            this.found = await page.ask("walk", {
-                run: this.run, text: page.params.get("text"), target: page.params.get("target"), word: this.number("word"), step: this.number("step"),
-                layer: this.number("layer") ?? 1, head: this.number("head") ?? 1, numbers: this.number("numbers") ?? 8,
+            const found = await page.ask("walk", {
+                run: this.run,
+                text: page.params.get("text"),
+                target: page.params.get("target"),
+                word: this.number("word"),
+                step: this.number("step"),
+                layer: this.number("layer") ?? 1,
+                head: this.number("head") ?? 1,
+                numbers: this.number("numbers") ?? 8,
             });
+            if (this.asked !== mine) return; // another walk was asked for since
+            this.found = found;
             page.fine();
             this.drawControls();
             this.draw();
             this.body.hidden = false;
         } catch (error) {
+            if (this.asked !== mine) return;
             if (!this.found) this.drawControls();
             this.body.hidden = !this.found;
             page.fail(error);
@@ -66,18 +83,30 @@ class Walk {
         if (this.box?.box !== document.activeElement || !this.typed) {
             this.typed = false;
             this.box = textBox("Sentence", text, (line) => this.submit(line), { button: "Walk" });
-            this.box.box.addEventListener("input", () => { this.typed = true; });
+            this.box.box.addEventListener("input", () => {
+                this.typed = true;
+            });
         }
         const picker = runPicker(page, {
             value: this.run,
             onchange: (run) => {
                 this.run = run;
                 this.found = null;
-                this.change({ run, text: null, target: null, word: null, step: null, layer: null, head: null, stage: null });
+                this.change({
+                    run,
+                    text: null,
+                    target: null,
+                    word: null,
+                    step: null,
+                    layer: null,
+                    head: null,
+                    stage: null,
+                });
             },
         });
-        fill(this.first, picker, this.box);
-        fill(this.second, found ? this.choices() : null);
+        refill(this.first, picker, this.box);
+        fill(this.tries, examplesFor(page.run(this.run), this.box));
+        refill(this.second, found ? this.choices() : null);
     }
 
     submit(line) {
@@ -88,13 +117,20 @@ class Walk {
     /** What is followed: a token, a step, a layer, a head. */
     choices() {
         const { found } = this;
-        const counted = (count, name) => Array.from({ length: count }, (_, i) => [i + 1, `${name} ${i + 1} of ${count}`]);
+        const counted = (count, name) =>
+            Array.from({ length: count }, (_, i) => [i + 1, `${name} ${i + 1} of ${count}`]);
         const tokens = (list) => list.map((token, i) => [i + 1, `${i + 1}  ${token}`]);
         return [
             select("Follow this token", tokens(found.tokens), found.word, (word) => this.change({ word })),
-            found.steps.length ? select("while this one is written", tokens(found.steps), found.step, (step) => this.change({ step })) : null,
-            found.layers > 1 ? select("Layer", counted(found.layers, "layer"), found.follow.layer, (layer) => this.change({ layer })) : null,
-            found.heads > 1 ? select("Head", counted(found.heads, "head"), found.follow.head, (head) => this.change({ head })) : null,
+            found.steps.length
+                ? select("while this one is written", tokens(found.steps), found.step, (step) => this.change({ step }))
+                : null,
+            found.layers > 1
+                ? select("Layer", counted(found.layers, "layer"), found.follow.layer, (layer) => this.change({ layer }))
+                : null,
+            found.heads > 1
+                ? select("Head", counted(found.heads, "head"), found.follow.head, (head) => this.change({ head }))
+                : null,
             select("Numbers of each vector", NUMBERS, found.follow.numbers, (numbers) => this.change({ numbers })),
         ].filter(Boolean);
     }
@@ -127,35 +163,91 @@ class Walk {
     draw() {
         const { found, place } = this;
         const stage = found.stages[place];
-        fill(this.rail, chapters(found.stages).map(([chapter, stages]) => h("section", {},
-            h("h2", {}, chapter),
-            h("ol", { start: stages[0][0] + 1 }, stages.map(([at, one]) => h("li", {}, this.stop(at, one, place)))))));
+        refill(
+            this.rail,
+            chapters(found.stages).map(([chapter, stages]) =>
+                h(
+                    "section",
+                    {},
+                    h("h2", {}, chapter),
+                    h(
+                        "ol",
+                        { start: stages[0][0] + 1 },
+                        stages.map(([at, one]) => h("li", {}, this.stop(at, one, place))),
+                    ),
+                ),
+            ),
+        );
         this.rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
-        fill(this.stage, this.top(stage, place), this.words(stage), this.panels(stage), this.foot(stage, place));
+        const below = this.stage.querySelector(".walk-buttons")?.contains(document.activeElement);
+        refill(this.stage, this.top(stage, place), this.words(stage), this.panels(stage), this.foot(stage, place));
+        if (below) this.stage.querySelector(".walk-buttons .primary").focus({ preventScroll: true });
     }
 
     /** A stop of the way, with the shape of what leaves it. */
     stop(at, stage, place) {
-        return h("button", { type: "button", "aria-current": at === place ? "step" : null, onclick: () => this.go(at) },
-            h("span", { class: "stop-title", dir: "auto" }, stage.title), h("span", { class: "stop-shape" }, stage.gives));
+        return h(
+            "button",
+            { type: "button", "aria-current": at === place ? "step" : null, onclick: () => this.go(at) },
+            h("span", { class: "stop-title", dir: "auto" }, stage.title),
+            h("span", { class: "stop-shape" }, stage.gives),
+        );
     }
 
     top(stage, place) {
         const { found } = this;
-        return h("header", { class: "walk-top" },
+        return h(
+            "header",
+            { class: "walk-top" },
             h("p", { class: "walk-where" }, `${stage.chapter} · stage ${place + 1} of ${found.stages.length}`),
             h("h2", { class: "walk-title", dir: "auto" }, stage.title),
-            h("div", { class: "walk-quick" },
-                button("← Back", () => this.go(place - 1), { title: "The stage before (arrow left)" }),
-                button("Next →", () => this.go(place + 1), { title: "The next stage (arrow right)" })));
+            h(
+                "div",
+                { class: "walk-quick" },
+                disabled(
+                    button("← Back", () => this.go(place - 1), { title: "The stage before (arrow left)" }),
+                    place === 0,
+                ),
+                disabled(
+                    button("Next →", () => this.go(place + 1), { title: "The next stage (arrow right)" }),
+                    place === found.stages.length - 1,
+                ),
+            ),
+        );
     }
 
     words(stage) {
-        return h("div", { class: "walk-words" },
+        return h(
+            "div",
+            { class: "walk-words" },
             h("p", { class: "walk-text", dir: "auto" }, stage.words),
-            stage.takes ? h("div", { class: "walk-shapes" },
-                h("span", {}, h("small", {}, "comes in"), stage.takes), h("b", { "aria-hidden": "true" }, "→"), h("span", {}, h("small", {}, "goes out"), stage.gives),
-                stage.equation ? h("span", { class: "walk-equation" }, h("small", {}, "as a formula"), stage.equation) : null) : null);
+            stage.takes
+                ? h(
+                      "div",
+                      { class: "walk-shapes" },
+                      h("span", {}, h("small", {}, "comes in"), stage.takes),
+                      h("b", { "aria-hidden": "true" }, "→"),
+                      h("span", {}, h("small", {}, "goes out"), stage.gives),
+                      stage.equation
+                          ? h("span", { class: "walk-equation" }, h("small", {}, "as a formula"), stage.equation)
+                          : null,
+                  )
+                : null,
+            stage.symbols.length
+                ? h(
+                      "div",
+                      { class: "walk-symbols" },
+                      h("p", {}, "In this formula"),
+                      h(
+                          "dl",
+                          {},
+                          stage.symbols.map(([symbol, words]) =>
+                              h("div", {}, h("dt", {}, symbol), h("dd", { dir: "auto" }, words)),
+                          ),
+                      ),
+                  )
+                : null,
+        );
     }
 
     panels(stage) {
@@ -165,10 +257,21 @@ class Walk {
             visit: (key) => this.go(found.stages.findIndex((one) => one.key === key)),
             step: (place) => this.change(found.steps.length ? { step: place + 1 } : { word: place + 1 }),
         };
-        const vectors = stage.panels.some((panel) => ["matrix", "sum", "dot", "mix"].includes(panel.kind) && panel.shares !== true);
-        return h("div", { class: "walk-panels" },
+        const vectors = stage.panels.some(
+            (panel) => ["matrix", "sum", "dot", "mix"].includes(panel.kind) && panel.shares !== true,
+        );
+        return h(
+            "div",
+            { class: "walk-panels" },
             stage.panels.map((panel, i) => panelOf(panel, `walk-${stage.key}-${i + 1}`, acts)),
-            vectors ? h("p", { class: "hint" }, "Blue numbers are above 0, orange ones below; the stronger the colour, the farther from 0.") : null);
+            vectors
+                ? h(
+                      "p",
+                      { class: "hint" },
+                      "Blue numbers are above 0, orange ones below; the stronger the colour, the farther from 0.",
+                  )
+                : null,
+        );
     }
 
     foot(stage, place) {
@@ -176,12 +279,34 @@ class Walk {
         const run = page.run(this.run);
         const links = stage.links.filter((link) => run?.views.includes(link.view));
         const last = place === found.stages.length - 1;
-        return h("footer", { class: "walk-foot" },
-            links.length ? h("p", {}, "Look closer: ", links.map((link, i) => [i ? " · " : "", h("a", { href: page.link(link.view, { run: this.run, text: found.text, ...link.parameters }) }, link.text)])) : null,
-            h("div", { class: "walk-buttons" },
+        return h(
+            "footer",
+            { class: "walk-foot" },
+            links.length
+                ? h(
+                      "p",
+                      {},
+                      "Look closer: ",
+                      links.map((link, i) => [
+                          i ? " · " : "",
+                          h(
+                              "a",
+                              { href: page.link(link.view, { run: this.run, text: found.text, ...link.parameters }) },
+                              link.text,
+                          ),
+                      ]),
+                  )
+                : null,
+            h(
+                "div",
+                { class: "walk-buttons" },
                 place > 0 ? button("← Back", () => this.go(place - 1)) : null,
-                last ? this.onwards() : button(`Next: ${found.stages[place + 1].title} →`, () => this.go(place + 1), { primary: true })),
-            last ? h("p", { class: "hint" }, proof(found.difference)) : null);
+                last
+                    ? this.onwards()
+                    : button(`Next: ${found.stages[place + 1].title} →`, () => this.go(place + 1), { primary: true }),
+            ),
+            last ? h("p", { class: "hint" }, proof(found.difference)) : null,
+        );
     }
 
     /** After the last stage: the same way with the next token. */
@@ -189,19 +314,35 @@ class Walk {
         const { found } = this;
         const stages = found.stages.map((stage) => stage.key);
         const again = ["decoder-start", "memory", "text-queries"].find((key) => stages.includes(key));
-        const [name, now, count] = found.steps.length ? ["step", found.step, found.steps.length] : ["word", found.word, found.tokens.length];
+        const [name, now, count] = found.steps.length
+            ? ["step", found.step, found.steps.length]
+            : ["word", found.word, found.tokens.length];
         if (again && now >= count && found.onward) {
-            return button(`Take “${found.answer}” and go on →`, () => this.change({ text: found.onward, word: null, stage: again }), { primary: true });
+            return button(
+                `Take “${found.answer}” and go on →`,
+                () => this.change({ text: found.onward, word: null, stage: again }),
+                { primary: true },
+            );
         }
-        if (!again || now >= count || stages.includes("told")) return button("Walk again from the beginning", () => this.go(0), { primary: true });
-        return button("On to the next token →", () => this.change({ [name]: now + 1, stage: again }).then(() => this.stage.scrollIntoView()), { primary: true });
+        if (!again || now >= count || stages.includes("told"))
+            return button("Walk again from the beginning", () => this.go(0), { primary: true });
+        return button(
+            "On to the next token →",
+            () => this.change({ [name]: now + 1, stage: again }).then(() => this.stage.scrollIntoView()),
+            { primary: true },
+        );
     }
+}
+
+function disabled(control, is) {
+    control.disabled = is;
+    return control;
 }
 
 /** How far what was computed step by step is from what the model says by itself. */
 function proof(difference) {
     const apart = difference === 0 ? "not at all" : `by ${difference.toExponential(0)} at most`;
-    return `All this was computed step by step. The model’s own answer, computed at once, differs ${apart}.`;
+    return `All this was computed step by step. What the model gives by itself, computed at once, differs ${apart}.`;
 }
 
 /** Stages by chapter, in their order: [[chapter, [[place, stage] …]] …]. */

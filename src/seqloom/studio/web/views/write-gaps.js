@@ -1,7 +1,7 @@
 // A masked language model reads a text with gaps, [MASK], from both sides: what may stand at each, one of them as bars.
 
 import { h, fill } from "../lib/dom.js";
-import { controls, runPicker, textBox } from "../lib/controls.js";
+import { controls, examplesFor, runPicker, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { percent, tokenBars } from "../lib/token_bars.js";
 import { shown } from "../lib/tokens.js";
@@ -15,7 +15,7 @@ const CAPTION = "p of each token of the vocabulary, given the text on both sides
 
 export async function showGaps(page, run) {
     const text = page.params.get("text") ?? withGap(run.example ?? "");
-    const state = { run, text, gap: Number(page.params.get("at")) || 0, found: null };
+    const state = { run, text, gap: Number(page.params.get("at")) || 0, found: null, asked: null };
     const view = parts(page, state);
     fill(page.root, view.panel, h("div", { class: "side-by-side writing" }, view.paper, view.figure.element));
     await ask(page, state, view, {});
@@ -31,15 +31,32 @@ function parts(page, state) {
         filled: h("p", { class: "readout", dir: "auto" }),
         notes: h("div", {}),
     };
-    view.paper = h("section", { class: "figure paper", "aria-label": "Text" },
-        h("div", { class: "figure-head" }, h("h2", {}, "Text")), view.text, view.filled, h("p", { class: "hint" }, HINT), view.notes);
-    view.panel = controls(
-        runPicker(page, { value: state.run.id, onchange: (id) => page.go("write", { run: id }) }),
-        textBox("Text with gaps, each written [MASK]", state.text, (text) => {
+    view.paper = h(
+        "section",
+        { class: "figure paper", "aria-label": "Text" },
+        h("div", { class: "figure-head" }, h("h2", {}, "Text")),
+        view.text,
+        view.filled,
+        h("p", { class: "hint" }, HINT),
+        view.notes,
+    );
+    const form = textBox(
+        "Text with gaps, each written [MASK]",
+        state.text,
+        (text) => {
             Object.assign(state, { text, gap: 0 });
+            page.set({ text, at: null });
             again({});
-        }, { rows: 2, button: "Fill" }));
-    view.box = view.panel.querySelector("textarea");
+        },
+        { rows: 2, button: "Fill" },
+    );
+    view.panel = h(
+        "div",
+        {},
+        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.go("write", { run: id }) }), form),
+        examplesFor(state.run, form, (state.run.examples ?? []).map(withGap)),
+    );
+    view.box = form.box;
     view.figure.body.append(view.summary, view.bars.element);
     view.figure.table(() => tableOf(state));
     view.choose = (gap) => {
@@ -52,7 +69,10 @@ function parts(page, state) {
 
 async function ask(page, state, view, change) {
     page.fine();
-    state.found = await page.ask("write/fill", { run: state.run.id, text: state.text, ...change });
+    const mine = (state.asked = {});
+    const found = await page.ask("write/fill", { run: state.run.id, text: state.text, ...change });
+    if (state.asked !== mine) return; // another text was asked for since
+    state.found = found;
     state.text = view.box.value = state.found.text;
     state.gap = Math.min(state.gap, Math.max(state.found.masks.length - 1, 0));
     page.set({ run: state.run.id, text: state.text, at: state.gap || null });
@@ -61,10 +81,16 @@ async function ask(page, state, view, change) {
 
 function paint(state, view) {
     const { around, masks, filled, notes } = state.found;
-    fill(view.text, around.map((piece, place) => [piece, place < masks.length ? gapOf(state, view, place) : null]));
+    fill(
+        view.text,
+        around.map((piece, place) => [piece, place < masks.length ? gapOf(state, view, place) : null]),
+    );
     const none = "No gap is left. Write [MASK] where a token shall be told.";
     view.filled.textContent = masks.length ? `Filled: ${filled}` : none;
-    fill(view.notes, notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)));
+    fill(
+        view.notes,
+        notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)),
+    );
     const rows = rowsOf(state);
     view.bars.update(rows.slice(0, ROWS));
     view.figure.element.dataset.place = state.gap;
@@ -76,16 +102,30 @@ function paint(state, view) {
 
 function gapOf(state, view, place) {
     const [, token, p] = state.found.masks[place][0];
-    return h("button", {
-        type: "button", class: "gap", "aria-pressed": String(place === state.gap), dir: "auto",
-        title: `${shown(token)}: ${percent(p)}`,
-        onclick: () => view.choose(place),
-    }, shown(token));
+    return h(
+        "button",
+        {
+            type: "button",
+            class: "gap",
+            "aria-pressed": String(place === state.gap),
+            dir: "auto",
+            title: `${shown(token)}: ${percent(p)}`,
+            onclick: () => view.choose(place),
+        },
+        shown(token),
+    );
 }
 
 function rowsOf({ found, gap }) {
     const guesses = found.masks[gap] ?? [];
-    return guesses.map(([id, token, p], place) => ({ id, token, p, chance: null, rank: place + 1, chosen: place === 0 }));
+    return guesses.map(([id, token, p], place) => ({
+        id,
+        token,
+        p,
+        chance: null,
+        rank: place + 1,
+        chosen: place === 0,
+    }));
 }
 
 function tableOf(state) {

@@ -44,7 +44,11 @@ export function nextToken(page, state, onPick) {
         paint();
         const mine = key();
         try {
-            if (!known.has(mine)) known.set(mine, await page.ask("write/next", { run: state.run.id, text: state.text, forced: before() }));
+            if (!known.has(mine))
+                known.set(
+                    mine,
+                    await page.ask("write/next", { run: state.run.id, text: state.text, forced: before() }),
+                );
         } catch (error) {
             return page.fail(error);
         }
@@ -67,7 +71,10 @@ export function nextToken(page, state, onPick) {
         fig.table(table);
         fig.element.dataset.place = kept === undefined ? "" : place();
         if (kept === undefined) return;
-        const rest = Math.max(few.reduce((left, row) => left - row.p, 1), 0);
+        const rest = Math.max(
+            few.reduce((left, row) => left - row.p, 1),
+            0,
+        );
         summary.textContent =
             `${kept.toLocaleString("en")} of ${count.toLocaleString("en")} tokens can be drawn · ` +
             `those not shown hold ${percent(rest)} · entropy ${number(entropy, 2)} bits`;
@@ -76,7 +83,13 @@ export function nextToken(page, state, onPick) {
     function table() {
         return {
             columns: ["rank", "token", "p of the model", "drawn with", ""],
-            rows: rowsNow().rows.map((row) => [row.rank, shown(row.token), row.p, row.chance, row.chosen ? "stands here" : ""]),
+            rows: rowsNow().rows.map((row) => [
+                row.rank,
+                shown(row.token),
+                row.p,
+                row.chance,
+                row.chosen ? "stands here" : "",
+            ]),
         };
     }
 
@@ -85,13 +98,27 @@ export function nextToken(page, state, onPick) {
 
 /** Of a token that has just come: its likeliest rivals, as the server drew. */
 function fewRows(token) {
-    return (token?.top ?? []).map(([id, name, p, chance], i) => ({ id, token: name, p, chance, rank: i + 1, chosen: id === token.id }));
+    return (token?.top ?? []).map(([id, name, p, chance], i) => ({
+        id,
+        token: name,
+        p,
+        chance,
+        rank: i + 1,
+        chosen: id === token.id,
+    }));
 }
 
 function wholeRows(found, token, settings) {
     const logs = found.arrays.log_probs.data;
     const drawn = chances(logs, found.arrays.banned.data, settings);
-    const row = (id, name, rank) => ({ id, token: name, p: Math.exp(logs[rank - 1]), chance: drawn[rank - 1], rank, chosen: id === token?.id });
+    const row = (id, name, rank) => ({
+        id,
+        token: name,
+        p: Math.exp(logs[rank - 1]),
+        chance: drawn[rank - 1],
+        rank,
+        chosen: id === token?.id,
+    });
     const rows = found.tokens.map((name, i) => row(found.ids[i], name, i + 1));
     if (token && token.rank > rows.length) rows.push(row(token.id, token.token, token.rank));
     return { rows, kept: drawn.filter((value) => value > 0).length, count: logs.length, entropy: found.entropy };

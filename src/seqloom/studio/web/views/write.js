@@ -3,7 +3,7 @@
 
 import { h, clear, fill, calmly, number, say } from "../lib/dom.js";
 import { colourOf, inkOn, onTheme } from "../lib/colour.js";
-import { button, checkbox, controls, numberBox, runPicker, slider, textBox } from "../lib/controls.js";
+import { button, checkbox, controls, examplesFor, numberBox, runPicker, slider, textBox } from "../lib/controls.js";
 import { lineChart } from "../lib/chart.js";
 import { figure } from "../lib/figure.js";
 import { percent } from "../lib/token_bars.js";
@@ -26,7 +26,7 @@ const REST = 250; // milliseconds sliders must rest before the text is redrawn
 const ENDS = { end: "ended by the model", length: "cut at the longest allowed", stopped: "stopped" };
 
 export async function show(page) {
-    const run = page.run(page.params.get("run")) ?? page.runs[0];
+    const run = page.chosen();
     if (run.task === "masked-lm") return showGaps(page, run);
     const state = startState(page, run);
     const view = parts(page, state);
@@ -103,7 +103,9 @@ function parts(page, state) {
         mark(view);
         view.next.show();
     };
-    view.seed = numberBox("Seed", { min: 0, max: 2 ** 31 - 1, value: state.seed }, (value) => view.fresh({ seed: Math.round(value) }));
+    view.seed = numberBox("Seed", { min: 0, max: 2 ** 31 - 1, value: state.seed }, (value) =>
+        view.fresh({ seed: Math.round(value) }),
+    );
     view.paper = paperOf(page, state, view);
     view.panel = panelOf(page, state, view);
     surprise(state, view);
@@ -115,38 +117,74 @@ function idsBefore(state, place) {
 }
 
 function paperOf(page, state, view) {
-    const another = button("Another seed", () => {
+    view.another = button("Another seed", () => {
         view.seed.querySelector("input").value = state.seed + 1;
         view.fresh({ seed: state.seed + 1 });
-    }, { title: "Draw again, by other chance" });
+    });
+    chance(state, view);
     const start = button("From the start", () => view.fresh({}), { title: "Write again, nothing forced" });
     view.beam = h("a", {}, "What beam search finds");
     view.link = () => (view.beam.href = page.link("beam", { run: state.run.id, text: state.text }));
-    return h("section", { class: "figure paper", "aria-label": "Text" },
-        h("div", { class: "figure-head" },
+    return h(
+        "section",
+        { class: "figure paper", "aria-label": "Text" },
+        h(
+            "div",
+            { class: "figure-head" },
             h("h2", {}, state.writer.made),
-            h("div", { class: "tools" }, view.halt, another, start)),
-        view.text, view.status, legend(), view.notes,
-        h("p", { class: "other" }, view.beam));
+            h("div", { class: "tools" }, view.halt, view.another, start),
+        ),
+        view.text,
+        view.status,
+        legend(),
+        view.notes,
+        h("p", { class: "other" }, view.beam),
+    );
+}
+
+/** Where the likeliest token is always taken, every seed gives the same text. */
+function chance(state, view) {
+    const none = state.temperature === 0 || state.topK === 1;
+    view.another.disabled = none;
+    view.another.title = none
+        ? "Nothing is drawn here: the likeliest token is always taken. Raise the temperature, or k."
+        : "Draw again, by other chance";
 }
 
 function panelOf(page, state, view) {
-    const { label, act } = state.writer;
+    const { label, act, examples } = state.writer;
     const turn = turner(page, state, view);
-    return h("div", {},
+    const box = textBox(label, state.text, (text) => view.fresh({ text }), {
+        rows: state.writer.source ? 1 : 2,
+        button: act,
+    });
+    return h(
+        "div",
+        {},
+        controls(runPicker(page, { value: state.run.id, onchange: (id) => page.go("write", { run: id }) }), box),
+        examplesFor(state.run, box, examples),
         controls(
-            runPicker(page, { value: state.run.id, onchange: (id) => page.go("write", { run: id }) }),
-            textBox(label, state.text, (text) => view.fresh({ text }), { rows: state.writer.source ? 1 : 2, button: act })),
-        controls(
-            slider("Temperature τ", { min: 0, max: 2, step: 0.05, value: state.temperature, format: warmth }, turn("temperature")),
-            slider("Top-k", { min: 0, max: KS.length - 1, step: 1, value: placeOfK(state.topK), format: few }, (place) => turn("topK")(KS[place])),
+            slider(
+                "Temperature τ",
+                { min: 0, max: 2, step: 0.05, value: state.temperature, format: warmth },
+                turn("temperature"),
+            ),
+            slider(
+                "Top-k",
+                { min: 0, max: KS.length - 1, step: 1, value: placeOfK(state.topK), format: few },
+                (place) => turn("topK")(KS[place]),
+            ),
             slider("Top-p", { min: 0.05, max: 1, step: 0.01, value: state.topP, format: share }, turn("topP")),
-            numberBox("Longest, tokens", { min: 1, max: 400, value: state.length }, (value) => view.fresh({ length: Math.round(value) })),
+            numberBox("Longest, tokens", { min: 1, max: 400, value: state.length }, (value) =>
+                view.fresh({ length: Math.round(value) }),
+            ),
             view.seed,
             checkbox("Redraw as sliders move", state.redraw, (on) => {
                 state.redraw = on;
                 keep(page, state);
-            })));
+            }),
+        ),
+    );
 }
 
 /** Sliders act on the bars at once; the text after the chosen place is drawn again once they rest. */
@@ -159,6 +197,7 @@ function turner(page, state, view) {
     return (name) => (value) => {
         state[name] = value;
         keep(page, state);
+        chance(state, view);
         view.next.paint();
         redraw();
     };
@@ -184,10 +223,20 @@ function share(p) {
 
 function legend() {
     const steps = [0, 3, 6, 9].map((bits) =>
-        h("span", { class: "key" }, h("span", { class: "swatch", dataset: { bits } }), bits === 0 ? "certain" : `1 in ${2 ** bits}`));
-    return h("p", { class: "legend surprise" },
-        h("span", { class: "hint" }, "Probability of each token:"), steps,
-        h("span", { class: "key" }, h("span", { class: "kept-mark" }, "abc"), "forced"));
+        h(
+            "span",
+            { class: "key" },
+            h("span", { class: "swatch", dataset: { bits } }),
+            bits === 0 ? "certain" : `1 in ${2 ** bits}`,
+        ),
+    );
+    return h(
+        "p",
+        { class: "legend surprise" },
+        h("span", { class: "hint" }, "Probability of each token:"),
+        steps,
+        h("span", { class: "key" }, h("span", { class: "kept-mark" }, "abc"), "forced"),
+    );
 }
 
 // --- writing --------------------------------------------------------------------------------------------------------
@@ -198,7 +247,7 @@ async function writeText(page, state, view) {
     Object.assign(state, { tokens: [], ended: null });
     keep(page, state);
     page.fine();
-    clear(view.text);
+    fill(view.text, (view.made = h("span", { class: "made" })));
     clear(view.notes);
     view.halt.disabled = false;
     view.status.textContent = "Writing …";
@@ -232,7 +281,7 @@ function take(state, view, event) {
     if (event.begin) return begun(view, event.begin);
     if (event.end) return (state.ended = event.end);
     state.tokens.push(event);
-    view.text.append(spanOf(view, event, state.tokens.length - 1));
+    view.made.append(spanOf(view, event, state.tokens.length - 1));
     if (view.next.place() === state.tokens.length - 1) soon(view);
 }
 
@@ -246,8 +295,11 @@ function soon(view) {
 }
 
 function begun(view, { prompt, notes }) {
-    if (prompt) view.text.append(h("span", { class: "prompt" }, prompt));
-    fill(view.notes, notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)));
+    if (prompt) view.text.prepend(h("span", { class: "prompt" }, prompt));
+    fill(
+        view.notes,
+        notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)),
+    );
 }
 
 function finish(state, view) {
@@ -303,30 +355,51 @@ function bitsOf({ tokens }) {
 function spanOf(view, token, place) {
     const end = token.id === 0;
     const words = `${shown(token.token)}, ${percent(token.p)}`;
-    const node = h("span", {
-        class: ["tok", token.forced && "kept", end && "end"].filter(Boolean).join(" "),
-        role: "button",
-        tabindex: place === 0 ? "0" : "-1",
-        title: words,
-        "aria-label": words,
-        onclick: () => view.choose(place),
-        onkeydown: (event) => walk(event, view, place),
-    }, token.text || (end ? " ⟨end⟩" : "\u200b"));
+    const node = h(
+        "span",
+        {
+            class: ["tok", token.forced && "kept", end && "end"].filter(Boolean).join(" "),
+            role: "button",
+            tabindex: place === 0 ? "0" : "-1",
+            title: words,
+            "aria-label": words,
+            onclick: () => view.choose(place),
+            onkeydown: (event) => walk(event, view, place),
+        },
+        token.text || (end ? " ⟨end⟩" : "\u200b"),
+    );
     paint(node, token.p);
     return node;
 }
 
 /** Arrow keys go from token to token, as the eye sees them. */
 function walk(event, view, place) {
-    const backwards = getComputedStyle(view.text).direction === "rtl" ? -1 : 1;
-    const ways = { ArrowRight: backwards, ArrowLeft: -backwards, ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+    const nodes = view.text.querySelectorAll(".tok");
+    const backwards = runsLeft([...nodes]) ? -1 : 1;
+    const ways = {
+        ArrowRight: backwards,
+        ArrowLeft: -backwards,
+        ArrowDown: 1,
+        ArrowUp: -1,
+        Home: -Infinity,
+        End: Infinity,
+    };
     const way = { ...ways, Enter: 0, " ": 0 }[event.key];
     if (way === undefined) return;
     event.preventDefault();
-    const nodes = view.text.querySelectorAll(".tok");
     const next = Math.min(Math.max(place + way, 0), nodes.length - 1);
     nodes[next].focus();
     view.choose(next);
+}
+
+/** Whether the second token on a line stands left of the first. */
+function runsLeft(nodes) {
+    const boxes = nodes
+        .slice(0, 40)
+        .map((node) => node.getBoundingClientRect())
+        .filter((box) => box.width > 0);
+    const second = boxes.findIndex((box, i) => i > 0 && box.top === boxes[i - 1].top);
+    return second > 0 && boxes[second].left < boxes[second - 1].left;
 }
 
 function mark(view) {

@@ -1,0 +1,123 @@
+"""What goes wrong is said beside what can mend it, a view begins with a run that suits it, and offers texts to try."""
+
+import re
+from typing import Any
+
+import pytest
+from tests.studio.conftest import StudioPage
+
+from seqloom.inspect.alignment import unknown_note
+from seqloom.studio.examples import example_of, examples_of, known_of
+
+expect: Any = pytest.importorskip("playwright.sync_api").expect
+EMPTY = "The text is empty: give at least one word."
+
+
+@pytest.fixture
+def page(studio_page: StudioPage) -> StudioPage:
+    studio_page.refusals = True
+    return studio_page
+
+
+def test_texts_that_are_too_few_can_be_mended(page: StudioPage) -> None:
+    shown = page.open("vectors", run="lm-lstm", kind="sentences", lines="one\ntwo\nthree")
+    expect(shown.locator(".notice")).to_contain_text("four points or more, got 3")
+    assert not shown.locator("figure[data-figure=vectors]").is_visible()
+    box = shown.get_by_role("textbox", name="Texts", exact=True)
+    assert box.input_value() == "one\ntwo\nthree"
+    assert shown.get_by_label("Run", exact=True).input_value() == "lm-lstm"
+    box.fill("one\ntwo\nthree\nfour\nfive")
+    shown.get_by_role("button", name="Place them").click()
+    expect(shown.get_by_text("5 texts, vectors of")).to_be_visible()
+    expect(shown.locator(".notice .problem")).to_have_count(0)
+
+
+def test_an_analogy_without_an_answer_says_so_in_its_place(page: StudioPage) -> None:
+    shown = page.open("vectors", run="words", a="class", b="object", c="nosuchword")
+    expect(shown.locator("[data-panel=analogy] .problem")).to_contain_text("nosuchword")
+    expect(shown.locator("[data-panel=analogy] .near")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("view", "run", "label"),
+    [
+        ("write", "translate-gru", "Text to translate"),
+        ("write", "bert", "Text with gaps, each written [MASK]"),
+        ("alignment", "translate-gru", "Text"),
+        ("heads", "gpt", "Text"),
+        ("beam", "translate-gru", "Text to translate"),
+        ("cell", "lm-lstm", "Text to read"),
+        ("gradients", "lm-lstm", "Text to read"),
+        ("understand", "tagger", "Sentence"),
+        ("understand", "classifier", "Text"),
+        ("walk", "tagger", "Sentence"),
+    ],
+)
+def test_a_text_that_was_cleared_is_empty(page: StudioPage, view: str, run: str, label: str) -> None:
+    """Not another text: here, and when the address is opened again. Pictures of the text before grow pale."""
+    shown = page.open(view, run=run)
+    assert shown.locator(".notice .problem").count() == 0
+    box = shown.get_by_role("textbox", name=label, exact=True)
+    assert box.input_value()
+    box.fill("")
+    box.press("Control+Enter")
+    expect(shown.locator(".notice .problem")).to_have_text(EMPTY)
+    pale = shown.locator(".figure:visible").first
+    if pale.count():
+        assert pale.evaluate("node => getComputedStyle(node.closest('.answer') ?? node).opacity") == "0.25"
+    shown.reload()
+    expect(shown.locator(".notice .problem")).to_have_text(EMPTY)
+    box.fill("The class")
+    box.press("Control+Enter")
+    expect(shown.locator(".notice .problem")).to_have_count(0)
+    expect(shown.locator(".failed")).to_have_count(0)
+
+
+def test_every_view_begins_with_a_run_that_shows_it_best(page: StudioPage) -> None:
+    def first(view: str) -> str:
+        value: str = page.open(view).get_by_label("Run", exact=True).input_value()
+        return value
+
+    assert first("write") == first("walk") == first("beam") == "translate-gru"
+    assert first("heads") == "translate-transformer"
+    assert first("cell") == first("gradients") == "lm-lstm"
+    assert first("vectors") == "words"
+    assert first("understand") == "tagger"
+
+
+def test_names_that_are_not_there_are_said(page: StudioPage) -> None:
+    shown = page.open("cell", run="nosuch")
+    expect(shown.locator(".problem")).to_have_text("No run is called “nosuch” here: another one is shown.")
+    picker = shown.get_by_label("Run", exact=True)
+    assert picker.input_value() == "lm-lstm"
+    picker.select_option("lm-elman")
+    expect(shown.locator(".problem")).to_have_count(0)
+    shown = page.open("alignment", run="tagger")
+    expect(shown.locator(".problem")).to_contain_text("“tagger” has nothing to show here")
+    page.move("#/nosuch")
+    expect(shown.locator(".problem")).to_have_text("There is no view called “nosuch”: these are the runs.")
+
+
+@pytest.mark.parametrize("view", ["write", "alignment", "beam", "heads", "walk"])
+def test_texts_to_try(page: StudioPage, view: str) -> None:
+    shown: Any = page.open(view, run="translate-transformer")
+    expect(shown.locator(".examples")).to_contain_text("Knows: dates")
+    offered = shown.locator(".examples button").nth(1)
+    offered.click()
+    text = offered.inner_text()
+    expect(shown.locator(".textbox .text").first).to_have_value(text)
+    expect(shown).to_have_url(re.compile("text="))
+
+
+def test_examples_are_of_the_kinds_that_were_learned() -> None:
+    recipe = {"task": "translate", "data": {"corpus": "cldr", "source": "en", "kinds": ["full date", "countries"]}}
+    assert examples_of(recipe) == ["Sunday, November 15, 2026", "Italy, Spain, and Japan"]
+    assert known_of(recipe) == "dates, lists of countries"
+    recipe["data"] = {"corpus": "cldr", "source": "de", "kinds": ["number"]}
+    assert examples_of(recipe) == ["achthundertzweiundvierzig"] and known_of(recipe) == "numbers in words"
+    assert example_of({"task": "translate", "data": {"corpus": "own"}}) and known_of({"data": {}}) is None
+
+
+def test_letters_that_are_not_named_are_counted() -> None:
+    assert "'h' and 1 more of the text" in unknown_note("abcdefghi", "text")
+    assert "more" not in unknown_note("abcdefgh", "text")

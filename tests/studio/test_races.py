@@ -1,0 +1,149 @@
+"""Answers that come late: whoever asked for something else meanwhile sees that, and nobody computes for nobody."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.studio.conftest import StudioPage
+
+from seqloom.inspect.tsne import Layout
+from seqloom.studio.shelf import Shelf
+from seqloom.studio.views import vectors
+
+PATIENCE = 1_000  # steps
+
+
+class Late:
+    """Holds the first question to an address back until it is let go."""
+
+    def __init__(self, page: Any, path: str) -> None:
+        self.page, self.held, self.path = page, list[Any](), f"**/api/{path}"
+        page.route(self.path, self._asked)
+
+    def _asked(self, route: Any) -> None:
+        if self.held:
+            route.continue_()
+        else:
+            self.held.append(route)
+
+    def arrive(self) -> None:
+        """The late answer is there, and whatever was to be made of it has been made."""
+        with self.page.expect_response(self.path) as answer:
+            self.held[0].continue_()
+        answer.value.finished()
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def read(page: Any, label: str, text: str) -> None:
+    box = page.get_by_label(label, exact=True)
+    box.fill(text)
+    box.press("Control+Enter" if box.evaluate("node => node.tagName") == "TEXTAREA" else "Enter")
+
+
+@pytest.mark.parametrize(
+    ("view", "run", "path", "figure"),
+    [("cell", "lm-lstm", "cell", "cell-units"), ("gradients", "lm-elman", "gradients", "gradient-tokens")],
+)
+def test_a_late_answer_takes_nobodys_place(
+    studio_page: StudioPage, view: str, run: str, path: str, figure: str
+) -> None:
+    page = studio_page.open(view, run=run, text="one")
+    late = Late(page, path)
+    read(page, "Text to read", "abcd")
+    read(page, "Text to read", "wxyz")
+    page.locator("svg.shaded", has_text="y").first.wait_for()
+    late.arrive()
+    rows = studio_page.table(figure)  # tokens are columns of the one and rows of the other
+    assert ["</s>", "w", "x", "y"] in (rows[0][1:5], [row[0] for row in rows[1:5]])
+    assert page.locator(".busy").count() == 0
+
+
+def test_a_late_gap_is_not_filled(studio_page: StudioPage) -> None:
+    page = studio_page.open("write", run="bert", text="the [MASK] statement")
+    late = Late(page, "write/fill")
+    label = "Text with gaps, each written [MASK]"
+    read(page, label, "a late [MASK]")
+    read(page, label, "a newer [MASK] of all")
+    page.locator(".written", has_text="newer").wait_for()
+    late.arrive()
+    assert "newer" in page.locator(".written").inner_text()
+    assert page.get_by_label(label).input_value() == "a newer [MASK] of all"
+
+
+def test_the_card_is_that_of_the_run_chosen_last(studio_page: StudioPage) -> None:
+    page = studio_page.open("runs", runs="lm-lstm")
+    late = Late(page, "runs/card")
+    with page.expect_request(late.path):
+        page.get_by_label("Show the curves of gpt", exact=True).check()
+    page.get_by_label("Show the curves of bert", exact=True).check()
+    page.get_by_role("heading", name="The card of bert").wait_for()
+    late.arrive()
+    assert page.get_by_role("heading", name="The card of bert").count() == 1
+
+
+def test_a_late_walk_is_not_walked(studio_page: StudioPage) -> None:
+    page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
+    late = Late(page, "walk")
+    read(page, "Sentence", "abc")
+    read(page, "Sentence", "xyz")
+    page.locator(".walk-stage", has_text="z").first.wait_for()
+    late.arrive()
+    assert page.get_by_label("Follow this token").inner_text().split()[-1] == "z"
+    page.get_by_role("button", name="Next →").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: "stage=tokens" not in url)
+    assert page.evaluate("() => document.activeElement.textContent") == "Next →"
+
+
+def test_who_turns_a_control_by_keyboard_stays_at_it(studio_page: StudioPage) -> None:
+    page = studio_page.open("alignment", run="translate-transformer")
+    page.get_by_label("Head", exact=True).focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_url(lambda url: "head=" in url)
+    page.locator("figure h2", has_text="head 1").wait_for()
+    assert page.evaluate("() => document.activeElement.tagName") == "SELECT"
+    assert page.evaluate("() => document.activeElement.labels[0].textContent") == "Head"
+
+
+def test_nobody_makes_a_picture_that_nobody_waits_for(studio_page: StudioPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [0]
+
+    def slowly(points: Any, count: int, **_: Any) -> Iterator[Layout]:
+        for step in range(1, 10_000):
+            made[0] += 1
+            time.sleep(0.02)
+            yield Layout(step, 10_000, np.zeros((count, 2), np.float32))
+
+    monkeypatch.setattr(vectors, "project_tsne", slowly)
+    page = studio_page.open("runs")
+    page.evaluate("() => { location.hash = '#/vectors?run=words&n=500&map=tsne&perplexity=17'; }")
+    page.get_by_text("t-SNE, step").wait_for()
+    page.get_by_label("PCA").check()
+    before = 0
+    while before < made[0] < PATIENCE:
+        before = made[0]
+        time.sleep(0.5)
+    assert before == made[0]
+
+
+def test_what_is_made_of_old_weights_is_not_kept_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is trained on while its model is looked at: its answers belong to the weights they were made of."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").touch()
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_text("old")
+    monkeypatch.setattr("seqloom.api.load", lambda path, device: SimpleNamespace(model=weights.read_text()))
+    shelf = Shelf(tmp_path)
+
+    def seen() -> Any:
+        with shelf.using("run") as trained:
+            if trained.model == "old":
+                weights.write_text("new")
+            return shelf.remember("run", "key", lambda: trained.model)
+
+    assert seen() == "old"
+    assert seen() == "new"
