@@ -19,7 +19,7 @@ def unpack(body: bytes | memoryview[int]) -> tuple[dict[str, Any], dict[str, Any
     assert first % 8 == 0
     for name, array in head["arrays"].items():
         count, begin = int(np.prod(array["shape"])), first + array["begin"]
-        kind = {"u1": np.uint8, "f2": np.dtype("<f2")}[array["kind"]]
+        kind: Any = {"u1": np.uint8, "f2": np.dtype("<f2")}[array["kind"]]
         values = np.frombuffer(body, kind, count, begin).astype(np.float64).reshape(array["shape"])
         if array["kind"] == "u1":
             values = array["low"] + values * (array["high"] - array["low"]) / 255
