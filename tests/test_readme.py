@@ -366,7 +366,7 @@ def test_the_readme_shows_what_matters() -> None:
         "pip install",
         "seqloom init",
         "seqloom train --resume",
-        "seqloom train ngram",
+        "seqloom studio",
         "seqloom import-hf",
     ):
         assert any(command.startswith(beginning) for command in commands), beginning

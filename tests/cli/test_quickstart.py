@@ -39,6 +39,7 @@ def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.Mo
         "translate",
         "inspect",
         "evaluate",
+        "studio",
         "quickstart",
         "init",
     ]

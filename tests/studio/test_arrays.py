@@ -11,7 +11,7 @@ from seqloom.core.errors import UsageError
 from seqloom.studio.arrays import half, lines, packed, plain, thumbnail
 
 
-def unpack(body: bytes | memoryview[int]) -> tuple[dict[str, Any], dict[str, Any]]:
+def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, Any]]:
     """As web/lib/api.js does it."""
     body = bytes(body)
     length = int.from_bytes(body[:4], "little")

@@ -34,6 +34,7 @@ def vars_of(model: Demo) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_models_are_trained_once_and_used_again(tmp_path: Path) -> None:
     """What a demo that was killed left behind is no model: it is cleared away."""
     folder, said = tmp_path / "demo", list[str]()

@@ -91,6 +91,7 @@ def test_what_is_typed_stays_text(hostile_page: StudioPage, view: str) -> None:
         check_harmless(hostile_page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
 def test_addresses_may_say_anything(studio_page: StudioPage, view: str) -> None:
     """Whatever stands in an address, a view draws what it can or says what is wrong."""

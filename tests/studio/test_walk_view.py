@@ -114,6 +114,7 @@ def test_one_step_of_a_simple_network_is_its_equation(studio_page: StudioPage, r
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", WALKED)
 def test_every_stage_of_every_kind_opens(studio_page: StudioPage, run: str) -> None:
     page = studio_page.open("walk", run=run)
@@ -193,6 +194,7 @@ def test_what_is_refused_is_said(studio_page: StudioPage) -> None:
     assert page.locator(".problem").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "stages"),
     [

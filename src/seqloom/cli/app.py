@@ -50,11 +50,11 @@ COMMANDS = {
     "import-hf": "seqloom.cli.import_hf:import_hf",
     "export-hf": "seqloom.cli.export_hf:export_hf",
     "import-minilm": "seqloom.cli.import_minilm:import_minilm",
+    "studio": "seqloom.cli.studio:studio",
     "list": "seqloom.cli.list:list_things",
     "data": "seqloom.cli.data:data",
     "inspect": "seqloom.cli.inspect:inspect",
     "words": "seqloom.cli.words:words",
-    "studio": "seqloom.cli.studio:studio",
     "arpa": "seqloom.cli.arpa:arpa",
 }
 
