@@ -59,6 +59,11 @@ class Cell(nn.Module, ABC):
         """Which fused kernel computes these same equations, by its name in `seqloom.nn.fused`."""
         return None
 
+    @property
+    def sequence(self) -> str | None:
+        """What computes these same equations over whole sequences on the CPU, by its name in `seqloom.nn.sequences`."""
+        return None
+
     def recurrent_matrices(self) -> dict[str, Tensor]:
         """W_h by what it is for: each (H, H)."""
         names = self.h_blocks or self.blocks
@@ -118,6 +123,10 @@ class Elman(Cell):
     def kernel(self) -> str | None:
         return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(self.activation)
 
+    @property
+    def sequence(self) -> str | None:
+        return f"elman-{self.activation}"
+
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         g = self.activations[self.activation]
         return {"h": g(self.from_x(x_t) + self.from_h(state["h"]))}  # (B, H)
@@ -156,6 +165,10 @@ class LSTM(Cell):
     def kernel(self) -> str | None:
         return "lstm"
 
+    @property
+    def sequence(self) -> str | None:
+        return "lstm"
+
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         i, f, g, o = (self.from_x(x_t) + self.from_h(state["h"])).chunk(4, dim=-1)  # (B, 4H) -> 4 × (B, H)
         i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
@@ -184,6 +197,10 @@ class GRU(Cell):
     def kernel(self) -> str | None:
         return "gru"
 
+    @property
+    def sequence(self) -> str | None:
+        return "gru"
+
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h = state["h"]
         x_r, x_z, x_h = self.from_x(x_t).chunk(3, dim=-1)  # (B, 3H) -> 3 × (B, H)
@@ -199,11 +216,15 @@ class GRUCho(Cell):
     h̃    = tanh(W_xh x_t + W_hh (r ⊙ h_{t-1}) + b_h)
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    The form of 2014: the reset gate acts before the matrix. No fused kernel computes it.
+    The form of 2014: the reset gate acts before the matrix. No kernel of torch's computes it.
     """
 
     blocks = ("r", "z", "candidate")
     gates: ClassVar = GRU.gates
+
+    @property
+    def sequence(self) -> str | None:
+        return "gru-cho"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h = state["h"]
@@ -222,7 +243,7 @@ class MUT1(Cell):
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
     Here z admits the new, and does not look at h. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t
-    throughout, and `notes` says so. No fused kernel computes it.
+    throughout, and `notes` says so. No kernel of torch's computes it.
     """
 
     blocks = ("r", "z", "candidate")
@@ -230,6 +251,10 @@ class MUT1(Cell):
     h_blocks = ("r", "candidate")
     gates: ClassVar = {"r": GRU.gates["r"], "z": "near 1 takes the candidate; near 0 keeps the old state"}
     projects = True
+
+    @property
+    def sequence(self) -> str | None:
+        return "mut1"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h, x = state["h"], self.project(x_t)
@@ -250,13 +275,17 @@ class MUT2(Cell):
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
     Here z admits the new. x meets h without a matrix: where their sizes differ, x_t is W_xp x_t throughout, and `notes`
-    says so. No fused kernel computes it.
+    says so. No kernel of torch's computes it.
     """
 
     blocks = ("r", "z", "candidate")
     x_blocks = ("z", "candidate")
     gates: ClassVar = MUT1.gates
     projects = True
+
+    @property
+    def sequence(self) -> str | None:
+        return "mut2"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h, x = state["h"], self.project(x_t)
@@ -276,11 +305,15 @@ class MUT3(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    Here z admits the new. No fused kernel computes it.
+    Here z admits the new. No kernel of torch's computes it.
     """
 
     blocks = ("r", "z", "candidate")
     gates: ClassVar = MUT1.gates
+
+    @property
+    def sequence(self) -> str | None:
+        return "mut3"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h = state["h"]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.nn import fused as kernels
+from seqloom.nn import sequences
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.connections import Connections, Residual, connect
 from seqloom.nn.dropout import WeightDropout, make_dropout
@@ -34,6 +35,8 @@ class Recurrent(nn.Module):
         """Inputs (B, T, D) to outputs (B, T, H) and the state after the last real step."""
         state = self.initial_state(len(x)) if state is None else state
         self._check(x, state, mask)
+        if fused and sequences.applies(self.cell, x, mask):
+            return sequences.run(self.cell, x, state, mask)
         if fused and kernels.applies(self.cell, x):
             return kernels.run(self.cell, x, state, mask)
         return self._loop(x, state, mask)

@@ -1,0 +1,61 @@
+"""Whole sequences on the CPU beside the plain loop and an LSTM: ratios of processor time on one core, with room."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+from benchmarks.cells import VARIANTS, Way, arithmetic, measure
+from torch import nn
+
+from seqloom.nn import sequences
+from seqloom.nn.cells import CELLS
+from seqloom.nn.recurrent import Recurrent
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def fastest(ways: dict[str, Way], rounds: int) -> dict[str, float]:
+    measure(ways, rounds, time.thread_time)
+    return {name: way.unit for name, way in ways.items()}
+
+
+def read(layer, x):
+    return layer(x)[0]
+
+
+def layer_of(name, size):
+    kind, options = VARIANTS[name]
+    return Recurrent(CELLS[kind](size, size, **options))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_faster_than_the_plain_loop(name):
+    layer, x = layer_of(name, 64), torch.randn(16, 32, 64, requires_grad=True)
+    first, leaves = layer.initial_state(16), [x, *layer.parameters()]
+    ways = {
+        "whole": Way(lambda: sequences.run(layer.cell, x, first)[0], 1, leaves),
+        "loop": Way(lambda: layer(x, first, fused=False)[0], 1, leaves),
+    }
+    found = fastest(ways, 7)
+    assert found["loop"] > 1.2 * found["whole"]  # seen: 1.7 to 2.6
+
+
+@pytest.mark.slow
+def test_near_an_lstm_by_arithmetic():
+    x = torch.randn(32, 64, 256, requires_grad=True)
+    lstm = nn.LSTM(256, 256, batch_first=True)
+    ways = {"lstm itself": Way(lambda: lstm(x)[0], 4 * 256 * 512, [x, *lstm.parameters()])}
+    for name in VARIANTS:
+        layer = layer_of(name, 256)
+        ways[name] = Way(partial(read, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
+    found = fastest(ways, 7)
+    over = {name: seconds / found["lstm itself"] for name, seconds in found.items()}
+    assert max(over.values()) < 1.9, over  # seen on one core: 1.0 to 1.4
