@@ -14,7 +14,7 @@ SHELL := /bin/sh
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test browser check format slow bench lock clean
+.PHONY: help setup demo test browser check lint format slow bench lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,9 +23,10 @@ help:
 	@echo "make test    set up, check, then run the test suite"
 	@echo "make browser in CI: install Chromium, which the studio's tests open; elsewhere nothing"
 	@echo "make check   ruff and mypy"
+	@echo "make lint    ruff alone"
 	@echo "make format  let ruff lay out the code and mend what it can"
 	@echo "make slow    the tests that take minutes"
-	@echo "make bench   the benchmarks"
+	@echo "make bench   training, cells and decoding beside other toolkits, which it installs into .venv-peers"
 	@echo "make lock    write requirements.lock anew, with the newest versions"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
@@ -53,8 +54,11 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/seqloom quickstart
 
-test: check browser
-	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(PYTEST_ARGS)
+# Types are checked beside the tests: mypy has one core, and would leave the other idle.
+test: lint browser
+	@$(BIN)/mypy --no-error-summary > .venv/types.log 2>&1 & types=$$!; \
+		$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(PYTEST_ARGS); tests=$$?; \
+		wait $$types || { cat .venv/types.log; exit 1; }; exit $$tests
 
 # The studio's tests open a browser of the system's. In CI it is installed; elsewhere nothing is, and they skip.
 browser:
@@ -63,10 +67,12 @@ browser:
 		export DEBIAN_FRONTEND=noninteractive; apt-get update -qq >/dev/null && apt-get install -y -qq chromium >/dev/null 2>&1; \
 		command -v chromium >/dev/null || { echo "Chromium could not be installed." >&2; exit 1; }; fi
 
-check: $(READY)
+check: lint
+	@$(BIN)/mypy --no-error-summary
+
+lint: $(READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check . || { echo "Some files are not laid out as ruff does it: make format" >&2; exit 1; }
-	@$(BIN)/mypy --no-error-summary
 
 format: $(READY)
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
@@ -75,7 +81,7 @@ slow: $(READY)
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -m slow $(PYTEST_ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
 bench: $(READY)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+	@$(BIN)/python benchmarks/cpu.py
 
 lock:
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -1,201 +1,266 @@
-"""Beam search beside `generate` of Hugging Face's transformers: one Transformer, the same weights, the same sentences.
+"""Beam search beside CTranslate2 and `generate` of Hugging Face's transformers: the same weights, the same sentences.
 
-A Transformer of ours is given to `MarianMTModel` weight by weight (to Pegasus, if its norms stand before its layers).
-Both translate sentences of Multi30k's dev split, sorted by length and so many at a time, in turns in one process.
-Reported are medians over rounds with their ranges, and how many translations are the same, token for token. Two cases:
+A Transformer of ours is given to CTranslate2 (in an environment of its own, see `peers/environments.py`) and to
+`MarianMTModel` (Pegasus, if its norms stand before its layers) weight by weight. All translate the same tokens, so many
+sentences at a time, in turns. Reported are sentences per second, medians over rounds with their ranges, the ratios
+round by round, and how many translations are ours token for token. Tokenisation is not counted. Two cases:
 
-    fixed     weights as they are drawn, and every sentence is made to be so many tokens long: both do the same steps
-    trained   weights after some training, so that sentences end where they end, at 60 tokens at the latest
+    fixed     weights as they are drawn, and every sentence is made to be so many tokens long: all do the same steps
+    trained   the weights of a run, so that sentences end where they end, at 60 tokens at the latest. Length penalty 0:
+              then the rules by which the three stop all find the best of the beam
 
-In both, all hypotheses of the beam are wanted: then both stop by the same rule and find the same. The last column is of
-ours when it has only the best one to find, which is what `seqloom translate` asks for: it may stop sooner.
+A recurrent translator with attention, which the others do not run, stands beside them. On a GPU our steps are recorded
+and repeated; the first search of a shape, which records, is not counted, and is shown apart.
 
-    python benchmarks/beam_speed.py                       trains a tiny Transformer first, for some minutes
-    python benchmarks/beam_speed.py runs/translate-multi30k                              with the weights of a run
+    python benchmarks/beam_speed.py                                       fixed, widths 128, 256 and 512
+    python benchmarks/beam_speed.py --runs runs/translate-cldr-transformer --fixed 0          trained
+    python benchmarks/beam_speed.py --device cuda --widths 128 512
 """
 
 import argparse
-import itertools
 import platform
 import statistics
-import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from hugging_face import same_parameters
+from peers.turns import Failed, Spread, ratios, table, written
 from torch import Tensor
 
-from seqloom import api
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.models.transformer import Transformer
-from seqloom.train.fit import Trainer
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.side_by_side import side_by_side
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import Transformer, TransformerConfig
 
-RECIPE = "translate-multi30k"
-TINY = [
-    "tokenizer.size=8000",
-    "batch.tokens=4096",
-    "model.width=128",
-    "model.feed_forward=512",
-    "model.dropout=0.1",
-    "loss.consistency=0",
-    "train.schedule=constant",
-    "train.warmup=200",
-    "train.device=cpu",
-    "train.precision=fp32",
-]
 LONGEST = 60
+VOCABULARY = 10_000
+Rows = list[list[int]]
 Batch = dict[str, Tensor]
+Search = Callable[[], tuple[Rows, float]]  # the best translation of each source, and the seconds it took
 
 
-def theirs(ours: Transformer) -> Any:
-    """The same model, in transformers."""
-    config = ours.config
-    if config.tied != "all" or config.positions.kind != "sinusoidal" or config.norm != "layer" or config.embed_norm:
-        raise SystemExit("Marian needs model.tied=all, sinusoidal positions, and LayerNorm in the blocks alone.")
-    sides = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in (("ffn_dim", config.inner), ("attention_heads", config.heads))
-    }
-    kind = "Pegasus" if config.norm_first else "Marian"
-    made = getattr(transformers, "PegasusForConditionalGeneration" if config.norm_first else "MarianMTModel")(
-        getattr(transformers, f"{kind}Config")(
-            vocab_size=ours.output.out_features,
-            d_model=config.width,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            activation_function=config.activation,
-            scale_embedding=config.embed_scale,
-            eos_token_id=0,
-            pad_token_id=0,
-            decoder_start_token_id=0,
-            forced_eos_token_id=None,
-            **sides,
-        )
+def drawn(width: int, seed: int = 1) -> Transformer:
+    """A Transformer with weights as they are drawn: 4 + 4 layers, 6 + 6 from width 512."""
+    torch.manual_seed(seed)
+    layers = 6 if width >= 512 else 4
+    config = TransformerConfig(
+        width=width, heads=max(4, width // 64), encoder_layers=layers, decoder_layers=layers, tied="all"
     )
-    with torch.no_grad():
-        for own, other in same_parameters(ours, made):
-            other.copy_(own)
-        for side in (made.model.encoder, made.model.decoder):  # in our order of sines and cosines
-            table = side.embed_positions.weight
-            table.copy_(ours.source_embed.positions(torch.arange(len(table))))
-    return made.eval()
+    return config.build(VOCABULARY).eval()
 
 
-def search(model: Transformer, batch: Batch, beam: int, n_best: int, fixed: int | None) -> list[list[list[int]]]:
-    lengths = {"max_length": fixed or LONGEST, "min_length": fixed or 0}
-    options = BeamConfig(beam=beam, n_best=n_best, **lengths)
-    found = beam_search(model, source=batch, options=options, end=0)
-    return [[one.tokens for one in row] for row in found]
+def drawn_recurrent(hidden: int, seed: int = 1) -> Any:
+    """A bidirectional LSTM encoder, an LSTM decoder with Luong's attention."""
+    torch.manual_seed(seed)
+    return RecurrentSeq2SeqConfig(cell="lstm", hidden=hidden).build(VOCABULARY).eval()
 
 
-@torch.no_grad()
-def generate(model: Any, batch: Batch, beam: int, fixed: int | None) -> list[list[list[int]]]:
-    found = model.generate(
-        input_ids=batch["tokens"],
-        attention_mask=batch["mask"].long(),
-        num_beams=beam,
-        num_return_sequences=beam,
-        length_penalty=1.0,
-        early_stopping=False,
-        do_sample=False,
-        max_new_tokens=fixed or LONGEST,
-        min_new_tokens=fixed,
-    )
-    rows = [row[1 : row.index(0, 1) if 0 in row[1:] else None] for row in found.tolist()]  # between two ENDs
-    return [rows[first : first + beam] for first in range(0, len(rows), beam)]
+def sentences(count: int, tokens: int, seed: int = 1) -> Rows:
+    generator = torch.Generator().manual_seed(seed)
+    return [[*row, 0] for row in torch.randint(1, VOCABULARY, (count, tokens - 1), generator=generator).tolist()]
 
 
-def batches(sources: list[list[int]], size: int) -> list[Batch]:
+def batches(sources: Rows, size: int, device: str = "cpu") -> list[Batch]:
     made = []
     for first in range(0, len(sources), size):
         rows = sources[first : first + size]
         longest = max(map(len, rows))
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-        made.append({"tokens": tokens, "mask": torch.arange(longest) < torch.tensor([[len(row)] for row in rows])})
+        mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
+        made.append({"tokens": tokens.to(device), "mask": mask.to(device)})
     return made
 
 
-def train(task: Any, recipe: Any, steps: int) -> Transformer:
-    trainer = Trainer(task, recipe.train, recipe.seed)
-    for _ in range(steps):
-        trainer.update()
-    return trainer.model.eval()
+def timed(device: str, search: Callable[[], Rows]) -> tuple[Rows, float]:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    found = search()
+    return found, time.perf_counter() - began
 
 
-def compare(name: str, model: Transformer, sources: list[list[int]], fixed: int | None, wanted: Any) -> None:
-    """Time the three in turns, and print."""
-    other = theirs(model)
-    settings = list(itertools.product(wanted.batches, wanted.beams))
-    prepared = {size: batches(sources, size) for size in wanted.batches}
-    for size, beam in settings:
-        ways = {
-            "generate": lambda batch, beam=beam: generate(other, batch, beam, fixed),
-            "ours": lambda batch, beam=beam: search(model, batch, beam, beam, fixed),
-            "best": lambda batch, beam=beam: search(model, batch, beam, 1, fixed),
-        }
-        found = {way: ways[way](prepared[size][0]) for way in ways}  # once to warm up
-        speeds: dict[str, list[float]] = {way: [] for way in ways}
-        for number in range(wanted.rounds):
-            for way in list(ways) if number % 2 == 0 else reversed(ways):
-                began = time.perf_counter()
-                found[way] = [row for batch in prepared[size] for row in ways[way](batch)]
-                speeds[way].append(len(sources) / (time.perf_counter() - began))
-        same = [a[0] == b[0] for a, b in zip(found["ours"], found["generate"], strict=True)]
-        length = statistics.mean(len(row[0]) for row in found["ours"])
-        median = {way: statistics.median(values) for way, values in speeds.items()}
-        print(
-            f"{name:8} {size:>5} {beam:>4} {length:>7.1f}"
-            + "".join(
-                f"{f'{median[way]:,.1f} ({min(all_):,.1f}–{max(all_):,.1f})':>24}" for way, all_ in speeds.items()
-            )
-            + f"{median['ours'] / median['generate']:>7.2f}×{statistics.mean(same):>8.1%}",
-            flush=True,
-        )
+def ours(model: Any, sources: Rows, wanted: Any, fixed: int, capture: bool = True) -> Search:
+    options = BeamConfig(
+        beam=wanted.beam, max_length=fixed or LONGEST, min_length=fixed, length_penalty=1.0 if fixed else 0.0
+    )
+    prepared = batches(sources, wanted.batch, wanted.device)
+
+    def one(batch: Batch) -> list[list[Hypothesis]]:
+        return beam_search(model, source=batch, options=options, end=0, capture=capture)
+
+    def search() -> Rows:
+        return [row[0].tokens for found in side_by_side(one, prepared, torch.device(wanted.device)) for row in found]
+
+    return lambda: timed(wanted.device, search)
+
+
+def hugging_face(model: Transformer, sources: Rows, wanted: Any, fixed: int) -> Search:
+    from hugging_face import theirs
+
+    other = theirs(model).to(wanted.device)
+    prepared = batches(sources, wanted.batch, wanted.device)
+
+    @torch.no_grad()
+    def search() -> Rows:
+        return [row for batch in prepared for row in generated(other, batch, wanted.beam, fixed)]
+
+    return lambda: timed(wanted.device, search)
+
+
+def generated(model: Any, batch: Batch, beam: int, fixed: int) -> Rows:
+    found = model.generate(
+        input_ids=batch["tokens"],
+        attention_mask=batch["mask"].long(),
+        num_beams=beam,
+        length_penalty=1.0 if fixed else 0.0,
+        early_stopping=False,
+        do_sample=False,
+        max_new_tokens=fixed or LONGEST,
+        min_new_tokens=fixed or None,
+    )
+    return [row[1 : row.index(0, 1) if 0 in row[1:] else None] for row in found.tolist()]  # between two ENDs
+
+
+def ctranslate2(model: Transformer, sources: Rows, wanted: Any, fixed: int) -> Search:
+    """The faster of its two ways to use several cores: one batch with all threads, or a batch on each."""
+    from ctranslate2_peer import CTranslate2
+
+    order = {
+        "batch": wanted.batch,
+        "beam": wanted.beam,
+        "n_best": 1,
+        "length_penalty": 1.0 if fixed else 0.0,
+        "longest": fixed or LONGEST,
+        "shortest": fixed or 1,
+    }
+    ways = [CTranslate2(model, wanted.threads, 1, wanted.device)]
+    if wanted.threads > 1 and len(sources) > wanted.batch:
+        ways.append(CTranslate2(model, 1, wanted.threads, wanted.device))
+
+    def search(way: Any) -> tuple[Rows, float]:
+        rows, seconds = way.translate(sources, **order)
+        return [row[0] for row in rows], seconds
+
+    for way in ways:
+        search(way)
+    fastest = min(ways, key=lambda way: min(search(way)[1] for _ in range(2)))
+    for way in ways:
+        if way is not fastest:
+            way.close()
+    return lambda: search(fastest)
+
+
+PEERS = {"CTranslate2": ctranslate2, "Hugging Face": hugging_face}
+
+
+def compare(name: str, model: Any, sources: Rows, fixed: int, wanted: Any) -> dict[str, Any]:
+    """All of them in turns: speeds, ratios of ours to theirs, and the share of translations that are the same."""
+    model = model.to(wanted.device)
+    ways: dict[str, Search] = {"seqloom": ours(model, sources, wanted, fixed)}
+    if wanted.device == "cuda":
+        ways["seqloom, not recorded"] = ours(model, sources, wanted, fixed, capture=False)
+    left_out = {}
+    for peer in wanted.peers if isinstance(model, Transformer) else ():
+        try:
+            ways[peer] = PEERS[peer](model, sources, wanted, fixed)
+        except (Failed, ImportError) as error:
+            left_out[peer] = str(error)
+    first = {way: search()[1] for way, search in ways.items()}
+    found: dict[str, Rows] = {}
+    speeds: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(wanted.rounds):
+        for way in list(ways) if number % 2 == 0 else reversed(ways):
+            found[way], seconds = ways[way]()
+            speeds[way].append(len(sources) / seconds)
+    others = [way for way in ways if way != "seqloom"]
+    return {
+        "name": name,
+        "sentences": len(sources),
+        "batch": wanted.batch,
+        "beam": wanted.beam,
+        "tokens": statistics.mean(map(len, found["seqloom"])),
+        "first_search_seconds": first["seqloom"],
+        "speeds": {way: vars(Spread.of(values)) for way, values in speeds.items()},
+        "ratios": {way: vars(ratios(speeds["seqloom"], speeds[way])) for way in others},
+        "same": {
+            way: statistics.mean(a == b for a, b in zip(found["seqloom"], found[way], strict=True)) for way in others
+        },
+        "left_out": left_out,
+    }
+
+
+def shown(results: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for result in results:
+        for way, speed in result["speeds"].items():
+            ratio = f"{Spread(**result['ratios'][way]).shown('.2f')}" if way in result["ratios"] else ""
+            same = f"{result['same'][way]:.1%}" if way in result["same"] else ""
+            rows.append([result["name"], way, Spread(**speed).shown(), ratio, same])
+        rows += [[result["name"], way, why, "", ""] for way, why in result["left_out"].items()]
+    return table(rows, ["", "", "sentences/s", "seqloom is × as fast", "same"])
+
+
+def of_runs(wanted: Any) -> list[dict[str, Any]]:
+    from seqloom import api
+
+    results = []
+    for folder in wanted.runs:
+        translator = api.load(folder, wanted.device, api.Translator)
+        task = translator.task()
+        pairs = task.corpus.split("dev")[: wanted.sentences]
+        sources = sorted(([*task.tokenizer.encode(pair.source), task.tokenizer.end] for pair in pairs), key=len)
+        results.append(compare(Path(folder).name, translator.model, sources, 0, wanted))
+    return results
+
+
+def decoding(wanted: Any) -> dict[str, Any]:
+    """Everything that is wanted, printed and returned."""
+    torch.set_num_threads(wanted.threads)
+    results = []
+    if wanted.fixed:
+        sources = sentences(wanted.sentences, wanted.fixed)
+        results += [
+            compare(f"Transformer {width}", drawn(width), sources, wanted.fixed, wanted) for width in wanted.widths
+        ]
+        results += [
+            compare(f"LSTM {size}", drawn_recurrent(size), sources, wanted.fixed, wanted) for size in wanted.hidden
+        ]
+    results += of_runs(wanted)
+    print(shown(results), flush=True)
+    return {"results": results}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", nargs="*", default=[], help="run directories of translators")
+    parser.add_argument(
+        "--fixed", type=int, default=24, help="tokens of each sentence where none ends by itself; 0: none"
+    )
+    parser.add_argument("--widths", type=int, nargs="*", default=[128, 256, 512], help="of Transformers")
+    parser.add_argument("--hidden", type=int, nargs="*", default=[256], help="of recurrent translators")
+    parser.add_argument("--sentences", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--json", type=Path, help="write everything measured here")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", help="a run directory of a Transformer; left out, one is trained for a while")
-    parser.add_argument("--steps", type=int, default=600, help="of that training")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sentences", type=int, default=256, help="of the dev split")
-    parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
-    parser.add_argument("--batches", type=int, nargs="+", default=[32, 128])
-    parser.add_argument("--fixed", type=int, default=24, help="tokens of each sentence where none ends by itself")
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-
-    torch.set_num_threads(arguments.threads)
-    transformers.logging.set_verbosity_error()
-    if arguments.run:
-        translator = api.load(arguments.run, "cpu", api.Translator)
-        task, trained = translator.task(), translator.model
-        fresh = trained.config.build(len(task.tokenizer)).eval()
-    else:
-        _, recipe = api.read_recipe(RECIPE, TINY)
-        with tempfile.TemporaryDirectory() as folder:
-            task = api.begin(recipe, Path(folder) / "run").task
-        fresh, trained = task.model().eval(), train(task, recipe, arguments.steps)
-    pairs = task.corpus.split("dev")[: arguments.sentences]
-    sources = sorted(([*task.tokenizer.encode(pair.source), task.tokenizer.end] for pair in pairs), key=len)
-    config = trained.config
+    arguments(parser)
+    wanted = parser.parse_args()
+    where = torch.cuda.get_device_name() if wanted.device == "cuda" else f"{wanted.threads} threads of a CPU"
     print(
-        f"Transformer {config.encoder_layers}+{config.decoder_layers} layers, width {config.width}, feed-forward "
-        f"{config.inner}, {config.heads} heads, vocabulary {len(task.tokenizer):,}; {len(sources)} sentences of dev, "
-        f"{statistics.mean(map(len, sources)):.1f} tokens each; {arguments.rounds} rounds\n"
-        f"{torch.get_num_threads()} CPU threads, torch {torch.__version__}, transformers {transformers.__version__}, "
-        f"{platform.machine()}; sentences per second, median (range)"
+        f"{where}, torch {torch.__version__}, {platform.machine()}, {time.strftime('%Y-%m-%d')}: {wanted.sentences} "
+        f"sentences, {wanted.batch} at a time, beam {wanted.beam}, fp32; {wanted.rounds} rounds\n",
+        flush=True,
     )
-    print(
-        f"{'':8} {'batch':>5} {'beam':>4} {'tokens':>7}{'generate':>24}{'seqloom':>24}{'seqloom, best only':>24}"
-        f"{'ratio':>8}{'same':>8}"
-    )
-    compare("fixed", fresh, sources, arguments.fixed, arguments)
-    compare("trained", trained, sources, None, arguments)
+    written(wanted.json, decoding(wanted))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Every cell over a sequence on the CPU, forward and backward: seqloom, the plain loop, and torch's own layer.
+"""Every cell over a sequence, forward and backward: seqloom, the plain loop, and torch's own layer.
 
     python benchmarks/cells.py [--rows 32] [--steps 64] [--hidden 256] [--rounds 15] [--threads 2] [--padding 0.25]
     python benchmarks/cells.py gru mut1
+    python benchmarks/cells.py --device cuda [--rows 64] [--steps 256] [--hidden 512] [--precision bfloat16]
 
 Of each cell, seqloom, torch's layer and `nn.LSTM` take turns in every round; the plain loop comes after them. Shown are
 medians with the fastest and the slowest, and
@@ -12,6 +13,10 @@ medians with the fastest and the slowest, and
 
 With `--threads 1` the time of the processor is taken, not that of the clock, so that other work disturbs even less.
 With `--padding` that share of the steps, at the ends of rows, is padding; torch's layers read packed sequences then.
+
+On a GPU the device's own clock is read. There seqloom also runs captured in a CUDA graph, as it does within a captured
+step of training, and ratios are those of the captured one: × loop, × torch's layer (cuDNN, which is not captured), and
+its time beside that of `nn.LSTM` as it is, not per arithmetic. `--precision bfloat16` is autocast, for all of them.
 """
 
 import argparse
@@ -47,6 +52,11 @@ class Way:
     arithmetic: int  # multiply-adds of the products with x and h, of one step of one row
     leaves: list[Tensor]  # whose gradients are wanted
     seconds: list[float] = field(default_factory=list)
+
+    def step(self) -> None:
+        """Forward and backward."""
+        outputs = self.run()
+        torch.autograd.grad(outputs, self.leaves, torch.ones_like(outputs))
 
     @property
     def shown(self) -> str:
@@ -88,10 +98,37 @@ def measure(ways: dict[str, Way], rounds: int, clock: Callable[[], float]) -> No
     for number in range(rounds + 2):
         for way in ways.values():
             begin = clock()
-            outputs = way.run()
-            torch.autograd.grad(outputs, way.leaves, torch.ones_like(outputs))
+            way.step()
             if number > 1:  # the first two warm up
                 way.seconds.append(clock() - begin)
+
+
+def captured(way: Way) -> Callable[[], None]:
+    """The same forward and backward, captured once and only replayed."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            way.step()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        way.step()
+    return graph.replay
+
+
+def measure_on_a_gpu(ways: dict[str, Way], rounds: int) -> None:
+    ways["captured"] = Way(ways["seqloom"].run, ways["seqloom"].arithmetic, ways["seqloom"].leaves)
+    calls = {name: captured(way) if name == "captured" else way.step for name, way in ways.items()}
+    for number in range(rounds + 2):
+        for name, call in calls.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            if number > 1:
+                ways[name].seconds.append(begin.elapsed_time(end) / 1000)
 
 
 def ratio(over: Way, under: Way) -> float:
@@ -108,33 +145,80 @@ def line(name: str, ways: dict[str, Way]) -> str:
     )
 
 
-def main() -> None:
+def gpu_line(name: str, ways: dict[str, Way]) -> str:
+    ours, twin = ways["captured"], ways.get("torch")
+    columns = [ours, ways["seqloom"], ways["loop"], twin, ways[YARDSTICK]]
+    beside = [ratio(ways["loop"], ours), ratio(ways["loop"], ways["seqloom"]), ratio(twin, ours) if twin else None]
+    return (
+        f"{name:15}{''.join(f'{way.shown if way else str():32}' for way in columns)}"
+        f"{''.join(f'{one:8.2f}' if one else ' ' * 8 for one in beside)}{ratio(ours, ways[YARDSTICK]):8.2f}"
+    )
+
+
+HEADS = {
+    "cpu": f"{'cell':15}{'seqloom':32}{'plain loop':34}{'torch':32}{YARDSTICK:32} × loop × torch   per arithmetic",
+    "cuda": f"{'cell':15}{'seqloom, captured':32}{'seqloom':32}{'plain loop':32}{'torch':32}{YARDSTICK:32}"
+    "  × loop  as is  × torch  / LSTM",
+}
+SIZES = {
+    "cpu": {"rows": 32, "steps": 64, "hidden": 256, "rounds": 15},
+    "cuda": {"rows": 64, "steps": 256, "hidden": 512, "rounds": 7},
+}
+
+
+def options_given() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"rows": 32, "steps": 64, "hidden": 256, "rounds": 15, "threads": 2}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--device", choices=SIZES, default="cpu")
+    for name in SIZES["cpu"]:
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--padding", type=float, default=0.0)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("cells", nargs="*", choices=[[], *VARIANTS], help="all of them unless told")
     options = parser.parse_args()
+    for name, value in SIZES[options.device].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
+
+
+def some_mask(options: argparse.Namespace) -> Tensor | None:
+    if options.padding <= 0:
+        return None
+    shares = 1 - 2 * options.padding * torch.rand(options.rows, 1)
+    mask = torch.arange(options.steps) < (shares * options.steps).round().clamp(min=1)
+    return mask.to(options.device)
+
+
+def measured(name: str, x: Tensor, mask: Tensor | None, options: argparse.Namespace) -> str:
+    every = ways(name, x, options.hidden, mask)
+    if options.device == "cuda":
+        measure_on_a_gpu(every, options.rounds)
+        return gpu_line(name, every)
+    loop = every.pop("loop")
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
+    measure(every, options.rounds, clock)
+    measure({"loop": loop}, options.rounds, clock)
+    return line(name, {**every, "loop": loop})
+
+
+def main() -> None:
+    options = options_given()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    x = torch.randn(options.rows, options.steps, options.hidden, requires_grad=True)
-    mask = None
-    if options.padding > 0:
-        shares = 1 - 2 * options.padding * torch.rand(options.rows, 1)
-        mask = torch.arange(options.steps) < (shares * options.steps).round().clamp(min=1)
+    x = torch.randn(options.rows, options.steps, options.hidden, device=options.device, requires_grad=True)
+    mask = some_mask(options)
     padded = "" if mask is None else f", {1 - mask.float().mean():.0%} padding"
+    machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} threads"
     print(
-        f"B {options.rows}, T {options.steps}, D = H = {options.hidden}{padded}; {options.rounds} rounds, "
-        f"{options.threads} threads; torch {torch.__version__}, {platform.machine()}\n"
+        f"B {options.rows}, T {options.steps}, D = H = {options.hidden}{padded}, {options.precision}; "
+        f"{options.rounds} rounds, {machine}; torch {torch.__version__}, {platform.machine()}\n"
     )
-    print(f"{'cell':15}{'seqloom':32}{'plain loop':34}{'torch':32}{YARDSTICK:32} × loop × torch   per arithmetic")
-    for name in options.cells or VARIANTS:
-        every = ways(name, x, options.hidden, mask)
-        loop = every.pop("loop")
-        clock = time.thread_time if options.threads == 1 else time.perf_counter
-        measure(every, options.rounds, clock)
-        measure({"loop": loop}, options.rounds, clock)
-        print(line(name, {**every, "loop": loop}), flush=True)
+    print(HEADS[options.device])
+    low = options.precision == "bfloat16"
+    with torch.autocast(options.device, torch.bfloat16, enabled=low), torch.device(options.device):
+        for name in options.cells or VARIANTS:
+            print(measured(name, x, mask, options), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 OFFSET = 2  # their learned positions begin at the third row of the table
@@ -48,3 +49,41 @@ def their_name(name: str) -> str:
     if PARTS[part].endswith("attn"):  # q.weight is q_proj.weight
         tail = tail.replace(".", "_proj.")
     return f"model.{first}.layers.{number}.{PARTS[part]}.{tail}"
+
+
+def theirs(ours: Any) -> Any:
+    """The same Transformer in transformers: Marian, or Pegasus if its norms stand before its layers."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    config = ours.config
+    if config.tied != "all" or config.positions.kind != "sinusoidal" or config.norm != "layer" or config.embed_norm:
+        raise SystemExit("Marian needs model.tied=all, sinusoidal positions, and LayerNorm in the blocks alone.")
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (("ffn_dim", config.inner), ("attention_heads", config.heads))
+    }
+    kind = "Pegasus" if config.norm_first else "Marian"
+    made = getattr(transformers, "PegasusForConditionalGeneration" if config.norm_first else "MarianMTModel")(
+        getattr(transformers, f"{kind}Config")(
+            vocab_size=ours.output.out_features,
+            d_model=config.width,
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            activation_function=config.activation,
+            scale_embedding=config.embed_scale,
+            eos_token_id=0,
+            pad_token_id=0,
+            decoder_start_token_id=0,
+            forced_eos_token_id=None,
+            **sides,
+        )
+    )
+    with torch.no_grad():
+        for own, other in same_parameters(ours, made):
+            other.copy_(own)
+        for side in (made.model.encoder, made.model.decoder):  # in our order of sines and cosines
+            table = side.embed_positions.weight
+            table.copy_(ours.source_embed.positions(torch.arange(len(table))))
+    return made.eval()

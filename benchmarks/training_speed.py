@@ -1,26 +1,27 @@
 """Tokens per second of training an LSTM language model: seqloom's loop beside a bare torch loop doing the same work.
 
 Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by one
-fused kernel), and both carry their state from chunk to chunk. They take turns, several rounds each, in one process;
-reported is the median over rounds with its range.
+fused kernel), both carry their state from chunk to chunk, and both read their losses when a round is over. They take
+turns, several rounds each, in one process; reported is the median over rounds with its range, and the ratio round by
+round. On a GPU seqloom's steps are captured whole, as in every training; `train.fast=false` turns that off.
 
     python benchmarks/training_speed.py --rounds 7 --steps 40
 """
 
 import argparse
 import platform
-import statistics
 import tempfile
 import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from peers.turns import Spread, ratios
 from torch import nn
 
 from seqloom import api
 from seqloom.core.tree import to_device
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 
 class BareLM(nn.Module):
@@ -47,7 +48,7 @@ def bare_loop(task, recipe, device):
 
     def run(steps: int) -> int:
         model.train()
-        tokens = 0
+        tokens, losses = 0, []
         for _ in range(steps):
             batch = to_device(task.batch(0, progress["step"]), device)
             state = None if batch["fresh"] else progress["state"]
@@ -57,10 +58,11 @@ def bare_loop(task, recipe, device):
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip)
             optimizer.step()
-            loss.item()  # a loop that shows its loss waits for it, as ours does
+            losses.append(loss.detach())
             progress["state"] = tuple(part.detach() for part in state)
             progress["step"] += 1
             tokens += batch["targets"].numel()
+        torch.stack(losses).tolist()
         return tokens
 
     return run
@@ -70,7 +72,11 @@ def seqloom_loop(task, recipe):
     trainer = Trainer(task, recipe.train, recipe.seed)
 
     def run(steps: int) -> int:
-        return sum(trainer.update().tokens for _ in range(steps))
+        before = trainer.tally.tokens
+        for _ in range(steps):
+            trainer.advance()
+        trainer.settle()
+        return trainer.tally.tokens - before
 
     return run
 
@@ -83,10 +89,8 @@ def timed(run, steps: int, device: torch.device) -> float:
     return tokens / (time.perf_counter() - began)
 
 
-def show(name: str, speeds: list[float]) -> float:
-    median = statistics.median(speeds)
-    print(f"  {name:22} {median:12,.0f} tokens/s   ({min(speeds):,.0f} to {max(speeds):,.0f})")
-    return median
+def show(name: str, speeds: list[float]) -> None:
+    print(f"  {name:22} {Spread.of(speeds).shown():>28} tokens/s")
 
 
 def main() -> None:
@@ -118,8 +122,9 @@ def main() -> None:
         f"{where}, torch {torch.__version__}, {platform.machine()}; "
         f"{arguments.rounds} rounds of {arguments.steps} steps"
     )
-    ratio = show("seqloom", speeds["ours"]) / show("bare nn.LSTM loop", speeds["bare"])
-    print(f"  ratio of medians       {ratio:12.3f}")
+    show("seqloom", speeds["ours"])
+    show("bare nn.LSTM loop", speeds["bare"])
+    print(f"  seqloom is × as fast   {ratios(speeds['ours'], speeds['bare']).shown('.3f'):>28}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Counted are the real tokens of the target, its end included, padding not; the cl
 the batch, forwards, backwards, the norm of the gradient, clipping and Adam. Reported is the median over intervals of so
 many updates, with its range. (Two updates of the first epoch are slower: those whose memory is measured.)
 
-To compare: Joey NMT 2.3 was measured at about 1,400 target tokens per second for such a model (width 128, 4+4 layers,
-vocabulary of 8,000, Multi30k) on two CPU cores.
+Beside others, in turns and in the same run, `cpu.py` puts it. For a glance: Joey NMT 2.3 was measured at about 1,400
+target tokens per second for such a model (width 128, 4+4 layers, vocabulary of 8,000, Multi30k) on two CPU cores.
 
     python benchmarks/translation_training_speed.py --threads 2
     python benchmarks/translation_training_speed.py batch.tokens=2048 model.width=256

@@ -1,6 +1,7 @@
 """Shared by all tests: one thread per worker, and properties that check the same examples on every machine."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seqloom"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_waits_for_the_disk() -> Iterator[None]:
+    """What tests write need not outlive a power cut. That files are flushed, and when, is tested by itself."""
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr(os, "fsync", lambda handle: None)
+        yield
+
 
 # The recipe of a run that `seqloom import-minilm` makes, as far as another begins with it.
 MINILM: dict[str, Any] = {

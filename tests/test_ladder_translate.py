@@ -138,7 +138,7 @@ def test_runs_made_at_once_are_those_made_in_turn(toys: ladder.Ladder, tmp_path:
     assert [(place.rung.name, event) for place, event in again] == [("elman", None), ("gru", None)]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_finished_run_whose_recipe_grew_is_trained_on(toys: ladder.Ladder, tmp_path: Path, jobs: int) -> None:
     def steps(number: int) -> ladder.Ladder:
         grown = [with_steps(r.recipe, number) for r in toys.rungs]

@@ -1,6 +1,7 @@
 """Every block of the README and the docs runs as it stands: commands through the command line, Python as it is.
 
-Trainings by gradient are cut short between the recipe and the loop; everything else is as a reader would have it.
+Trainings by gradient are cut short between the recipe and the loop, and little is held out of what is made on the spot
+or ships with Python; everything else is as a reader would have it.
 What is not seqloom's own (make, pip, …) is passed over by the rules in `NOT_RUN`; anything no rule knows fails.
 """
 
@@ -23,24 +24,29 @@ import pytest
 from tests.exchange import small_decoders
 
 from seqloom import api, ladder
+from seqloom.api import training
 from seqloom.cli.app import main
+from seqloom.data.corpora import pydocs
 from seqloom.data.folder import VARIABLE
 from seqloom.exchange import minilm
 from seqloom.inspect import doctor, layers, memory
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import task_module
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 STEPS = 3
+ROWS = 4  # of a batch
+HELD_OUT = 0.02  # of the reference of Python
 CHECKPOINTS = r"(--last |last=)\d+"  # a training of so few steps has one to average; see the test of their number
 
 NOT_RUN = {
     r"make (setup|demo|test)\b": "it sets up an environment; the test suite is what `make test` runs",
     r"pip install ": "it needs a network, and an environment to change",
     r"python -m venv ": "it makes an environment",
+    r"python benchmarks/": "it measures for minutes, some of it beside others in environments of their own",
     r"seqloom studio\b": "it serves until it is ended; tests/cli/test_studio_command.py runs it",
     r"source .*/activate$": "it belongs to the shell",
     r"export \w+=": "it belongs to the shell",
@@ -118,8 +124,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         if isinstance(recipe.train, FitConfig):
             train = dataclasses.replace(recipe.train, steps=STEPS, epochs=None, warmup=0)
             recipe = dataclasses.replace(recipe, train=train)
-            if hasattr(recipe.batch, "eval_rows"):
-                recipe = dataclasses.replace(recipe, batch=dataclasses.replace(recipe.batch, eval_rows=16))
+            recipe = dataclasses.replace(recipe, batch=smaller_batch(recipe.batch))
         return name, recipe
 
     plan_of, climb = ladder.read_ladder, ladder.climb
@@ -140,8 +145,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         number = len(options.get("lengths", (1, 2)))
         return plan(**{**options, "lengths": tuple(8 * (place + 1) for place in range(number)), "width": 16})
 
+    monkeypatch.setattr(pydocs, "HELD_OUT", HELD_OUT)
     monkeypatch.setattr(layers, "LayersPlan", short_sequences)
-    monkeypatch.setattr(api, "read_recipe", shortened)
+    for module in (api, training):  # for commands, and for Python
+        monkeypatch.setattr(module, "read_recipe", shortened)
     monkeypatch.setattr(ladder, "read_ladder", two_rungs)
     monkeypatch.setattr(ladder, "climb", in_turn)
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
@@ -179,6 +186,12 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path
     CELLS.clear()  # a page adds one of its own
     CELLS.update(cells)
+
+
+def smaller_batch(batch: Any) -> Any:
+    rows = {"rows": min(batch.rows, ROWS)} if hasattr(batch, "rows") else {}
+    aside = {"eval_rows": 16} if hasattr(batch, "eval_rows") else {}
+    return dataclasses.replace(batch, **rows, **aside)
 
 
 def write_examples_of_two_texts() -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.train import events as e
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 # --- places where nothing can be written ----------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ def test_the_whole_examination(seqloom: Any, own: list[str], tmp_path: Path, mon
     for words in (
         "tokenizer: characters, ",
         "parameters: embedding ",
-        "gru-cho has no fused kernel here: a plain loop",
+        "every layer reads whole sequences at once",
         "training: 30 steps of 64 tokens",
         "ms a step",
         "memory: ",

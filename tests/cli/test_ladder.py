@@ -150,6 +150,7 @@ def test_other_metrics_and_memory_stand_in_the_table(seqloom: Any, tiny: str) ->
     assert rows[0]["memory"] == str(run["memory"])
 
 
+@pytest.mark.slow
 def test_a_killed_ladder_goes_on(seqloom: Any, tiny: str) -> None:
     steps = ["train.steps=40", "train.evaluate_every=4"]
     assert seqloom("ladder", tiny, *steps, "--out", "whole").code == 0

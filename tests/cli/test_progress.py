@@ -100,6 +100,11 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
         (e.Evaluated(8, "dev", METRICS, True), "step 8  dev: loss 1.5000  perplexity 4.4817  (best)"),
         (e.Evaluated(8, "dev", METRICS, False), "step 8  dev: loss 1.5000  perplexity 4.4817"),
         (e.Saved(8, "step-8"), None),
+        (
+            e.Halved(8, 64, 2),
+            "step 8: out of memory, so batches as large as this one of 64 rows are taken in 2 parts; the updates are "
+            "the same",
+        ),
         (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped, the loss is nan"),
         (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is passed over: it is cut short"),
         (e.Stopped(8), "stopped at step 8; everything is saved"),
@@ -107,6 +112,12 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
             e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2),
             "finished at step 8 after 1:01: all steps are done",
         ),
+        (
+            e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2, 4096, 44.6),
+            "finished at step 8 after 1:01, 0:45 of it in updates: all steps are done",
+        ),
+        (e.Prepared(8, 12.34, 3), "step 8  3 shapes of batches recorded in 12.3 s"),
+        (e.Prepared(8, 0.0, 0, ("as it is",)), "step 8  as it is"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, e.Event) else None,
 )

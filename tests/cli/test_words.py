@@ -67,8 +67,6 @@ def test_a_word_that_is_not_there(seqloom, vectors):
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_a_picture(seqloom, vectors, folder, method):
     pytest.importorskip("matplotlib")
-    if method == "tsne":
-        pytest.importorskip("sklearn")
     for name, more in (("all.png", []), ("near.svg", ["--near", "king", "--near", "milk", "--top", 3])):
         out = folder / f"{method}-{name}"
         assert seqloom("words", "plot", vectors, "--method", method, "--out", out, *more).code == 0
@@ -88,8 +86,6 @@ def test_pictures_that_cannot_be_drawn(seqloom, vectors, folder):
 def test_pictures_of_odd_vectors(seqloom, folder, method):
     """All alike, which t-SNE does not survive; of one number; words of one letter."""
     pytest.importorskip("matplotlib")
-    if method == "tsne":
-        pytest.importorskip("sklearn")
     for name, numbers in (("alike", "1 1 1 1 1"), ("narrow", "1 2 -1 3 -4")):
         lines = [f"{word} {number}" for word, number in zip("abcde", numbers.split(), strict=True)]
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")

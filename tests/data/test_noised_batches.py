@@ -46,8 +46,8 @@ def test_a_batch_is_a_function_of_seed_and_step(noise: Any) -> None:
     one, two = made(noise), made(noise)
     for step in (9, 0, 31):
         left, right = one.batch(1, step), two.batch(1, step)
-        assert all(torch.equal(left[name], right[name]) for name in left if name != "tokens")
-        assert left["tokens"] == int(left["target_mask"].sum())
+        assert all(torch.equal(left[name], right[name]) for name in left if name != "read")
+        assert left["read"] == int(left["target_mask"].sum())
     assert not torch.equal(one.batch(1, 0)["source"], one.batch(2, 0)["source"])
 
 

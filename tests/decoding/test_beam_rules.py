@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from seqloom.core.candidates import best_tokens
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.candidates import best_tokens
 
 END = 0
 

@@ -14,7 +14,9 @@ from seqloom import api
 from seqloom.core.errors import DataError
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.nn import sequences
 from seqloom.nn.cells import CELLS
+from seqloom.nn.recurrent import Recurrent
 from seqloom.tasks import task_module
 
 GIB = 1 << 30
@@ -88,8 +90,16 @@ def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: st
     assert facts.parameters == sum(facts.parts.values()) == sum(p.numel() for p in model.parameters())
     assert set(facts.parts) == {"embedding", "layers", "output"}
     assert facts.parts["embedding"] == model.embed.weight.numel()
-    plain = [note for note in facts.notes if f"{cell} has no fused kernel" in note]
-    assert bool(plain) == (model.stack.cells[0].kernel is None)
+    assert "every layer reads whole sequences at once" in facts.notes
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that ship there are none; one's own may be."""
+    monkeypatch.setattr(sequences, "applies", lambda *given: False)
+    own = CELLS[cell](3, 4)
+    (note,) = doctor.kernel_notes(Recurrent(own), torch.device("cpu"))
+    assert (f"{cell} is looped over step by step" in note) == (own.kernel is None)
 
 
 def test_the_budget(tmp_path: Path) -> None:
@@ -121,6 +131,8 @@ def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Take a smaller batch.rows")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="out of memory: the system ended it"))
     assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Take a smaller")
+    monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, parts=4))
+    assert advice(doctor.examine(checked), "A batch does not fit in memory and is taken in 4 parts")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="something else"))
     assert advice(doctor.examine(checked), "The rehearsal failed, and so will training: something else")
 

@@ -35,7 +35,6 @@ def test_no_line_runs_through_a_name_and_no_name_covers_another() -> None:
 
 def test_tsne_is_of_cosines_not_of_what_is_left_without_the_mean() -> None:
     """Three directions, the middle one that of the mean: without it nothing would be left of those words but noise."""
-    pytest.importorskip("sklearn")
     group = np.arange(60) % 3
     vectors = np.array([[1.0, 0.3, 0], [1.0, 0, 0], [1.0, -0.3, 0]])[group]
     vectors = vectors + 0.02 * np.random.default_rng(1).normal(size=(60, 3))

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seqloom.core.errors import out_of_memory
 from seqloom.inspect import passes
-from seqloom.inspect.passes import TrainingPass, is_out_of_memory, peak_memory, seconds, within
+from seqloom.inspect.passes import TrainingPass, peak_memory, seconds, within
 
 CPU = torch.device("cpu")
 MEBI = 2**20
@@ -112,7 +113,7 @@ def test_no_more_than_there_is_can_be_taken() -> None:
         torch.empty(100, MEBI, dtype=torch.uint8)
         with pytest.raises(RuntimeError) as caught:
             torch.empty(300, MEBI, dtype=torch.uint8)
-    assert is_out_of_memory(caught.value)
+    assert out_of_memory(caught.value)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
     torch.empty(300, MEBI, dtype=torch.uint8)
 
@@ -139,10 +140,10 @@ def test_without_a_number_there_is_no_limit() -> None:
 
 
 def test_what_counts_as_out_of_memory() -> None:
-    assert is_out_of_memory(MemoryError())
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert not is_out_of_memory(RuntimeError("shapes do not fit"))
-    assert not is_out_of_memory(ValueError("out of memory"))
+    assert out_of_memory(MemoryError())
+    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not out_of_memory(RuntimeError("shapes do not fit"))
+    assert not out_of_memory(ValueError("out of memory"))
 
 
 def test_a_pass_that_fails_leaves_no_profiler_behind() -> None:

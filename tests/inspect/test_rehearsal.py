@@ -35,12 +35,12 @@ SMALL = [*TOYS, "batch.rows=8", "model.hidden=32"]
 SHAPES = {
     "small": SMALL,
     "plain loop": [*TOYS, "model.cell=gru-cho", "model.hidden=64", "batch.rows=256", "batch.chunk=16"],
-    "many words": [  # little to compute, much to hold: the logits
+    "many words": [  # little to compute, much to hold: four numbers for each parameter
         "lm-word-lstm",
-        "model.hidden=16",
-        "model.embedding=16",
-        "batch.rows=64",
-        "batch.chunk=96",
+        "model.hidden=256",
+        "model.embedding=256",
+        "batch.rows=8",
+        "batch.chunk=16",
         "batch.eval_rows=32",
         "train.steps=20",
     ],

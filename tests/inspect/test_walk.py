@@ -18,6 +18,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
+from seqloom.models.window_lm import WindowLMConfig
 from seqloom.nn.blocks import Norm
 from seqloom.nn.cells import CELLS
 from seqloom.nn.positions import PositionsConfig
@@ -181,6 +182,10 @@ MODELS: list[tuple[Any, str]] = [
     (RecurrentLMConfig(cell="gru", hidden=6, layers=2, connections="dense"), "recurrent-lm"),
     (RecurrentLMConfig(cell="gru", hidden=6, layers=2, connections="highway"), "recurrent-lm"),
     (RecurrentLMConfig(hidden=8, softmax=AdaptiveSoftmaxConfig(cutoffs=(5, 12), factor=2.0)), "recurrent-lm"),
+    (WindowLMConfig(window=3, embedding=4, hidden=6, dropout=0.3), "window-lm"),
+    (WindowLMConfig(window=2, embedding=4, hidden=6, layers=2, activation="relu", direct=True), "window-lm"),
+    (WindowLMConfig(window=3, embedding=4, hidden=6, activation="sigmoid", direct=True, tied=True), "window-lm"),
+    (WindowLMConfig(window=1, embedding=5, layers=0, direct=True), "window-lm"),
     (GPTConfig(**TINY, layers=2), "gpt"),
     (GPTConfig(**TINY, layers=1, norm="rms", kv_heads=1, positions=PositionsConfig(kind="rotary"), begin=2), "gpt"),
     (GPTConfig(**TINY, layers=2, norm_first=False, embed_norm=True, tied=False, output_bias=True), "gpt"),
@@ -190,7 +195,7 @@ MODELS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("config", "kind"), MODELS, ids=str)
 def test_the_scores_at_the_end_of_a_language_model_are_its_own(config: Any, kind: str) -> None:
     writer = language_model(config, kind)
-    layers = getattr(config, "layers", 1)
+    layers = max(1, getattr(config, "layers", 1))
     for word in (1, 4, None):
         walk = walk_through(writer, "the cat", Follow(word=word, layer=layers))
         check(walk)
@@ -206,6 +211,18 @@ def test_the_memory_of_a_language_model_is_the_one_it_has() -> None:
     traces = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
     np.testing.assert_allclose(output(walk, "carried"), traces[1]["h"][0, :5].detach(), atol=1e-9)
     np.testing.assert_allclose(output(walk, "memory"), traces[1]["h"][0, 3].detach(), atol=1e-9)
+
+
+def test_a_window_is_all_that_is_seen() -> None:
+    writer = language_model(WindowLMConfig(window=4, embedding=3, hidden=5), "window-lm")
+    for word, seen in ((2, ["</s>", "</s>", "</s>", "t"]), (8, ["␣", "c", "a", "t"])):
+        walk = walk_through(writer, "the cat", Follow(word=word))
+        tokens = walk.stage("window").panels[0].tokens  # type: ignore[attr-defined]
+        assert tokens == seen
+        after = walk.stage("next").panels[0].tokens  # type: ignore[attr-defined]
+        assert len(after) == 4 and after[:3] == seen[1:]
+    known = writer.model.eval().embed(torch.tensor(writer.tokenizer.encode(" cat"))).flatten()
+    np.testing.assert_allclose(output(walk, "window"), known.detach(), atol=1e-12)
 
 
 def test_at_the_end_of_a_text_a_language_model_says_how_to_go_on() -> None:

@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqloom.core.fusing import Fusing, fusing
 from seqloom.nn import cross_entropy
 from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.softmax import FullSoftmax
+from seqloom.train.memory import watch
 
 V, H, N = 40, 8, 23
 
@@ -33,6 +35,7 @@ def test_loss_and_gradients_are_torchs(
     rows: int, smoothing: float, uncounted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", rows * V)
+    monkeypatch.setattr(cross_entropy, "FEWEST_ROWS", 1)
     smoothed: Any = {"label_smoothing": smoothing}
     ours, theirs = given(uncounted=uncounted), given(uncounted=uncounted)
     found, wanted = linear_cross_entropy(*ours, **smoothed), torchs(*theirs, **smoothed)
@@ -71,5 +74,73 @@ def test_the_layer_counts_alike_whichever_way_it_takes(gradients: bool, smoothin
         value = output.total_loss(hidden, targets, smoothing)
     wanted = torchs(hidden, output.weight, output.bias, targets, smoothing)
     torch.testing.assert_close(value, wanted, atol=1e-10, rtol=0, check_dtype=True)
-    known = output.loss_of(output.log_probs(hidden), targets, smoothing)
-    torch.testing.assert_close(known, wanted, atol=1e-10, rtol=0)
+    twice = cross_entropy.consistent_cross_entropy(
+        output(torch.cat([hidden, hidden])), torch.cat([targets, targets]), smoothing, consistency=3.0
+    )  # two readings that agree
+    torch.testing.assert_close(twice, 2 * wanted, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("wanted", [(True, True, True), (True, False, False), (False, True, True)])
+def test_where_a_gpu_may_not_look_what_does_not_count_is_computed_and_left_out(
+    smoothing: float, wanted: tuple[bool, ...]
+) -> None:
+    ours, theirs = given(uncounted=4), given(uncounted=4)
+    for own, other, want in zip(ours[:3], theirs[:3], wanted, strict=True):
+        own.requires_grad_(want)
+        other.requires_grad_(want)
+    found = cross_entropy._LinearCrossEntropy.apply(*ours, smoothing, 5, True)
+    smoothed: Any = {"label_smoothing": smoothing}
+    expected = torchs(*theirs, **smoothed)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    found.backward()
+    expected.backward()
+    for own, other, want in zip(ours[:3], theirs[:3], wanted, strict=True):
+        assert (own.grad is not None) == want
+        if want:
+            torch.testing.assert_close(own.grad, other.grad, atol=1e-10, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_form_a_compiler_can_fuse_is_torchs(smoothing: float) -> None:
+    hidden, weight, bias, targets = given(uncounted=4)
+    logits = F.linear(hidden, weight, bias)
+    with fusing(Fusing(backend="aot_eager")):
+        found = cross_entropy.summed_cross_entropy(logits, targets, smoothing)
+    torch.testing.assert_close(found, torchs(hidden, weight, bias, targets, smoothing), atol=1e-10, rtol=0)
+
+
+def test_under_autocast_products_are_rounded_and_sums_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "FEWEST_ROWS", 5)
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 1)
+    hidden, _, _, targets = given(torch.float32, 3)
+    output, plain = layer(torch.float32), layer(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = output.total_loss(hidden, targets)
+        wanted = F.cross_entropy(plain(hidden).float(), targets, reduction="sum")
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, wanted, atol=1e-4, rtol=1e-5)
+    value.backward()
+    wanted.backward()
+    assert output.weight.grad.dtype == torch.float32
+    torch.testing.assert_close(output.weight.grad, plain.weight.grad, atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_more_positions_need_no_more_logits(gradients: bool) -> None:
+    """V is large enough that a few thousand positions would have gigabytes of them."""
+    output = FullSoftmax(2, 100_000)
+
+    def peak_of(positions: int) -> int:
+        hidden, targets = torch.ones(positions, 2, requires_grad=gradients), torch.arange(positions)
+        with torch.set_grad_enabled(gradients), watch(torch.device("cpu"), output.parameters()) as peak:
+            output.target_log_probs(hidden.detach(), targets) if not gradients else output.loss(
+                hidden, targets
+            ).backward()
+            output.zero_grad()
+        return peak.bytes
+
+    few, many = peak_of(128), peak_of(512)
+    assert many - few < 100_000
+    assert many < 512 * 100_000 * 4 / 2

@@ -134,3 +134,94 @@ def test_both_directions_on_a_gpu(depth, masked) -> None:
             outputs, _ = both(x, None, mask, fused)
             results.append([outputs, *torch.autograd.grad(outputs.square().sum(), [x, *both.parameters()])])
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
+
+
+# Whole sequences: cells without a kernel, and padding while a step is captured.
+
+WHOLE: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (name, {}) for name in ("gru-cho", "mut1", "mut2", "mut3")},
+    "elman-sigmoid": ("elman", {"activation": "sigmoid"}),
+}
+
+
+@pytest.fixture(params=WHOLE)
+def whole(request):
+    torch.manual_seed(0)
+    name, options = WHOLE[request.param]
+    return Stack([CELLS[name](D, H, **options), CELLS[name](H, H, **options)]).cuda()
+
+
+def everything(stack, x, state, mask, fused):
+    outputs, after = stack(x, state, mask, fused)
+    loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(after))
+    wanted = [x, *leaves(state), *stack.parameters()]
+    found = [outputs, *leaves(after), *torch.autograd.grad(loss, wanted)]
+    return [one.detach() for one in found]
+
+
+def some_state(stack, dtype=torch.float64):
+    return tuple(
+        {key: torch.randn_like(leaf, dtype=dtype).requires_grad_() for key, leaf in layer.items()}
+        for layer in stack.initial_state(B)
+    )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_whole_sequences_equal_the_plain_loop_gradients_included(whole, masked):
+    stack, x = whole.double(), inputs()
+    state = some_state(stack)
+    mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
+    results = [everything(stack, x, state, mask, fused) for fused in (True, False)]
+    torch.testing.assert_close(*results, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_whole_sequences_in_mixed_precision(whole, masked):
+    """As near to float32 as the plain loop is, and the state carried on is float32, too."""
+    x, state = inputs().float().detach().requires_grad_(), some_state(whole, torch.float32)
+    mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
+    wanted = everything(whole, x, state, mask, False)
+    with torch.autocast("cuda", torch.bfloat16):
+        got = everything(whole, x, state, mask, True)
+    assert got[0].dtype == got[1].dtype == torch.float32
+    for one, exact in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one / exact.abs().max(), exact / exact.abs().max(), atol=0.05, rtol=0)
+
+
+def test_whole_sequences_do_not_wait_for_the_device(whole):
+    x, state = inputs().float(), whole.initial_state(B)
+    mask = torch.rand(B, T, device="cuda") < 0.6
+    whole(x, state, mask)[0].sum().backward()
+    with no_waiting():
+        whole(x, state, mask)[0].sum().backward()
+
+
+def test_padding_does_not_make_training_wait_where_a_kernel_would(stack):
+    x, state, mask = inputs(), stack.initial_state(B), torch.rand(B, T, device="cuda") < 0.6
+    stack(x, state, mask)[0].sum().backward()
+    with no_waiting():
+        stack(x, state, mask)[0].sum().backward()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_a_captured_step_computes_the_same(name, masked):
+    """With padding, which cuDNN's kernels could not be told of while a step is captured."""
+    torch.manual_seed(0)
+    stack = Stack([CELLS[name](D, H)]).double().cuda()
+    x, state = inputs(), some_state(stack)
+    mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            everything(stack, x, state, mask, True)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        got = everything(stack, x, state, mask, True)
+    with torch.no_grad():
+        x.copy_(torch.randn_like(x))
+        if mask is not None:
+            mask.copy_(torch.rand(B, T, device="cuda") < 0.6)
+    graph.replay()
+    torch.testing.assert_close(got, everything(stack, x, state, mask, False), atol=1e-10, rtol=0)

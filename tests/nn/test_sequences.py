@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.nn import fused as kernels
-from seqloom.nn import sequences
+from seqloom.nn import sequences, sequences_steps
 from seqloom.nn.cells import CELLS
 from seqloom.nn.dropout import WeightDropout
 from seqloom.nn.recurrent import Recurrent, Stack
@@ -64,7 +64,7 @@ def equal(actual, wanted):
 
 
 def test_every_cell_has_its_steps():
-    assert {recurrent(name).cell.sequence for name in VARIANTS} == set(sequences.STEPS)
+    assert {recurrent(name).cell.sequence for name in VARIANTS} == set(sequences_steps.STEPS)
 
 
 @settings(max_examples=120, deadline=None)
@@ -150,7 +150,7 @@ BREAKS: dict[
 def test_a_broken_term_is_noticed(monkeypatch, broken, name):
     """The tests above would see it if one of these were wrong."""
     attribute, replacement, without = BREAKS[broken]
-    monkeypatch.setattr(sequences, attribute, replacement)
+    monkeypatch.setattr(sequences_steps, attribute, replacement)
     layer = recurrent(name)
     x, state = some(layer, 4, 7)
     mask = some_mask(4, 7)

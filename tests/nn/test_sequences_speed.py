@@ -58,4 +58,4 @@ def test_near_an_lstm_by_arithmetic():
         ways[name] = Way(partial(read, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
     found = fastest(ways, 7)
     over = {name: seconds / found["lstm itself"] for name, seconds in found.items()}
-    assert max(over.values()) < 1.9, over  # seen on one core: 1.0 to 1.4
+    assert max(over.values()) < 1.6, over  # seen on one core: 1.0 to 1.3

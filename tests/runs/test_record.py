@@ -13,7 +13,7 @@ from seqloom.runs.run import Run
 from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, event_to_json
 from seqloom.train.stop import Stop
 
-CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds")
+CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
 
 
 def close(events: Any) -> None:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ from seqloom.studio.shelf import Shelf
 
 TOKEN = "token-of-the-tests"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CLDR = ("data.train=4000", "tokenizer.size=400", "batch.dev_pairs=64", "train.epochs=null", "train.evaluate_every=null")
+HELD_OUT = ("data.dev=200", "data.test=200")
+PEOPLE = ("data.train=1500", *HELD_OUT)
+CLDR = (
+    "data.train=4000",
+    *HELD_OUT,
+    "tokenizer.size=400",
+    "batch.dev_pairs=64",
+    "train.epochs=null",
+    "train.evaluate_every=null",
+)
 SMALL_LM = ("train.epochs=null", "train.steps=60", "batch.rows=8", "model.hidden=24", "model.embedding=12")
 # Name of the run → recipe and what makes it small. All of their data is made on the spot.
 RUNS: dict[str, tuple[str, ...]] = {
@@ -33,29 +43,32 @@ RUNS: dict[str, tuple[str, ...]] = {
     "bert": ("bert-pydocs", "train.epochs=null", "train.steps=20", "model.width=32", "tokenizer.size=400"),
     "translate-gru": ("translate-cldr", *CLDR, "train.steps=60", "model.hidden=32"),
     "translate-transformer": ("translate-cldr-transformer", *CLDR, "train.steps=60", "model.width=32"),
-    "tagger": ("tag-people", "data.train=1500", "train.epochs=null", "train.steps=50", "model.encoder.hidden=16"),
-    "hmm-tagger": ("hmm-tag-people", "data.train=1500"),
-    "classifier": ("languages", "train.epochs=null", "train.steps=30", "model.encoder.filters=8"),
+    "tagger": ("tag-people", *PEOPLE, "train.epochs=null", "train.steps=50", "model.encoder.hidden=16"),
+    "hmm-tagger": ("hmm-tag-people", *PEOPLE),
+    "classifier": ("languages", *HELD_OUT, "train.epochs=null", "train.steps=30", "model.encoder.filters=8"),
     "words": ("word2vec-pydocs", "train.epochs=1", "model.width=16"),
 }
 
 
-def _train(folder: Path) -> None:
-    for name, (recipe, *overrides) in RUNS.items():
-        if not (folder / name).exists():
-            train_recipe(recipe, *overrides, out=folder / name)
-
-
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A folder of small trained runs: made by the first worker that comes, awaited by the others."""
+    """A folder of small trained runs. Workers that come at the same time train one each, then wait for the others'."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "studio-runs"
     folder.mkdir(exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _train(folder)
+    for how in (fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_EX):
+        for name in RUNS:
+            _train(name, folder, how)
     return folder
+
+
+def _train(name: str, folder: Path, how: int) -> None:
+    """Unless it is there, or somebody else is at it and we need not wait."""
+    recipe, *overrides = RUNS[name]
+    with (folder / f".{name}").open("w") as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, how)
+        if not (folder / name).exists():
+            train_recipe(recipe, *overrides, out=folder / name)
 
 
 @pytest.fixture(scope="session")
@@ -91,15 +104,36 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
+@pytest.fixture(scope="session")
+def window(browser: Any) -> "Window":
+    return Window(browser)
+
+
 @pytest.fixture
-def studio_page(browser: Any, studio: Studio) -> Iterator["StudioPage"]:
-    """A page of its own. In the end nothing may have gone wrong in it, and nobody else may have been asked."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    opened = StudioPage(context.new_page(), studio)
-    yield opened
-    context.close()
+def studio_page(window: "Window", studio: Studio) -> Iterator["StudioPage"]:
+    """In the end nothing may have gone wrong in the page, and nobody else may have been asked."""
+    with window.showing(studio) as opened:
+        yield opened
     assert opened.errors == []
     assert opened.strangers == []
+
+
+class Window:
+    """One page for one test after another, empty between them: another one costs a browser a second."""
+
+    def __init__(self, browser: Any) -> None:
+        self.browser, self.page = browser, None
+
+    @contextmanager
+    def showing(self, studio: Studio) -> Iterator["StudioPage"]:
+        page, self.page = self.page or self._new(), None
+        opened = StudioPage(page, studio)
+        yield opened
+        opened.leave()
+        self.page = page  # unless it could not be left
+
+    def _new(self) -> Any:
+        return self.browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True).new_page()
 
 
 class StudioPage:
@@ -107,12 +141,27 @@ class StudioPage:
 
     def __init__(self, page: Any, studio: Studio) -> None:
         self.page, self.studio = page, studio
+        self.listening: list[tuple[str, Any]] = []
         self.errors: list[str] = []
         self.strangers: list[str] = []
         self.refusals = False  # set where questions are meant to be refused: browsers say so in the console
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", self._asked)
+        self.on("console", self._said)
+        self.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.on("request", self._asked)
+
+    def on(self, event: str, act: Any) -> None:
+        """As `page.on`, until the page is left."""
+        self.page.on(event, act)
+        self.listening.append((event, act))
+
+    def leave(self) -> None:
+        """Nothing stays behind: what was kept, who listens, what was to be answered otherwise."""
+        if self.page.url.startswith("http"):
+            self.page.evaluate("() => localStorage.clear()")
+        self.page.goto("about:blank")
+        self.page.unroute_all(behavior="ignoreErrors")
+        for event, act in self.listening:
+            self.page.remove_listener(event, act)
 
     def _said(self, message: Any) -> None:
         refused = "the server responded with a status of 4" in message.text
@@ -124,7 +173,7 @@ class StudioPage:
         if not request.url.startswith((own, "data:", f"blob:{own}")):
             self.strangers.append(request.url)
 
-    def open(self, view: str, **parameters: str) -> Any:
+    def open(self, view: str, **parameters: str | list[str]) -> Any:
         """The view at its address, once it has drawn itself; gives Playwright's page."""
         self.page.goto("about:blank")
         self.page.goto(self.studio.address(view, **parameters))

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
 from seqloom.core.errors import UsageError
 from seqloom.studio.arrays import half, lines, packed, plain, thumbnail
@@ -66,3 +67,25 @@ def test_an_error_is_the_last_line() -> None:
     with ThreadPoolExecutor() as pool:  # the browser of other tests has a loop in this thread
         body = pool.submit(asyncio.run, received()).result()
     assert [json.loads(line) for line in body.splitlines()] == [{"token": "a\nb"}, {"error": "no more"}]
+
+
+@pytest.mark.parametrize("told", [1, 3])
+def test_what_nobody_listens_to_is_ended(told: int) -> None:
+    """Not left to whoever collects garbage: this test holds the events all the while."""
+    ended: list[int] = []
+
+    def counting() -> Any:
+        try:
+            for number in range(100):
+                yield {"number": number}
+        finally:
+            ended.append(number)
+
+    async def gone(message: Any) -> None:
+        if json.loads(message.get("body") or "{}").get("number") == told:
+            raise OSError("gone")
+
+    events = counting()
+    with ThreadPoolExecutor() as pool, pytest.raises(OSError, match="gone"):
+        pool.submit(asyncio.run, lines(events).stream_response(gone)).result()
+    assert ended == [told]

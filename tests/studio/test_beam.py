@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.studio.conftest import StudioPage
-from tests.studio.test_write import settled, turn
+from tests.studio.test_write import answered, turn
 
 from seqloom import load
 from seqloom.cli.app import main
@@ -54,22 +54,22 @@ def test_the_best_leaf_is_what_translate_prints(studio_page: StudioPage, runs: P
 
 def test_width_and_penalty_change_the_search(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
-    turn(page, "Width k: kept at a step", 2)
-    settled(page)
+    with answered(page, "beam"):
+        turn(page, "Width k: kept at a step", 2)
     assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2"))
     rows = studio_page.table("beam")[1:]
     for step in {row[0] for row in rows}:
         here = [row for row in rows if row[0] == step]
         assert sum(row[7] not in ("pruned", "ended, set aside") for row in here) <= 2 and len(here) <= 4
-    turn(page, "Length penalty α", 0)
-    settled(page)
+    with answered(page, "beam"):
+        turn(page, "Length penalty α", 0)
     assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2", "--length-penalty", "0"))
     for row in studio_page.table("beam")[1:]:
         assert float(row[5]) == pytest.approx(float(row[6]))  # without a penalty the score is the sum
-    turn(page, "Width k: kept at a step", 6)
-    settled(page)
-    turn(page, "n-best", 4)
-    settled(page)
+    with answered(page, "beam"):
+        turn(page, "Width k: kept at a step", 6)
+    with answered(page, "beam"):
+        turn(page, "n-best", 4)
     lines = printed(runs / "translate-gru", "--beam", "6", "--length-penalty", "0", "--n-best", "4").splitlines()
     said = page.locator(".beam-list ol .candidate-text").all_text_contents()
     assert said == [listed(line.split(" ||| ")[1]) for line in lines]

@@ -10,6 +10,7 @@ import torch
 
 import seqloom
 from seqloom.inspect.gradients import clipping, gradient_trace
+from seqloom.studio.views.gradients import training
 
 TEXT = "The class statement"
 VIEW = "gradients"
@@ -79,6 +80,28 @@ def test_clipping_follows_its_slider(runs: Path, studio_page: Any) -> None:
     slider.press("End")
     assert [float(row[3]) for row in studio_page.table("gradient-clipping")[1:]] == [1, 1]
     assert "clip=" in page.evaluate("location.hash") and "clip=0.1&" not in page.evaluate("location.hash")
+
+
+def test_what_is_clipped_is_counted_among_all_steps() -> None:
+    """A rare large norm, which the line that is drawn leaves out."""
+    norms = [(step, 9.0 if step % 1000 == 1 else 1.0) for step in range(1, 4001)]
+    found = training(norms)
+    assert len(found["training"]) == 1500 and found["logged"] == 4000
+    assert sum(size > 2 for size in found["sizes"]) / len(found["sizes"]) == 4 / 4000
+    many = training([(step, float(step % 100)) for step in range(100_000)])
+    assert len(many["sizes"]) == 5000
+    assert sum(size > 89.5 for size in many["sizes"]) / 5000 == pytest.approx(0.1, abs=1e-3)
+
+
+def test_a_translation_that_it_is_made_to_say(runs: Path, studio_page: Any) -> None:
+    source, target = "Sunday, November 15, 2026", "lundi"
+    page = studio_page.open(VIEW, run="translate-gru", text=source, part="decoder")
+    page.get_by_label("Translation it is made to say").fill(target)
+    page.get_by_label("Translation it is made to say").press("Enter")
+    page.wait_for_function("() => location.hash.includes('target=lundi') && !document.querySelector('.busy')")
+    ids = seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode(target)
+    page.wait_for_function("() => /for <\\/s>/.test(document.querySelector('.answer').textContent)")
+    assert len(studio_page.table("gradient-flow")) == len(ids) + 2  # its head, and the end
 
 
 def test_runs_are_added_and_taken_away(studio_page: Any) -> None:

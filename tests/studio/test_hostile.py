@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.studio.conftest import StudioPage
+from tests.studio.conftest import StudioPage, Window
 from tests.studio.hostile import HOSTILE, NEVER
 
 from seqloom import train_recipe
@@ -68,7 +68,7 @@ def no_dialogs(studio_page: StudioPage) -> list[str]:
         opened.append(dialog.message)
         dialog.dismiss()
 
-    studio_page.page.on("dialog", dismiss)
+    studio_page.on("dialog", dismiss)
     return opened
 
 
@@ -85,7 +85,7 @@ def test_what_is_typed_stays_text(hostile_page: StudioPage, view: str) -> None:
     hostile_page.open(view, run=run)
     for text in packs():
         lines = quote("\n".join([*text.split(), "four", "lines", "at", "least"]))
-        typed = f"kind=sentences&lines={lines}" if view == "vectors" else f"text={quote(text)}"
+        typed = f"kind=sentences&lines={lines}" if view == "vectors" else f"beam=2&text={quote(text)}"
         hostile_page.move(f"#/{view}?run={quote(run)}&{typed}")
         assert hostile_page.page.locator(".notice .problem").all_text_contents() == []
         check_harmless(hostile_page)
@@ -206,12 +206,10 @@ def hostile_studio(hostile_runs: Path) -> Iterator[Studio]:
 
 
 @pytest.fixture
-def hostile_page(browser: Any, hostile_studio: Studio) -> Iterator[StudioPage]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    opened = StudioPage(context.new_page(), hostile_studio)
-    dialogs = no_dialogs(opened)
-    yield opened
-    context.close()
+def hostile_page(window: Window, hostile_studio: Studio) -> Iterator[StudioPage]:
+    with window.showing(hostile_studio) as opened:
+        dialogs = no_dialogs(opened)
+        yield opened
     assert dialogs == [] and opened.errors == [] and opened.strangers == []
 
 
@@ -221,7 +219,7 @@ def test_names_tokens_labels_and_cards_stay_text(hostile_page: StudioPage, view:
     assert all(NAME in name for name in names) and len(names) == 5
     run = f"{OWN.get(view, 'lm')} {NAME}"
     text = " ".join(word for word in HOSTILE[3:60] if " " not in word and "\0" not in word)[:300]
-    hostile_page.open(view, run=run, runs="|".join(names), text=text)
+    hostile_page.open(view, run=run, runs=names, text=text)
     check_harmless(hostile_page)
     assert NAME in hostile_page.page.locator("main").inner_text()
     for button in hostile_page.page.get_by_role("button", name="Table", exact=True).all()[:6]:

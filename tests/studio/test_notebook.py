@@ -112,6 +112,25 @@ def test_a_still_needs_no_server(runs: Path, run: str, view: str, parameters: di
     assert "a <b>" not in html
 
 
+@pytest.mark.parametrize(
+    ("run", "view", "others"),
+    [
+        ("translate-gru", "alignment", [{"target": "lundi"}, {"by": "tokens"}, {"end": "yes"}]),
+        ("translate-transformer", "alignment", [{"target": "lundi"}, {"layer": 1, "head": 2}, {"layer": 1}]),
+        ("translate-transformer", "heads", [{"target": "lundi", "part": "cross"}, {"layer": 2, "head": "mean"}]),
+    ],
+)
+def test_a_still_shows_what_was_asked_for(runs: Path, run: str, view: str, others: list[dict[str, Any]]) -> None:
+    """Another layer, another head, the mean, another translation: each is another picture."""
+    plain: dict[str, Any] = {"text": "Sunday", "target": "dimanche matin"}
+    asked = [plain, *({**plain, **other} for other in others)]
+    shown = [seqloom.studio.show(runs / run, view=view, static=True, **one).html for one in asked]
+    assert len(set(shown)) == len(asked)
+    if run == "translate-transformer":
+        with pytest.raises(UsageError, match="99"):
+            seqloom.studio.show(runs / run, view=view, static=True, layer=1, head=99, **plain)
+
+
 def test_what_cannot_be_shown_is_refused(runs: Path) -> None:
     with pytest.raises(UsageError, match="no view 'head'"):
         seqloom.studio.show(runs, view="head")

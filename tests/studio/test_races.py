@@ -109,6 +109,32 @@ def test_who_turns_a_control_by_keyboard_stays_at_it(studio_page: StudioPage) ->
     assert page.evaluate("() => document.activeElement.labels[0].textContent") == "Head"
 
 
+@pytest.mark.parametrize(
+    ("view", "run", "control", "key", "drawn"),
+    [
+        ("understand", "tagger", "All tags", "Space", "all=1"),
+        ("understand", "classifier", "Influence", "ArrowRight", "kind="),
+        ("vectors", "words", "Points", "ArrowUp", "n=1000"),
+        ("vectors", "classifier", "Tokens", "ArrowRight", "kind=sentences"),
+    ],
+)
+def test_what_is_drawn_anew_leaves_the_reader_where_he_is(
+    studio_page: StudioPage, view: str, run: str, control: str, key: str, drawn: str
+) -> None:
+    page = studio_page.open(view, run=run)
+    before = page.get_by_label(control, exact=True)
+    before.focus()
+    kind = before.evaluate("node => node.type")
+    path = "**/api/vectors" if view == "vectors" else "**/api/understand/*"
+    with page.expect_response(path):
+        page.keyboard.press(key)
+    page.wait_for_function("drawn => location.hash.includes(drawn)", arg=drawn)
+    page.wait_for_function("() => !document.querySelector('.busy')")
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.evaluate("() => document.activeElement.type") == kind
+    assert page.evaluate("() => document.activeElement.isConnected")
+
+
 def test_nobody_makes_a_picture_that_nobody_waits_for(studio_page: StudioPage, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [0]
 

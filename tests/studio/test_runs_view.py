@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.studio.conftest import RUNS, TOKEN, StudioPage
+from tests.studio.conftest import RUNS, TOKEN, StudioPage, Window
 
 from seqloom.inspect.run_curves import differences, run_curves, thinned
 from seqloom.runs.run import Run
@@ -122,7 +122,7 @@ def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> 
 
 
 def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Path) -> None:
-    page = studio_page.open("runs", runs="lm-lstm|lm-elman")
+    page = studio_page.open("runs", runs=["lm-lstm", "lm-elman"])
     assert page.locator(".runs-table tbody tr").count() == len(RUNS)
     page.get_by_label("Search").fill("recurrent elman")
     assert page.locator(".runs-table tbody tr").count() == 1
@@ -140,7 +140,7 @@ def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Pat
     assert "gpt" in page.url and page.locator(".card").inner_text()
 
 
-def test_the_newest_run_with_a_curve_is_shown_first(browser: Any, runs: Path, tmp_path: Path) -> None:
+def test_the_newest_run_with_a_curve_is_shown_first(window: Window, runs: Path, tmp_path: Path) -> None:
     for name, lines in (("older", None), ("newer", None), ("newest", 1)):
         shutil.copytree(runs / "lm-elman", tmp_path / name)
         log = tmp_path / name / "log.jsonl"
@@ -148,12 +148,43 @@ def test_the_newest_run_with_a_curve_is_shown_first(browser: Any, runs: Path, tm
     for age, name in enumerate(("newest", "newer", "older")):
         when = time.time() - 1000 * (age + 1)
         os.utime(tmp_path / name / "log.jsonl", (when, when))
-    with Studio(tmp_path).running() as serving:
-        page = browser.new_context().new_page()
-        page.goto(serving.address())
+    with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
+        page = opened.open("runs")
         page.locator('figure[data-figure="curve-loss"]').get_by_text("newer: train").wait_for()
         assert page.locator(".runs-table tr.chosen").count() == 1
-        page.context.close()
+
+
+def test_any_name_can_be_chosen_and_linked(window: Window, runs: Path, tmp_path: Path) -> None:
+    names = ["a|b", "a", "b & c"]
+    for name in names:
+        shutil.copytree(runs / "lm-elman", tmp_path / name)
+    with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
+        page = opened.open("runs", runs=["a|b"])
+        page.get_by_label("Show the curves of b & c").check()
+        page.locator('figure[data-figure="curve-loss"]').get_by_text("b & c: train").first.wait_for()
+        page.reload()
+        page.locator('figure[data-figure="curve-loss"]').get_by_text("b & c: train").first.wait_for()
+        assert page.locator("tr.chosen .name").all_text_contents() == ["a|b", "b & c"]
+
+
+def test_a_training_that_ends_is_seen_to_have_ended(window: Window, runs: Path, tmp_path: Path) -> None:
+    """Also of a run that is not chosen: no badge any more, its figure and its views."""
+    shutil.copytree(runs / "lm-elman", tmp_path / "whole")
+    shutil.copytree(runs / "lm-elman", tmp_path / "trains")
+    log, kept = tmp_path / "trains" / "log.jsonl", tmp_path / "kept.json"
+    whole = log.read_text()
+    log.write_text("".join(line for line in whole.splitlines(True) if '"finished"' not in line))
+    (tmp_path / "trains" / "metrics" / "dev.json").rename(kept)
+    with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
+        page = opened.open("runs", runs=["whole"])
+        line = page.locator('tr[data-run="trains"]')
+        assert line.locator(".badge").count() == 1 and "–" in line.inner_text()
+        line.get_by_role("checkbox").focus()
+        kept.rename(tmp_path / "trains" / "metrics" / "dev.json")
+        log.write_text(whole)
+        line.locator(".badge").wait_for(state="detached")
+        assert "bits/char" in line.inner_text()
+        assert page.evaluate("() => document.activeElement.closest('tr').dataset.run") == "trains"
 
 
 def test_figures_are_saved_as_png_svg_and_a_page_of_their_own(studio_page: StudioPage, tmp_path: Path) -> None:
@@ -170,21 +201,19 @@ def test_figures_are_saved_as_png_svg_and_a_page_of_their_own(studio_page: Studi
             assert b"<script" not in content and b"nats" in content
 
 
-def test_without_the_token_the_page_says_what_to_do(browser: Any, studio: Studio) -> None:
-    page = browser.new_context().new_page()
+def test_without_the_token_the_page_says_what_to_do(studio_page: StudioPage, studio: Studio) -> None:
+    page = studio_page.page
+    studio_page.refusals = True
     page.goto(f"http://127.0.0.1:{studio.port}/")
     page.get_by_role("heading", name="This studio is locked").wait_for()
     page.goto("about:blank")
     page.goto(f"http://127.0.0.1:{studio.port}/#/runs?token=wrong")
     page.get_by_role("heading", name="This studio is locked").wait_for()
-    page.context.close()
 
 
-def test_an_empty_folder_says_what_to_do(browser: Any, tmp_path: Path) -> None:
-    with Studio(tmp_path).running() as serving:
-        page = browser.new_context().new_page()
-        page.goto(serving.address())
+def test_an_empty_folder_says_what_to_do(window: Window, tmp_path: Path) -> None:
+    with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
+        page = opened.open("runs")
         page.get_by_text(f"seqloom quickstart --out {tmp_path}/quickstart").first.wait_for()
         page.goto(serving.address("heads"))
         page.get_by_text("seqloom studio --demo").first.wait_for()
-        page.context.close()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from tests import matching
-from tests.studio.conftest import TOKEN, StudioPage
+from tests.studio.conftest import TOKEN, StudioPage, Window
 from tests.understanding import trained
 
 import seqloom
@@ -205,10 +205,19 @@ def test_what_does_not_suit_is_refused(ask: Any, client: TestClient) -> None:
     assert suits({"task": "hmm-tag"}) and suits({"task": "classify"}) and not suits({"task": "translate"})
 
 
-def test_pairs_and_answers_are_shown(browser: Any, pairs: Path) -> None:
-    with Studio(pairs, port=None).running() as serving:
-        context = browser.new_context(viewport={"width": 1440, "height": 900})
-        opened = StudioPage(context.new_page(), serving)
+def test_tags_are_explained(studio_page: StudioPage) -> None:
+    page = studio_page.open("understand", run="tagger", all="1")
+    page.get_by_text("What the tags mean").click()
+    words = page.locator(".tag-words").inner_text()
+    assert "B-PER\nbegins the name of a person" in words and "I-LOC\ngoes on with the name of a place" in words
+    assert "precision" in words
+    page.get_by_role("checkbox", name="All tags").uncheck()
+    page.wait_for_function("() => !location.hash.includes('all=')")
+    assert page.locator(".tag-words dl").first.is_visible()  # what was open stays so
+
+
+def test_pairs_and_answers_are_shown(window: Window, pairs: Path) -> None:
+    with Studio(pairs, port=None).running() as serving, window.showing(serving) as opened:
         page = opened.open("understand", run="pair", first="a red fox")
         page.get_by_label("Second text").fill("it is blue")
         page.get_by_label("Second text").press("Enter")
@@ -225,5 +234,4 @@ def test_pairs_and_answers_are_shown(browser: Any, pairs: Path) -> None:
         page.locator(".bars g").nth(2).wait_for()
         page = opened.open("understand", run="score", first="a red fox", second="it is blue")
         page.locator('figure[data-figure="score"]').wait_for()
-        context.close()
         assert opened.errors == [] and opened.strangers == []

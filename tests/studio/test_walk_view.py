@@ -149,6 +149,11 @@ def test_keys_walk_and_the_address_keeps_the_place(studio_page: StudioPage) -> N
     assert title(page) == "The sentence is cut into tokens"
 
 
+def drawn(page: Any) -> None:
+    """The walk that the address names is there, and not the one before."""
+    page.locator(".walk:not([aria-busy])").wait_for()
+
+
 def test_tokens_steps_layers_and_texts_can_be_chosen(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The class", stage="tokens")
     page.locator(".tile").nth(2).click()
@@ -156,14 +161,18 @@ def test_tokens_steps_layers_and_texts_can_be_chosen(studio_page: StudioPage) ->
     page.locator(".tile.followed", has_text="h").wait_for()
     page.get_by_label("Layer").select_option("2")
     page.wait_for_url(lambda url: "layer=2" in url)
+    drawn(page)
     goto(page, "One token is chosen, and it goes on")
     page.get_by_role("button", name="Walk through step 5").click()
     page.wait_for_url(lambda url: "word=5" in url)
+    drawn(page)
     page.get_by_role("button", name="On to the next token").click()
     page.wait_for_url(lambda url: "word=6" in url and "stage=memory" in url)
+    drawn(page)
     page.get_by_label("Sentence").fill("def f")
     page.get_by_role("button", name="Walk", exact=True).click()
     page.wait_for_url(lambda url: "word=" not in url)
+    drawn(page)
     goto(page, "The sentence is cut into tokens")
     assert page.locator(".tile").count() == 6
 
@@ -210,6 +219,19 @@ def test_stages_are_for_everybody(studio_page: StudioPage, run: str, stages: tup
         for theme in ("light", "dark"):
             page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
             assert violations(page) == [], (stage, theme)
+
+
+def test_a_translator_is_made_to_say_something_else(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("walk", run="translate-gru", text="Sunday", stage="next")
+    box = page.get_by_label("Translation it is made to say")
+    box.fill("lundi")
+    box.press("Enter")
+    page.wait_for_function("() => location.hash.includes('target=lundi')")
+    tokens = [*seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode("lundi"), 0]
+    steps = page.get_by_label("while this one is written").locator("option")
+    steps.nth(len(tokens) - 1).wait_for(state="attached")
+    assert steps.count() == len(tokens)
+    assert page.get_by_label("Translation it is made to say").input_value() == "lundi"
 
 
 # --- the question itself ----------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 import http.client
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,9 +45,11 @@ def turn(page: Any, label: str, value: float) -> None:
     )
 
 
-def settled(page: Any) -> None:
-    """What was turned or clicked has been answered; turning waits a quarter of a second for more."""
-    page.wait_for_timeout(320)
+@contextmanager
+def answered(page: Any, path: str = "write/stream") -> Iterator[None]:
+    """What is turned or clicked inside leads to a question; it is over once the answer is drawn."""
+    with page.expect_response(f"**/api/{path}"):
+        yield
     page.wait_for_function("() => !document.querySelector('.busy') && !document.body.innerText.includes('Writing …')")
 
 
@@ -133,14 +137,14 @@ def test_the_page_writes_what_the_command_writes(studio_page: StudioPage, runs: 
     options: dict[str, Any] = {"temperature": 0.8, "max_tokens": 30}
     model = load(runs / "lm-lstm", "cpu")
     assert written(page) == "".join(model.generate("The class", seed=3, **options))
-    page.get_by_role("button", name="Another seed").click()
-    settled(page)
+    with answered(page):
+        page.get_by_role("button", name="Another seed").click()
     assert written(page) == "".join(model.generate("The class", seed=4, **options))
     assert "seed=4" in page.url and page.get_by_label("Seed").input_value() == "4"
     box = page.get_by_label("Prompt")
     box.fill("An object")
-    page.get_by_role("button", name="Write").click()
-    settled(page)
+    with answered(page):
+        page.get_by_role("button", name="Write").click()
     assert written(page) == "".join(model.generate("An object", seed=4, **options))
     rows = studio_page.table("surprise")[1:]
     own = model.score("An object" + written(page))[0].log_probs
@@ -158,7 +162,7 @@ def test_sliders_give_what_the_processors_give(studio_page: StudioPage, runs: Pa
     said = [event["id"] for event in events_of(page, run="gpt", text="The class", seed=1, max_tokens=12)][:5]
     own = next_tokens(model, "The class", said)
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/api/" in request.url else None)
+    studio_page.on("request", lambda request: asked.append(request.url) if "/api/" in request.url else None)
     for temperature, top_k, top_p in ((1, None, 1), (0.5, None, 1), (1.6, 10, 1), (1, None, 0.6), (0.7, 40, 0.85)):
         turn(page, "Temperature τ", temperature)
         turn(page, "Top-k", 17 if top_k is None else [1, 2, 3, 4, 5, 8, 10, 15, 20, 30, 40].index(top_k))
@@ -200,8 +204,8 @@ def test_redrawn_as_sliders_move_and_walked_by_keyboard(studio_page: StudioPage,
     page.keyboard.press("ArrowRight")
     shown_place(page, 6)
     assert page.locator("figure[data-figure=next-token] h2").inner_text() == "Before token 7: what comes next?"
-    turn(page, "Temperature τ", 1.9)
-    settled(page)
+    with answered(page):
+        turn(page, "Temperature τ", 1.9)
     after = tokens_of(page)
     assert after[:6] == before[:6] and after != before
     text = "".join(
@@ -212,8 +216,8 @@ def test_redrawn_as_sliders_move_and_walked_by_keyboard(studio_page: StudioPage,
     shown_place(page, 6)
     page.locator(".bar-row").first.focus()
     page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    settled(page)
+    with answered(page):
+        page.keyboard.press("Enter")
     assert "forced=" in page.url and page.locator(".written .tok.kept").count() == 7
 
 
@@ -225,8 +229,8 @@ def test_another_token_is_forced(studio_page: StudioPage, runs: Path, run: str) 
     before = tokens_of(page)
     row = page.locator(".bar-row:not(.chosen)").nth(1)
     name = row.locator("text.name").text_content().replace("␣", " ").replace("↵", "\n")
-    row.click()
-    settled(page)
+    with answered(page):
+        row.click()
     after = tokens_of(page)
     assert after[:2] == before[:2] and name.strip() in ("</s>", after[2].strip())
     assert page.locator(".bar-row.chosen text.name").text_content().replace("␣", " ").strip() == name.strip()
@@ -235,8 +239,8 @@ def test_another_token_is_forced(studio_page: StudioPage, runs: Path, run: str) 
     told = events_of(page, run=run, text=text, forced=forced, temperature=1, seed=5, max_tokens=15)
     assert [event["forced"] for event in told[:4]][:3] == [True] * 3
     assert "".join(event["text"] for event in told) == written(page)
-    page.get_by_role("button", name="From the start").click()
-    settled(page)
+    with answered(page):
+        page.get_by_role("button", name="From the start").click()
     assert tokens_of(page) == before and "forced" not in page.url
 
 
@@ -254,7 +258,10 @@ def test_writing_can_be_stopped(studio_page: StudioPage) -> None:
                 const body = new ReadableStream({ async start(to) {
                     for (const line of lines) {
                         await new Promise(done => setTimeout(done, 60));
-                        if (signal.aborted) return to.error(new DOMException("", "AbortError"));
+                        if (signal.aborted) {
+                            window.left = true;
+                            return to.error(new DOMException("", "AbortError"));
+                        }
                         to.enqueue(new TextEncoder().encode(line + "\\n"));
                     }
                     to.close();
@@ -270,7 +277,7 @@ def test_writing_can_be_stopped(studio_page: StudioPage) -> None:
     page.get_by_role("button", name="Stop").click()
     page.wait_for_function("() => /stopped/.test(document.querySelector('.paper .readout')?.textContent)")
     count = page.locator(".written .tok").count()
-    page.wait_for_timeout(200)
+    page.wait_for_function("() => window.left")  # the server has seen it, and sends no more
     assert page.locator(".written .tok").count() == count < 80
     assert page.get_by_role("button", name="Stop").is_disabled()
 

@@ -12,8 +12,8 @@ import torch
 from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.tasks.forecast import Origin, Task
+from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
-from seqloom.train.fit import FitConfig
 
 Make = Callable[..., Task]
 AR = ("model.kind=ar", "model.taps=3")

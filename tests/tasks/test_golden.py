@@ -14,7 +14,7 @@ import torch
 from seqloom.core.config import build
 from seqloom.nn.cells import CELLS
 from seqloom.tasks.language_model import Recipe, Task
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "toys_losses.json"
 STEPS = 20

@@ -16,7 +16,7 @@ from seqloom.core.tree import leaves
 from seqloom.tasks.language_model import Task, numbered
 from seqloom.text import END
 from seqloom.train.events import Evaluated, Finished
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 GPT = ["model.kind=gpt", "model.width=16", "model.layers=2", "model.context=8"]
 APART = [*GPT, "batch.documents=apart"]

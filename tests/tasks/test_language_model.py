@@ -12,8 +12,9 @@ from seqloom.core.tree import leaves, select_rows
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import names, task_module
 from seqloom.tasks.language_model import Task
+from seqloom.train.config import FitConfig
 from seqloom.train.events import Evaluated
-from seqloom.train.fit import FitConfig, Trainer
+from seqloom.train.trainer import Trainer
 
 # --- the cells once more, in double precision and nothing but numpy ---------------------------------------------------
 

@@ -23,7 +23,7 @@ from seqloom.tasks import translate
 from seqloom.tasks.language_model import Task as LanguageModelTask
 from seqloom.tasks.translate import Recipe, Task
 from seqloom.train.events import Evaluated, Finished
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 NAMES = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 SMALL = {
@@ -84,8 +84,8 @@ def test_a_batch_holds_pairs_that_belong_together(recipe: Any) -> None:
     seen = 0
     for step in range(task.steps_per_epoch()):
         batch = task.batch(1, step)
-        assert set(batch) == {"source", "source_mask", "inputs", "targets", "target_mask", "tokens"}
-        assert batch["tokens"] == int(batch["target_mask"].sum())
+        assert set(batch) == {"source", "source_mask", "inputs", "targets", "target_mask", "read"}
+        assert batch["read"] == int(batch["target_mask"].sum())
         for row in range(len(batch["source"])):
             source, target = (task.tokenizer.decode(batch[name][row].tolist()) for name in ("source", "targets"))
             assert (source, target) in known
@@ -103,7 +103,7 @@ def test_byte_pair_dropout_segments_anew_and_says_the_same(recipe: Any) -> None:
         batches = [task.batch(1, epoch * steps + step) for step in range(steps)]
         rows = [row.tolist() for batch in batches for row in batch["targets"]]
         texts.append(sorted(task.tokenizer.decode(row) for row in rows))
-        assert sum(batch["tokens"] for batch in batches) > len(plain.side("train", "target").ids)
+        assert sum(batch["read"] for batch in batches) > len(plain.side("train", "target").ids)
         assert all(batch["target_mask"].any(dim=0).all() for batch in batches)  # no wider than its longest
     assert texts[0] == texts[1] == sorted(target for _, target in PAIRS["train"])
     one, again, other = (task.batch(seed, 3)["source"] for seed in (1, 1, 2))
@@ -125,7 +125,7 @@ def test_rows_without_a_pair_change_nothing(recipe: Any) -> None:
     for options in ([], ["model.attention=null"], ["model.attention.order=bahdanau"], ["model.reverse=true"]):
         model = fresh(Task.prepare(recipe(*options))).train()
         found = []
-        for one in (batch, {name: value[real] if name != "tokens" else value for name, value in batch.items()}):
+        for one in (batch, {name: value[real] if name != "read" else value for name, value in batch.items()}):
             model.zero_grad()
             loss = task.loss(model, one, None)
             loss.value.backward()

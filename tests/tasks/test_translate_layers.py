@@ -8,7 +8,7 @@ import pytest
 from seqloom import api
 from seqloom.nn.mixers import MIXERS
 from seqloom.tasks.translate import Task
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 SMALL = [
     "data.train=300",

@@ -13,7 +13,7 @@ from seqloom.core.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.tasks import task_module
 from seqloom.tasks.adding import VectorTask
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 RECIPES: dict[str, dict[str, Any]] = {
     "adding": {"data": {"length": 8, "dev": 200, "test": 200}},

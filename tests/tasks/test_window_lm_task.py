@@ -18,7 +18,7 @@ from seqloom.models.window_lm import windows
 from seqloom.tasks.language_model import Task
 from seqloom.text import END
 from seqloom.train.events import Evaluated, Finished
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 K = 4
 WINDOW = ["model.kind=window-lm", f"model.window={K}", "model.embedding=6", "model.hidden=8"]

@@ -124,6 +124,7 @@ def progress_total(training):
     return next(entry["total"] for entry in training.run.log() if entry["event"] == "progress")
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
     from seqloom.core.config import dump_yaml, to_mapping
 

@@ -16,8 +16,9 @@ from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Growing, Tree
 from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.config import FitConfig
 from seqloom.train.events import Event, Progress
-from seqloom.train.fit import FitConfig, fit
+from seqloom.train.fit import fit
 from seqloom.train.stop import Stop
 
 V, H, ROWS, WIDTH, EPOCH = 7, 6, 3, 4, 5

@@ -27,7 +27,7 @@ from seqloom.core.config import build
 from seqloom.runs import record
 from seqloom.tasks.language_model import Recipe
 from seqloom.train.checkpoints import CheckpointStore
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 PHASES = ("starting", "training", "evaluating", "saving")
 shared = mmap.mmap(-1, 16)  # what the child is doing, seen by the parent: phase, steps made in this life
@@ -103,7 +103,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # no thread of ours
     record._tensorboard = lambda run, step: None
-    Trainer.update = watched("training", Trainer.update)  # type: ignore[method-assign]
+    Trainer.advance = watched("training", Trainer.advance)  # type: ignore[method-assign]
     Trainer.evaluate = watched("evaluating", Trainer.evaluate)  # type: ignore[method-assign]
     CheckpointStore.save = watched("saving", CheckpointStore.save)  # type: ignore[method-assign]
     CheckpointStore.save_best = watched("saving", CheckpointStore.save_best)  # type: ignore[method-assign]

@@ -12,10 +12,12 @@ EVERY = [
     e.Progress(4, 8, {"loss": 1.5, "gradient_norm": 0.25}, 99.0, 3.0, "nats", "bits"),
     e.Evaluated(4, "dev", {"loss": 1.25}, True),
     e.Saved(4, "step-4"),
+    e.Prepared(4, 12.5, 3, ("computed as it is",)),
+    e.Halved(5, 64, 2),
     e.Skipped(5, "the loss is nan"),
     e.Damaged(4, "step-4", "torn"),
     e.Stopped(6),
-    e.Finished(8, "all steps are done", 4, {"loss": 1.25}, 1234, 99.0, 61.2, 4096),
+    e.Finished(8, "all steps are done", 4, {"loss": 1.25}, 1234, 99.0, 61.2, 4096, 55.5),
 ]
 
 

@@ -8,8 +8,9 @@ import torch
 from seqloom.core.config import build
 from seqloom.core.errors import DivergedError, ResourceError, UsageError
 from seqloom.core.protocols import Goal
+from seqloom.train.config import FitConfig
 from seqloom.train.events import Damaged, Evaluated, Finished, Progress, Saved, Skipped, Started, event_to_json
-from seqloom.train.fit import FitConfig, Trainer
+from seqloom.train.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

@@ -14,7 +14,7 @@ from seqloom.runs.run import Run
 SCRIPT = Path(__file__).parent / "kill_loop.py"
 KILLS = 50
 CURVE = ("progress", "evaluated", "skipped", "finished")
-CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds")
+CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from seqloom.core.errors import UsageError
+from seqloom.train.config import FitConfig
 from seqloom.train.events import Finished, Started, Stopped
-from seqloom.train.fit import FitConfig, Trainer
 from seqloom.train.levels import Levels, levels_of
+from seqloom.train.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

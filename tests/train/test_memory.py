@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from seqloom.core.tree import leaves
+from seqloom.train.config import FitConfig
 from seqloom.train.events import Finished
-from seqloom.train.fit import FitConfig, Trainer
 from seqloom.train.memory import watch
 from seqloom.train.optimizers import OptimizerName
+from seqloom.train.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 CPU = torch.device("cpu")

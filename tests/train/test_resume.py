@@ -6,11 +6,11 @@ import os
 import pytest
 import torch
 
-from seqloom.train import fit as fit_module
+from seqloom.train import trainer as trainer_module
 from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Evaluated, Finished, Progress, Saved, Skipped, Started, Stopped
-from seqloom.train.fit import Trainer
 from seqloom.train.stop import Stop
+from seqloom.train.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -155,7 +155,7 @@ def test_control_without_the_optimizer(session, tiny_task, same, monkeypatch):
 
 
 def test_control_without_seeding_each_step(session, tiny_task, same, monkeypatch):
-    monkeypatch.setattr(fit_module, "seed_step", lambda *_: None)
+    monkeypatch.setattr(trainer_module, "seed_step", lambda *_: None)
     assert differs(session, tiny_task, same)
 
 

@@ -52,7 +52,7 @@ def recipe(tmp_path, request):
     """Training: many quick steps. Evaluating: few steps, and a dev text that takes a while to read."""
     long = request.param == "evaluating"
     (tmp_path / "train.txt").write_text(text(2000, 1))
-    (tmp_path / "dev.txt").write_text(text(60_000 if long else 50, 2))
+    (tmp_path / "dev.txt").write_text(text(30_000 if long else 50, 2))
     steps, every = (4, 3) if long else (200, 100)
     path = tmp_path / "small.yaml"
     path.write_text(RECIPE.format(folder=tmp_path, steps=steps, every=every))

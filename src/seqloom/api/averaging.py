@@ -14,7 +14,7 @@ from seqloom.runs import average as averages
 from seqloom.runs.average import Figures, Mean
 from seqloom.runs.run import Run, refuse_existing
 from seqloom.tasks import task_module
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 LAST = 10  # checkpoints, where nothing is said
 

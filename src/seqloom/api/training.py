@@ -13,10 +13,12 @@ from seqloom.core.words import shown
 from seqloom.runs.record import record
 from seqloom.runs.run import Run, refuse_existing
 from seqloom.tasks import task_module
+from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
 from seqloom.train.events import Event, Stopped
-from seqloom.train.fit import FitConfig, device_for, fit
+from seqloom.train.fit import fit
 from seqloom.train.stop import Stop
+from seqloom.train.trainer import device_for
 
 # What may change when a run goes on: nothing that decides what the steps made so far would have been.
 LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them

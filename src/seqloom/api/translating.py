@@ -18,6 +18,7 @@ from seqloom.data.nbest import Scored
 from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.side_by_side import most_together, side_by_side
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import Report
 from seqloom.tasks.language_model import device_of
@@ -275,10 +276,11 @@ class _Search(LineReader):
             "", 0.0, 0.0, [], words=[] if self.attention else None, alignment="" if self.attention else None
         )
         answers = [Translation(line.raw, [blank], [], blank.words) for line in lines]
-        for places in self.batches(lines, most):
-            chosen = [lines[place] for place in places]
-            for place, line, found in zip(places, chosen, self._decode(chosen), strict=True):
-                answers[place] = self._translation(line, found)
+        batches = list(self.batches(lines, most_together(len(lines), most, self.device)))
+        decoded = side_by_side(lambda places: self._decode([lines[place] for place in places]), batches, self.device)
+        for places, rows in zip(batches, decoded, strict=True):
+            for place, found in zip(places, rows, strict=True):
+                answers[place] = self._translation(lines[place], found)
         return answers
 
     def _decode(self, lines: Sequence[ReadLine]) -> list[list[Hypothesis]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqloom.classical.negative_sampling import Predictions, update
 from seqloom.classical.word_vectors import WordVectors
+from seqloom.core.graphs import record
 
 WARM_UP = 3  # steps before a recording, as CUDA's libraries want; they change nothing
 
@@ -34,9 +35,7 @@ class RecordedStep:
             for _ in range(WARM_UP):
                 self.loss.add_(update(model, self.made, self.rate))
         torch.cuda.current_stream(device).wait_stream(beside)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.loss.add_(update(model, self.made, self.rate))
+        self.graph = record(lambda: self.loss.add_(update(model, self.made, self.rate)))
 
     def holds(self, model: WordVectors) -> bool:
         """Whether these are still the vectors it was recorded on."""

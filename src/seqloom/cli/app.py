@@ -15,9 +15,13 @@ from typing import Annotated, Any
 
 import typer
 
-from seqloom.core.errors import SeqloomError
+from seqloom.core.errors import SeqloomError, out_of_memory
 from seqloom.core.problems import BOUNDS
 from seqloom.core.version import VERSION
+
+# How often a thread of torch's on Linux looks for work before it sleeps. OpenMP's own choice is thirty times that: it
+# gains next to nothing on an idle machine, and where other programs want the cores it makes steps several times slower.
+PATIENCE = "10000"
 
 # In the order of `seqloom --help`. What a row names is a function, or a typer.Typer with commands of its own.
 COMMANDS = {
@@ -110,6 +114,7 @@ def _summary(command: Callable[..., Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words, debug = _without_debug(sys.argv[1:] if arguments is None else list(arguments))
+    os.environ.setdefault("GOMP_SPINCOUNT", PATIENCE)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows ? instead of failing
@@ -150,8 +155,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return 5, f"the disk is full{place}. What was saved before is intact; free some space and run it again."
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return 2, f"no file can have a name as long as this: {error.filename}"
-    if _out_of_memory(error):
-        return 5, "out of memory. Use a smaller batch or model, or free memory held by other programs."
+    if out_of_memory(error):
+        return 5, "out of memory. Use a smaller batch or model, train.recompute=true, or free memory held by others."
     if hasattr(error, "format_message"):  # the command line itself is wrong; typer's errors share no public base
         return _usage(error)
     first_line = (str(error) or "no message").splitlines()[0]
@@ -159,12 +164,6 @@ def explain(error: BaseException) -> tuple[int, str]:
         1,
         f"unexpected {type(error).__name__}: {first_line}\nThis is a bug; run again with --debug for the traceback.",
     )
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Known by name, so that torch need not be imported to ask."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
 def _usage(error: Any) -> tuple[int, str]:

@@ -78,14 +78,23 @@ def describe(event: e.Event) -> str | None:
             headlines = next((names for names in HEADLINES if set(names) <= set(metrics)), metrics)
             shown = "  ".join(f"{name} {metrics[name]:.4f}" for name in headlines)
             return f"step {step}  {split}: {shown}{'  (best)' if best else ''}"
+        case e.Prepared(step=step, seconds=seconds, shapes=shapes, notes=notes):
+            found = f"{shapes} {'shape' if shapes == 1 else 'shapes'} of batches recorded in {seconds:.1f} s"
+            return "\n".join(f"step {step}  {line}" for line in ((found,) if shapes else ()) + notes)
+        case e.Halved(step=step, rows=rows, parts=parts):
+            return (
+                f"step {step}: out of memory, so batches as large as this one of {rows} rows are taken in {parts} "
+                "parts; the updates are the same"
+            )
         case e.Skipped(step=step, cause=cause):
             return f"step {step}: the update was skipped, {cause}"
         case e.Damaged(checkpoint=checkpoint, cause=cause):
             return f"checkpoint {checkpoint} is passed over: {cause}"
         case e.Stopped(step=step):
             return f"stopped at step {step}; everything is saved"
-        case e.Finished(step=step, reason=reason, seconds=seconds):
-            return f"finished at step {step} after {clock(seconds)}: {reason}"
+        case e.Finished(step=step, reason=reason, seconds=seconds, updating=updating):
+            within = "" if updating is None else f", {clock(updating)} of it in updates"
+            return f"finished at step {step} after {clock(seconds)}{within}: {reason}"
     return None
 
 

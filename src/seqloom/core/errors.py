@@ -4,6 +4,8 @@ Every message says what must hold, what arrived, and what to do. The command lin
 `exit_code`; a traceback appears only with `--debug`.
 """
 
+NO_ROOM = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED", "could not create a memory")
+
 
 class SeqloomError(Exception):
     """Something the user can mend. Subclasses differ only in the exit code they carry."""
@@ -45,3 +47,9 @@ class Interrupted(SeqloomError):
     """Stopped on request (Ctrl-C, SIGTERM); the work so far is saved and can be resumed."""
 
     exit_code = 75
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Of a GPU, or of the machine. Known by name, so that torch need not be imported to ask."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_ROOM))

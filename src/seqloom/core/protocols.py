@@ -8,7 +8,7 @@ Masks are boolean and True means "may be used"; a row with nothing to use gives 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,8 +43,28 @@ class StepOutput:
     @property
     def looked(self) -> Tensor | None:
         """The attention (B, S), the mean over layers and heads."""
-        found = self.attention
-        return found if found is None or found.dim() == 2 else found.flatten(1, -2).mean(dim=1)
+        return mean_attention(self.attention)
+
+
+def mean_attention(attention: Tensor | None) -> Tensor | None:
+    if attention is None or attention.dim() == 2:
+        return attention
+    return attention.flatten(1, -2).mean(dim=1)
+
+
+@dataclass(frozen=True)
+class BestOutput:
+    """Of a step, the most probable tokens alone, as `seqloom.core.candidates.best_tokens` gives them."""
+
+    values: Tensor  # (B, count) their log-probabilities
+    ids: Tensor  # (B, count)
+    state: DecodeState
+    attention: Tensor | None = None
+
+    @property
+    def looked(self) -> Tensor | None:
+        """The attention (B, S), the mean over layers and heads."""
+        return mean_attention(self.attention)
 
 
 @runtime_checkable
@@ -52,6 +72,8 @@ class Steppable(Protocol):
     """A model that can be asked for the next token. All decoding is written against this and nothing else.
 
     One that cannot say more than so many tokens, END included, may also have `longest_target`: a search stops there.
+    One that finds its most probable tokens sooner than it writes down all of them may also have `step_best(tokens,
+    state, count) → BestOutput`, which decodes one token of each row.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -63,6 +85,41 @@ class Steppable(Protocol):
 
         T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is consumed: clone it first
         to branch.
+        """
+        ...
+
+
+@runtime_checkable
+class FixedSteppable(Protocol):
+    """A Steppable whose steps can all have one shape, so that a GPU may repeat them: see `seqloom.decoding.captured`.
+
+    It may have `longest_source`: no source is padded beyond that. `captures` says that a GPU was seen to find the same
+    by such steps: then they are taken without being asked for.
+    """
+
+    captures: bool
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState: ...
+
+    def weights_key(self) -> Hashable:
+        """Another one whenever its weights are others, or have other values."""
+        ...
+
+    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState | None:
+        """A state before its first token, with k hypotheses of each source and room for so many steps; None if it
+        cannot."""
+        ...
+
+    def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        """The same with room for more."""
+        ...
+
+    def fixed_step(
+        self, tokens: Tensor, state: DecodeState, at: Tensor, count: int
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tree]:
+        """Read tokens (R, 1) after `at` others, a tensor: what `top_tokens` says of what follows, and the carry.
+
+        The memory may be changed in place. Never waits for the device.
         """
         ...
 
@@ -121,6 +178,7 @@ class Loss:
     value: Tensor  # scalar: the mean over the batch's predictions, still attached to the graph
     carry: Tree  # what the next batch may start from (truncated backpropagation), or None
     tokens: int  # how many tokens, or vectors, were read: what speed is measured in
+    count: Tensor | None = None  # how many predictions `value` is the mean of; None: as many in every row
 
 
 @dataclass(frozen=True)
@@ -159,7 +217,10 @@ class Task(Protocol):
     def steps_per_epoch(self) -> int: ...
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """The batch of this step: a pure function of its arguments, of one of a finite set of shapes."""
+        """The batch of this step: a pure function of its arguments, of one of a finite set of shapes.
+
+        Where the shape does not say how many tokens it has, its entry "read" does.
+        """
         ...
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:

@@ -17,7 +17,11 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
     Seeding each step costs microseconds and replaces saved generator states: an evaluation in between, a resume, or a
     batch looked at twice cannot shift the stream of random numbers.
     """
-    torch.manual_seed(derive(seed, "step", step, rank))
+    drawn = derive(seed, "step", step, rank)
+    if torch.accelerator.is_available():
+        torch.manual_seed(drawn)
+    else:  # the same, without noting down the stack for every kind of device that might yet be asked for
+        torch.default_generator.manual_seed(drawn)
 
 
 def generator(seed: int, *path: int | str) -> torch.Generator:

@@ -116,4 +116,4 @@ def _tree(texts: Sequence[Noised]) -> Tree:
     for row, text in enumerate(texts):
         hidden[row, : len(text.hidden)] = text.hidden
     tokens = int(batch["target_mask"].sum())  # counted here, where nothing waits for a GPU
-    return {**batch, "hidden": torch.from_numpy(hidden), "tokens": tokens}
+    return {**batch, "hidden": torch.from_numpy(hidden), "read": tokens}

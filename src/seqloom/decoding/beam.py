@@ -16,11 +16,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from seqloom.core.candidates import best_tokens
 from seqloom.core.config import config
 from seqloom.core.errors import DivergedError, UsageError
-from seqloom.core.protocols import DecodeState, Steppable, select
+from seqloom.core.protocols import BestOutput, DecodeState, FixedSteppable, StepOutput, Steppable, select
 from seqloom.core.tree import Tree, leaves, select_rows
-from seqloom.decoding.candidates import best_tokens
+from seqloom.decoding.candidates import Candidates, best_candidates, first_there, with_new
+from seqloom.decoding.captured import BROKEN, Rule, captured_search
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
 from seqloom.decoding.recording import Recorder, SearchStep
 
@@ -68,23 +70,53 @@ def beam_search(
     banned: Collection[int] = (),
     attention: bool = False,
     recorder: Recorder | None = None,
+    capture: bool | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, best first; fewer where the model allows fewer.
 
     `source` is what the model's `start` takes; without one, as many sequences are searched as `prompt` has rows, or
     `rows` of them. `prompt` (B, T) holds the tokens each hypothesis must begin with, without END; `prompt_mask` marks
     the real ones of prompts of unequal length. `banned` tokens are never chosen, unless forced. `attention` asks for
-    where the model looked, if it tells. A `recorder` is shown every step. A module must be in evaluation mode.
+    where the model looked, if it tells. A `recorder` is shown every step. On a GPU steps are recorded and repeated
+    where that is possible if `capture` is on; None is on where the model says so. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
     if (rows if source is None else len(next(leaves(source)))) == 0:
         return []
     with torch.no_grad():
+        capture = getattr(model, "captures", False) if capture is None else capture
+        if capture and prompt is None and recorder is None and not attention and _on_gpu(source):
+            found = fixed_search(model, source, options, end, banned)
+            if found is not None:
+                return found
         state = model.start(source) if source is not None else model.start(rows=rows)
         beams = _begin(next(leaves(state.carry)), source, prompt, prompt_mask, options, end)
         beams = _within(beams, getattr(model, "longest_target", None))
         return _Search(model, options, end, banned, attention, recorder).run(state, beams)
+
+
+def fixed_search(
+    model: Steppable, source: Tree, options: BeamConfig, end: int, banned: Collection[int] = (), record: bool = True
+) -> list[list[Hypothesis]] | None:
+    """The same by steps that all have one shape, for a GPU to repeat; None where model or options do not allow it."""
+    apt = isinstance(model, FixedSteppable) and isinstance(source, dict) and "mask" in source
+    if not apt or options.coverage_penalty > 0 or not bool(source["mask"].any(dim=1).all()):
+        return None
+    assert isinstance(model, FixedSteppable)
+    limit = _limits(options, source["mask"], torch.zeros(len(source["mask"]), dtype=torch.long))
+    if (longest := getattr(model, "longest_target", None)) is not None:
+        limit = limit.clamp(max=longest)
+    rule = Rule(
+        beam=options.beam,
+        n_best=options.n_best,
+        length_penalty=options.length_penalty,
+        min_length=options.min_length,
+        exact=options.stopping == "exact",
+        end=end,
+        banned=tuple(sorted(set(banned) - {end})),
+    )
+    return captured_search(model, source, limit, rule, record)
 
 
 @dataclass(frozen=True)
@@ -105,19 +137,6 @@ class _Beams:
         return _Beams(**select_rows(vars(self), rows))
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Continuations of each source (b, C), best first."""
-
-    total: Tensor  # Σ log p
-    own: Tensor  # log p of the token
-    token: Tensor
-    slot: Tensor  # which of the w hypotheses it continues
-
-    def take(self, places: Tensor) -> "_Candidates":
-        return _Candidates(*(values.gather(1, places) for values in vars(self).values()))
-
-
 class _Search:
     def __init__(
         self,
@@ -130,6 +149,7 @@ class _Search:
     ):
         self.model, self.options, self.end, self.attention, self.recorder = model, options, end, attention, recorder
         self.banned = sorted(set(banned) - {end})
+        self.step_best = getattr(model, "step_best", None)
         self.nodes = Nodes()
 
     def run(self, state: DecodeState, beams: _Beams) -> list[list[Hypothesis]]:
@@ -139,11 +159,11 @@ class _Search:
         self.nodes.grow(tokens.flatten(), beams.node.flatten(), beams.log_prob.flatten())
         found: list[dict[str, Tensor]] = []
         for length in itertools.count(1):  # of every hypothesis, after the step
-            output = self.model.step(tokens.view(-1, 1), state)
-            coverage = self._look(output.looked, beams)
             width = 1 if length <= forced else self.options.beam
-            best = self._candidates(output.log_probs, beams, width, length)
-            chosen = self._going_on(best, width)
+            values, ids, output = self._step(tokens.view(-1, 1), state, beams, width, length)
+            coverage = self._look(output, beams)
+            best = best_candidates(values, ids, beams.log_prob, width + beams.node.shape[1])  # at most w of them end
+            chosen = best.going_on(self.end, width)
             after = self._extend(beams, chosen, coverage, self._set_aside(best, beams, coverage, length))
             if self.recorder is not None:
                 self.recorder.step(self._told(best, beams, after, coverage, length))
@@ -160,8 +180,39 @@ class _Search:
             state = select(output.state, rows.index_select(0, stay).flatten(), stay)
         return collect(self.nodes, found, sources, widths)
 
-    def _look(self, attention: Tensor | None, beams: _Beams) -> Tensor | None:
+    def _step(
+        self, tokens: Tensor, state: DecodeState, beams: _Beams, width: int, length: int
+    ) -> tuple[Tensor, Tensor, StepOutput | BestOutput]:
+        """Read tokens (b·w, 1): log p and ids (b, w, K) of the best to follow, and what else the model says.
+
+        Of width + w continuations of a source no hypothesis gives more than width + 1, so the vocabulary is searched
+        row by row, and only the few best tokens of each row are compared with those of others.
+        """
+        (b, w), count = beams.node.shape, width + 1 + len(self.banned)
+        if self.step_best is not None and length > beams.prefix.shape[1]:
+            best = self.step_best(tokens, state, count)
+            return *self._permitted(best.values.view(b, w, -1), best.ids.view(b, w, -1), length), best
+        output = self.model.step(tokens, state)
+        values, ids = (part.view(b, w, -1) for part in best_tokens(output.log_probs, count))
+        values, ids = self._permitted(values, ids, length)
+        if length <= beams.prefix.shape[1]:
+            values, ids = _forced(output.log_probs.view(b, w, -1), values, ids, beams, length)
+        return values, ids, output
+
+    def _permitted(self, values: Tensor, ids: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Candidates, with what may not be said now made impossible."""
+        values = values.to(precise_on(values.device))
+        if self.banned:
+            values = values.masked_fill(torch.isin(ids, ids.new_tensor(self.banned)), -math.inf)
+        if length <= self.options.min_length:
+            values = values.masked_fill(ids == self.end, -math.inf)
+        return values, ids
+
+    def _look(self, output: StepOutput | BestOutput, beams: _Beams) -> Tensor | None:
         """Keep the attention (b·w, S) where it is wanted, and add it to the coverage (b, w, S)."""
+        if output.attention is not None and not self.attention and self.options.coverage_penalty == 0:
+            return None
+        attention = output.looked
         if attention is None:
             if self.options.coverage_penalty > 0:
                 raise UsageError("coverage_penalty needs a model with attention, which this one has not; set it to 0.")
@@ -173,40 +224,10 @@ class _Search:
         attention = attention.view(*beams.node.shape, -1).to(beams.log_prob.dtype)
         return attention if beams.coverage is None else beams.coverage + attention
 
-    def _candidates(self, log_probs: Tensor, beams: _Beams, width: int, length: int) -> _Candidates:
-        """The best width + w continuations: at most w of them end, so that `width` can go on.
-
-        No hypothesis gives more than width + 1 of them, so the vocabulary is searched row by row, and only the few
-        best tokens of each row are compared with those of others. Ties: lower hypothesis first, then lower token.
-        """
-        b, w = beams.node.shape
-        values, ids = best_tokens(log_probs, width + 1 + len(self.banned))  # (b·w, K)
-        values, ids = values.to(beams.log_prob.dtype).view(b, w, -1), ids.view(b, w, -1)
-        if self.banned:
-            values = values.masked_fill(torch.isin(ids, ids.new_tensor(self.banned)), -math.inf)
-        if length <= self.options.min_length:
-            values = values.masked_fill(ids == self.end, -math.inf)
-        if length <= beams.prefix.shape[1]:
-            values, ids = _forced(log_probs.view(b, w, -1), values, ids, beams, length)
-        values = values.masked_fill(beams.log_prob.isneginf().unsqueeze(2), -math.inf)  # whatever it may be, NaN too
-        total = (beams.log_prob.unsqueeze(2) + values).flatten(1)  # (b, w·K)
-        total, order = total.sort(dim=1, descending=True, stable=True)
-        order = order[:, : width + w]
-        own, token = values.flatten(1).gather(1, order), ids.flatten(1).gather(1, order)
-        return _Candidates(total[:, : width + w], own, token, order // values.shape[2])
-
-    def _going_on(self, best: _Candidates, width: int) -> _Candidates:
-        """The best `width` of each source that do not end."""
-        chosen = best.take(self._places_going_on(best, width))
-        return replace(chosen, total=chosen.total.masked_fill(chosen.token == self.end, -math.inf))
-
-    def _places_going_on(self, best: _Candidates, width: int) -> Tensor:
-        return (best.token == self.end).to(torch.int8).argsort(dim=1, stable=True)[:, :width]
-
-    def _set_aside(self, best: _Candidates, beams: _Beams, coverage: Tensor | None, length: int) -> dict[str, Tensor]:
+    def _set_aside(self, best: Candidates, beams: _Beams, coverage: Tensor | None, length: int) -> dict[str, Tensor]:
         """The best k that ended so far, now with those that are among the k best continuations."""
         k = self.options.beam
-        ended = (best.token[:, :k] == self.end) & ~best.total[:, :k].isneginf()
+        ended = best.ended(self.end, k)
         if not ended.any():
             return beams.finished
         slot = best.slot[:, :k]
@@ -221,19 +242,15 @@ class _Search:
             "length": torch.full_like(slot, length - 1),
             "finished": ended,
         }
-        together = {key: torch.cat([values, new[key]], dim=1) for key, values in beams.finished.items()}
-        order = together["score"].argsort(dim=1, descending=True, stable=True)[:, :k]
-        return {key: values.gather(1, order) for key, values in together.items()}
+        return with_new(beams.finished, new)
 
-    def _told(
-        self, best: _Candidates, beams: _Beams, after: _Beams, coverage: Tensor | None, length: int
-    ) -> SearchStep:
+    def _told(self, best: Candidates, beams: _Beams, after: _Beams, coverage: Tensor | None, length: int) -> SearchStep:
         """What a recorder is shown of a step."""
         score = self._score(best.total, length)
         if coverage is not None:
             score = score + self._coverage(coverage, beams.mask).gather(1, best.slot)
         going = after.node.masked_fill(after.log_prob.isneginf(), -1)
-        node = torch.full_like(best.slot, -1).scatter(1, self._places_going_on(best, going.shape[1]), going)
+        node = torch.full_like(best.slot, -1).scatter(1, best.places_going_on(self.end, going.shape[1]), going)
         ended = (best.token == self.end) & (torch.arange(best.token.shape[1], device=score.device) < self.options.beam)
         parent = beams.node.gather(1, best.slot)
         return SearchStep(length, beams.source, parent, best.token, best.own, best.total, score, node, ended)
@@ -252,7 +269,7 @@ class _Search:
         return self.options.coverage_penalty * (logs if mask is None else logs * mask.unsqueeze(1)).sum(2)
 
     def _extend(
-        self, beams: _Beams, chosen: _Candidates, coverage: Tensor | None, finished: dict[str, Tensor]
+        self, beams: _Beams, chosen: Candidates, coverage: Tensor | None, finished: dict[str, Tensor]
     ) -> _Beams:
         parents = beams.node.gather(1, chosen.slot)
         node = self.nodes.grow(chosen.token.flatten(), parents.flatten(), chosen.own.flatten()).view_as(parents)
@@ -270,9 +287,7 @@ class _Search:
         stop = (scores[:, self.options.n_best - 1] >= reach) | best.isneginf() | (beams.limit <= length)
         done, broken = torch.stack([stop, best.isnan() | scores[:, 0].isnan()]).cpu()
         if broken.any():
-            raise DivergedError(
-                "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
-            )
+            raise DivergedError(BROKEN)
         return done
 
     def _results(self, before: _Beams, after: _Beams, length: int) -> dict[str, Tensor]:
@@ -280,9 +295,7 @@ class _Search:
         stuck = after.log_prob[:, :1].isneginf() & after.finished["score"][:, :1].isneginf()
         parts = [after.finished, self._cut(after, length), self._cut(before, length - 1)]
         parts[2]["score"] = parts[2]["score"].masked_fill(~stuck, -math.inf)
-        together = {key: torch.cat([part[key] for part in parts], dim=1) for key in parts[0]}
-        order = together["score"].isneginf().to(torch.int8).argsort(dim=1, stable=True)[:, : self.options.n_best]
-        return {key: values.gather(1, order) for key, values in together.items()} | {"source": after.source}
+        return first_there(parts, self.options.n_best) | {"source": after.source}
 
     def _cut(self, beams: _Beams, length: int) -> dict[str, Tensor]:
         """Hypotheses without an end, best first."""
@@ -318,6 +331,15 @@ def _reordered(state: DecodeState, rows: Tensor, before: Tensor) -> DecodeState:
     return DecodeState(select_rows(state.carry, rows.flatten()), state.memory)
 
 
+def _on_gpu(source: Tree) -> bool:
+    return source is not None and next(leaves(source)).is_cuda
+
+
+def precise_on(device: torch.device) -> torch.dtype:
+    """What sums of log-probabilities are kept in: Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def _begin(
     like: Tensor, source: Tree, prompt: Tensor | None, prompt_mask: Tensor | None, options: BeamConfig, end: int
 ) -> _Beams:
@@ -326,7 +348,7 @@ def _begin(
     everyone = torch.arange(rows, device=device)
     prefix, prefix_length = _checked_prompt(prompt, prompt_mask, rows, end)
     mask = source["mask"] if isinstance(source, dict) and "mask" in source else None
-    precise = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
+    precise = precise_on(device)
     empty: dict[str, Any] = dict.fromkeys(("score", "log_prob", "end"), (-math.inf, precise))
     empty |= {"node": (0, torch.long), "length": (0, torch.long), "finished": (False, torch.bool)}
     return _Beams(

@@ -1,48 +1,62 @@
-"""The most probable tokens of each row, chosen the same way on every device and beside any other rows."""
+"""What a step of a beam search compares: the continuations of each source, and what has ended."""
+
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-BLOCK = 64  # tokens whose maximum is looked at first
-MANY = 1 << 18  # log-probabilities from which that is faster
+Finished = dict[str, Tensor]  # (b, k) of those that ended, best first: score, log_prob, end, node, length, finished
 
 
-def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` most probable tokens of each row (B, V): their log-probabilities and ids (B, count), by rising id.
+@dataclass(frozen=True)
+class Candidates:
+    """Continuations of each source (b, C), best first."""
 
-    Of equally probable tokens those of lower id are taken. `topk` promises nothing about equals, so one more is asked
-    for: if it equals the last of those wanted, equals were cut apart, and the rows are looked at again.
+    total: Tensor  # Σ log p
+    own: Tensor  # log p of the token
+    token: Tensor
+    slot: Tensor  # which of the w hypotheses it continues
+
+    def take(self, places: Tensor) -> "Candidates":
+        return Candidates(*(values.gather(1, places) for values in vars(self).values()))
+
+    def ended(self, end: int, k: int) -> Tensor:
+        """Which of the k best end (b, k)."""
+        return (self.token[:, :k] == end) & ~self.total[:, :k].isneginf()
+
+    def places_going_on(self, end: int, width: int) -> Tensor:
+        return (self.token == end).to(torch.int8).argsort(dim=1, stable=True)[:, :width]
+
+    def going_on(self, end: int, width: int) -> "Candidates":
+        """The best `width` of each source that do not end."""
+        chosen = self.take(self.places_going_on(end, width))
+        return replace(chosen, total=chosen.total.masked_fill(chosen.token == end, -math.inf))
+
+
+def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -> Candidates:
+    """The best `count` continuations of hypotheses of log_prob (b, w) by tokens ids, of log p `values` (b, w, K).
+
+    Ties: lower hypothesis first, then lower token.
     """
-    vocabulary = log_probs.shape[1]
-    count = min(count, vocabulary)
-    values, ids = _top(log_probs, min(count + 1, vocabulary))
-    if count < vocabulary:
-        least = values[:, count - 1 : count]
-        cut = (values[:, count:] == least) & ~least.isneginf()  # (B, 1): which of the impossible ones does not matter
-        if bool(cut.any()):
-            values, ids = _top(_lowest_ids(log_probs, least, count), count)
-        values, ids = values[:, :count], ids[:, :count]
-    ids, order = ids.sort(dim=1)
-    return values.gather(1, order), ids
+    values = values.masked_fill(log_prob.isneginf().unsqueeze(2), -math.inf)  # whatever it may be, NaN too
+    total = (log_prob.unsqueeze(2) + values).flatten(1)  # (b, w·K)
+    total, order = total.sort(dim=1, descending=True, stable=True)
+    order = order[:, :count]
+    own, token = values.flatten(1).gather(1, order), ids.flatten(1).gather(1, order)
+    return Candidates(total[:, :count], own, token, order // values.shape[2])
 
 
-def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`topk`, up to three times as fast on a CPU: the `count` largest lie in the `count` blocks of largest maximum."""
-    rows, vocabulary = log_probs.shape
-    blocks = vocabulary // BLOCK
-    if log_probs.is_cuda or log_probs.numel() < MANY or blocks < 4 * count:
-        return log_probs.topk(count, dim=1)
-    whole = log_probs[:, : blocks * BLOCK].reshape(rows * blocks, BLOCK)
-    chosen = whole.amax(1).view(rows, blocks).topk(count, dim=1).indices  # (B, count)
-    where = chosen + blocks * torch.arange(rows, device=chosen.device).unsqueeze(1)
-    kept = whole.index_select(0, where.flatten()).view(rows, -1)  # (B, count · BLOCK)
-    values, places = torch.cat([kept, log_probs[:, blocks * BLOCK :]], dim=1).topk(count, dim=1)
-    inside = chosen.gather(1, (places // BLOCK).clamp(max=count - 1)) * BLOCK + places % BLOCK
-    return values, torch.where(places < kept.shape[1], inside, places + blocks * BLOCK - kept.shape[1])
+def with_new(finished: Finished, new: Finished) -> Finished:
+    """The best k of what had ended and what ends now."""
+    k = finished["score"].shape[1]
+    together = {key: torch.cat([values, new[key]], dim=1) for key, values in finished.items()}
+    order = together["score"].argsort(dim=1, descending=True, stable=True)[:, :k]
+    return {key: values.gather(1, order) for key, values in together.items()}
 
 
-def _lowest_ids(log_probs: Tensor, least: Tensor, count: int) -> Tensor:
-    """The same rows, with only so many of those that equal `least` (B, 1) left possible that `count` are, by id."""
-    above, equal = log_probs > least, log_probs == least
-    room = count - above.sum(1, keepdim=True)
-    return log_probs.masked_fill(equal & (equal.cumsum(1) > room), -torch.inf)
+def first_there(parts: list[Finished], count: int) -> Finished:
+    """The first `count` of hypotheses that are there at all, in the order of the parts."""
+    together = {key: torch.cat([part[key] for part in parts], dim=1) for key in parts[0]}
+    order = together["score"].isneginf().to(torch.int8).argsort(dim=1, stable=True)[:, :count]
+    return {key: values.gather(1, order) for key, values in together.items()}

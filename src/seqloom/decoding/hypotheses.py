@@ -31,6 +31,10 @@ class Nodes:
         self._attention: list[tuple[Tensor, Tensor]] = []
         self._size = 0
 
+    @property
+    def size(self) -> int:
+        return self._size
+
     def grow(self, tokens: Tensor, parents: Tensor, log_probs: Tensor) -> Tensor:
         """Add nodes (n,) and say their ids."""
         self._grown.append((tokens, parents, log_probs))

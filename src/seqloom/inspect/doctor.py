@@ -17,7 +17,7 @@ from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
 from seqloom.inspect.lengths import Lengths as Lengths
 from seqloom.inspect.lengths import lengths as lengths
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
-from seqloom.nn import fused
+from seqloom.nn import fused, sequences
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 from seqloom.tasks import task_module
@@ -25,13 +25,15 @@ from seqloom.tasks.classify import ReadingTask
 from seqloom.tasks.language_model import TextTask
 from seqloom.tasks.translate import SIDES
 from seqloom.tasks.translate import Task as TranslateTask
-from seqloom.train.fit import FitConfig, device_for
+from seqloom.train.config import FitConfig
+from seqloom.train.trainer import device_for
 
 DUPLICATES = 0.10  # of the training documents: more is worth a word
 OVERLAP = 0.05  # of a split's documents, or long lines, that stand in train too
 UNKNOWN = 0.05  # of a split's tokens read as <unk>
 LONG_LINE = 40  # characters; shorter lines are alike by chance
 FULL = 0.9  # of the memory at hand
+STEPS = 64  # of a sequence that layers are asked about
 TOO_BIG = "the parameters, their gradients and the optimizer alone take"
 PARTS = {
     "embed": "embedding",
@@ -216,20 +218,21 @@ def model_facts(task: Any, device: torch.device) -> ModelFacts:
 
 
 def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
-    """Which recurrent layers a fused kernel computes, and which must be looped over step by step."""
+    """Whether recurrent layers read whole sequences at once, or which of them must be looped over step by step."""
     layers = [module for module in model.modules() if isinstance(module, Recurrent)]
     if not layers:
         return []
     names = {cell: name for name, cell in CELLS.items()}
-    plain = {
-        names.get(type(layer.cell), type(layer.cell).__name__)
-        for layer in layers
-        if not fused.applies(layer.cell, torch.empty(1, 2, layer.cell.inputs, device=device))
-    }
-    if not plain:
-        return ["a fused kernel computes every layer"]
+    looped = {names.get(type(layer.cell), type(layer.cell).__name__) for layer in layers if _loops(layer, device)}
+    if not looped:
+        return ["every layer reads whole sequences at once"]
     slower = "2×" if device.type == "cpu" else "10×"
-    return [f"{', '.join(sorted(plain))} has no fused kernel here: a plain loop over time, about {slower} slower"]
+    return [f"{', '.join(sorted(looped))} is looped over step by step here: about {slower} slower"]
+
+
+def _loops(layer: Recurrent, device: torch.device) -> bool:
+    x = torch.empty(1, STEPS, layer.cell.inputs, device=device)
+    return not sequences.applies(layer.cell, x) and not fused.applies(layer.cell, x)
 
 
 def _own_notes(model: nn.Module) -> list[str]:
@@ -343,6 +346,11 @@ def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iter
         yield f"The rehearsal failed, and so will training: {found.failure}"
     elif at_hand is not None and found.peak is not None and found.peak > FULL * at_hand:
         yield f"Training needs {size(found.peak)} of memory.{room} Take {smaller}."
+    if found.parts > 1:
+        yield (
+            f"A batch does not fit in memory and is taken in {found.parts} parts: the same updates, in more time."
+            f"{room} train.recompute=true takes less memory, and so does {smaller}."
+        )
     if found.skipped:
         yield f"{found.skipped} of the first {found.updates} updates were not finite. Lower train.lr, or clip lower."
 

@@ -1,25 +1,23 @@
 """Words as points of a plane: by PCA, or by t-SNE, which keeps who is near whom and little else."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.figures import COLOURS, label, new_figure
 from seqloom.inspect.fonts import fonts_for
+from seqloom.inspect.points import LEAST, pca, plane_by_tsne
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Method = Literal["pca", "tsne"]
 Array = np.ndarray[Any, np.dtype[np.float64]]
-SEED = 1  # of t-SNE
-LEAST = 4  # words of a picture
 PLAIN = "#555555"
 AWAY = 4.0  # points between a dot and its label
 FARTHER = (1.0, 4.0, 8.0)  # times as far where there is no room; then a line leads to the dot
@@ -61,33 +59,11 @@ def projected(vectors: Any, method: Method) -> tuple[Array, Array | None]:
     if float(np.ptp(x, axis=0).max()) < 1e-9:
         raise UsageError("These words have all the same vector: there is nothing to draw.")
     if method == "tsne":
-        return _tsne(x), None
-    left, sizes, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-    points = (left * sizes)[:, :2]
-    if points.shape[1] < 2:  # of vectors of one number
-        points = np.pad(points, ((0, 0), (0, 1)))
-    return points * _signs(points), sizes[:2] ** 2 / (sizes**2).sum()
-
-
-def _signs(points: Array) -> Array:
-    """Either direction of an axis is as good; that in which its farthest point lies is taken."""
-    far = np.abs(points).argmax(axis=0)
-    signs: Array = np.where(points[far, [0, 1]] < 0, -1.0, 1.0)
-    return signs
-
-
-def _tsne(x: Array) -> Array:
-    try:
-        from sklearn.manifold import TSNE
-    except ModuleNotFoundError as error:
-        raise ResourceError("t-SNE needs scikit-learn: pip install 'seqloom[plot]', or take --method pca.") from error
-    perplexity = min(30.0, (len(x) - 1) / 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        begin = "pca" if x.shape[1] > 1 else "random"
-        made = TSNE(2, perplexity=perplexity, init=begin, metric="cosine", learning_rate="auto", random_state=SEED)
-        points: Array = made.fit_transform(x.astype(np.float32)).astype(np.float64)
-    return points
+        lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        *_, last = plane_by_tsne(x / np.maximum(lengths, 1e-12))
+        return last.points.astype(np.float64), None
+    plane = pca(x)
+    return plane.points, plane.shares
 
 
 def draw_words(space: WordSpace, chosen: Chosen, method: Method, title: str, font: str | None = None) -> "Figure":

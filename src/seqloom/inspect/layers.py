@@ -26,12 +26,12 @@ from typing import Any
 import torch
 
 from seqloom.core.device import choose_device
-from seqloom.core.errors import UsageError
+from seqloom.core.errors import UsageError, out_of_memory
 from seqloom.core.seeding import derive
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.doctor import memory_at_hand, size
 from seqloom.inspect.layer_paths import PATIENCE, chain, path
-from seqloom.inspect.passes import Neighbours, TrainingPass, is_out_of_memory, peak_memory, seconds, within
+from seqloom.inspect.passes import Neighbours, TrainingPass, peak_memory, seconds, within
 from seqloom.nn.mixers import MIXERS, Mixer, make_mixer, mixer_problems
 from seqloom.nn.multihead import head_problems
 
@@ -143,7 +143,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
             with within(room, device):
                 return _whole(plan, kind, length, device)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+            if not out_of_memory(error):
                 raise
     free = "" if room is None else f"; {size(room)} were free"
     return Measured(kind, length, failure=f"out of memory{free}")

@@ -25,7 +25,7 @@ from seqloom.inspect.figures import COLOURS, legend, new_figure, tidy
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import task_module
-from seqloom.train.fit import Trainer
+from seqloom.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

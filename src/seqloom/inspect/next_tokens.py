@@ -7,7 +7,7 @@
 `seqloom.decoding.processors`, which ban tokens, sharpen or flatten (temperature), and cut (top-k, top-p).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +99,7 @@ def write(
     seed: int = 0,
     watched: int = WATCHED,
     **options: Any,
-) -> Iterator[WrittenToken]:
+) -> Generator[WrittenToken, None, None]:
     """The tokens that were forced and, until END comes or `max_tokens` are there, those that are drawn after them.
 
     What is drawn is what `seqloom generate` draws from this seed after the same tokens. `options` are those of
@@ -111,7 +111,9 @@ def write(
     return _write(begun, sampling, room, seed, watched)
 
 
-def _write(begun: Beginning, sampling: SamplingConfig, room: int, seed: int, watched: int) -> Iterator[WrittenToken]:
+def _write(
+    begun: Beginning, sampling: SamplingConfig, room: int, seed: int, watched: int
+) -> Generator[WrittenToken, None, None]:
     decoder = begun.decoder()
     for token, forced, log_probs in _chosen(begun, sampling, room, seed):
         piece = decoder.flush() if token == END else decoder.push(token)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 WARM_UP = 3  # passes at most that are not counted: the first one prepares kernels and takes memory …
 WARM_UP_SECONDS = 0.5  # … but no further one after so many seconds
 PATIENCE = 20.0  # no new pass is begun after so many seconds of passes
-NO_ROOM = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED", "could not create a memory")
 
 
 class TrainingPass:
@@ -157,9 +156,3 @@ def _used() -> tuple[float, float, float] | None:
     ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:9]]
     idle = ticks[3] + ticks[4]
     return time.perf_counter(), (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), time.process_time()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in NO_ROOM)

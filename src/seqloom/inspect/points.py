@@ -77,7 +77,12 @@ def pca(x: Array, components: int = 2) -> Components:
 def project_tsne(points: Points, count: int, *, perplexity: float = 30.0) -> Iterator[Layout]:
     """The picture of the first `count` points on its way."""
     check_points(points, count)
-    x = pca(points.space.unit[:count], FIRST).points
+    yield from plane_by_tsne(points.space.unit[:count], perplexity)
+
+
+def plane_by_tsne(unit: Array, perplexity: float = 30.0) -> Iterator[Layout]:
+    """Unit vectors (N, D) on their way to points (N, 2), from where PCA puts them."""
+    x = pca(unit, FIRST).points
     yield from tsne(x, x[:, :2], perplexity=perplexity)
 
 

@@ -28,10 +28,11 @@ from seqloom.runs.record import record
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
 from seqloom.train.events import Event, Finished, Progress, Saved, Started
-from seqloom.train.fit import FitConfig, Trainer, device_for
 from seqloom.train.stop import Stop
+from seqloom.train.trainer import Trainer, device_for
 
 UPDATES = 12  # at most …
 FEWEST = 3  # … and at least, the first of which only warms up
@@ -52,6 +53,7 @@ class Rehearsal:
     gpu_allocated: int | None = None  # peak of the tensors on a CUDA device …
     gpu_reserved: int | None = None  # … and of what PyTorch took from the device to hold them
     skipped: int = 0  # updates that were not finite
+    parts: int = 1  # that a batch had to be taken in, for want of memory
     sizes: dict[str, int] = field(default_factory=dict)  # what a counting counted, by name
     failure: str | None = None  # why there is nothing more to say
 
@@ -121,6 +123,7 @@ def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> It
         trainer.tally.step = task.largest_step(recipe.seed) // recipe.train.accumulate
         trainer.update()
         trainer.tally.step = found.updates
+    found.parts = max([1, *trainer.halved.values()])
     yield Progress(found.updates, trainer.total, trainer.report(update))
     began = time.perf_counter()
     with _broken_off() as stop:

@@ -24,7 +24,7 @@ from seqloom.inspect.walk_inputs import Follow, Intro
 from seqloom.inspect.walk_parts import Stage, visible
 from seqloom.text.base import END
 
-KINDS = ("recurrent-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
+KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +75,7 @@ def walk_through(trained: Any, text: str, follow: Follow | None = None, said: Sa
         "transformer": _translate,
         "recurrent-seq2seq": _translate,
         "recurrent-lm": _continue,
+        "window-lm": _continue,
         "gpt": _continue,
         "bert": _fill,
         "classifier": _understand,
@@ -110,12 +111,12 @@ def _translate(translator: Any, text: str, follow: Follow, said: Said | None) ->
 
 
 def _continue(writer: Any, text: str, follow: Follow, said: Said | None) -> Walk:
-    if writer.run.recipe["model"]["kind"] == "gpt":
-        from seqloom.inspect.walk_text import Writing as Way
-    else:
-        from seqloom.inspect.walk_recurrent import Reading as Way  # type: ignore[assignment]
+    from seqloom.inspect.walk_recurrent import Reading
+    from seqloom.inspect.walk_text import Writing
+    from seqloom.inspect.walk_window import Seeing
 
-    made = Way(writer, text, follow)
+    ways: dict[str, Any] = {"recurrent-lm": Reading, "window-lm": Seeing, "gpt": Writing}
+    made = ways[writer.run.recipe["model"]["kind"]](writer, text, follow)
     tokens = torch.tensor([made.ids[: made.row + 1]], device=writer.device)
     answer = visible(made.tokenizer.token(made.next))
     own = writer.model.step(tokens, writer.model.start(rows=1)).log_probs[0]
@@ -186,6 +187,7 @@ def _unknown(writer: Any, text: str) -> list[str]:
 
 NAMES = {
     "recurrent-lm": "a recurrent network",
+    "window-lm": "a feed-forward network that sees a window of the text",
     "recurrent-seq2seq": "two recurrent networks: one reads, the other writes",
     "transformer": "a Transformer: one half reads, the other writes",
     "gpt": "a GPT: a Transformer that writes on",
@@ -242,7 +244,7 @@ def _task(trained: Any) -> str:
         return f"This model reads a text and says which of {len(trained.labels)} labels it has."
     if kind == "bert":
         return "This model reads a text with gaps, written [MASK], and says what could stand there."
-    if kind in ("gpt", "recurrent-lm"):
+    if kind in ("gpt", "recurrent-lm", "window-lm"):
         return "This model reads a text from left to right, and at each token it says what could come next."
     languages = [_language((recipe.get("data") or {}).get(side)) for side in ("source", "target")]
     return (

@@ -16,7 +16,7 @@ from seqloom.core.words import nearest
 from seqloom.inspect.doctor import budget_of, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import task_module
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 LADDERS = api.RECIPES / "ladders"
 WITHIN = 0.01  # how far a rung's parameters, or the tokens it sees, may be from the others'

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqloom.core.config import config
 from seqloom.core.specials import EXTRA, Specials
 from seqloom.nn.blocks import ACTIVATIONS, make_norm
-from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.cross_entropy import UNCOUNTED, linear_cross_entropy
 from seqloom.nn.softmax import precise
 from seqloom.nn.transformer_body import BodyShape, TransformerBody
 
@@ -98,11 +98,14 @@ class BERT(nn.Module):
         """h (B, S, D); see `TransformerBody.read`."""
         return self.body.read(tokens, mask, segments, documents)
 
+    def telling(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """h (…, D) as the output layer reads it, and W (V, D) and b (V,) of that."""
+        vectors = self.body.embed.weight[: self.vocabulary] if self.output is None else self.output
+        return self.dense_norm(self.activation(self.dense(h))), vectors, self.bias
+
     def masked_logits(self, h: Tensor) -> Tensor:
         """What stands at places whose h (…, D) are given: logits (…, V)."""
-        told = self.dense_norm(self.activation(self.dense(h)))
-        vectors = self.body.embed.weight[: self.vocabulary] if self.output is None else self.output
-        return F.linear(told, vectors, self.bias)
+        return F.linear(*self.telling(h))
 
     def gap_logits(self, tokens: Tensor, mask: Tensor, gaps: Tensor) -> Tensor:
         """What may stand at the gaps (B, S) of a text, row by row: logits (M, V)."""
@@ -115,19 +118,23 @@ class BERT(nn.Module):
 
     def forward(self, batch: Batch) -> Told:
         """Only the places that were asked for are told: making logits of all would cost most of the time."""
+        h, asked = self._asked(batch)
+        return Told(self.masked_logits(asked), self.next_logits(h))
+
+    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """h of all places (B, S, D), and of those that were asked for (B, P, D)."""
         h = self.read(batch["tokens"], batch.get("mask"), batch.get("segments"), batch.get("documents"))
-        places = batch["places"].unsqueeze(2).expand(-1, -1, h.shape[2])  # (B, P, D)
-        return Told(self.masked_logits(h.gather(1, places)), self.next_logits(h))
+        return h, h.gather(1, batch["places"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def loss(self, batch: Batch) -> Tensor:
         """The mean of −log p over the targets (B, P) that are not below 0; if the batch has `other` (B,), 1 where the
         second text is not what follows the first, also the mean over its pairs. Never waits for a GPU."""
-        told, targets = self(batch), batch["targets"]
-        known = targets >= 0
-        goal = targets.masked_fill(~known, UNCOUNTED).flatten()
-        total = F.cross_entropy(precise(told.masked).flatten(0, 1), goal, ignore_index=UNCOUNTED, reduction="sum")
-        value = total / known.sum().clamp(min=1)
-        return value + F.cross_entropy(precise(told.next), batch["other"]) if "other" in batch else value
+        h, asked = self._asked(batch)
+        known = batch["targets"] >= 0
+        goal = batch["targets"].masked_fill(~known, UNCOUNTED).flatten()
+        told, weight, bias = self.telling(asked)
+        value = linear_cross_entropy(told.flatten(0, 1), weight, bias, goal) / known.sum().clamp(min=1)
+        return value + F.cross_entropy(precise(self.next_logits(h)), batch["other"]) if "other" in batch else value
 
     def attentions(
         self,

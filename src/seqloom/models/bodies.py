@@ -28,13 +28,12 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.blocks import EncoderBlock, make_norm
-from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.cross_entropy import UNCOUNTED, linear_cross_entropy
 from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import at_last
 from seqloom.nn.mix import LayerMix
 from seqloom.nn.recurrent import Stack
-from seqloom.nn.softmax import precise
 from seqloom.nn.transformer_body import TransformerBody
 
 Form = Literal["bert", "causal", "ends"]  # how texts stand in a row: see `seqloom.text.specials`
@@ -82,16 +81,20 @@ class Body(nn.Module, ABC):
 
     # --- the next token ---------------------------------------------------------------------------------------------
 
+    def telling(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """h (…, H) as the output layer reads it, and W (V, H) and b (V,) of that."""
+        raise ValueError("this body was built without what predicts the next token")
+
     def next_token_logits(self, h: Tensor) -> Tensor:
         """h (…, H) to logits (…, V) of the token after each."""
-        raise ValueError("this body was built without what predicts the next token")
+        return F.linear(*self.telling(h))
 
     def next_token_loss(self, h: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """The mean of −log p of each token of the text given those before it; special tokens are not predicted."""
         counted = mask[:, 1:] & (tokens[:, 1:] < self.vocabulary)
         targets = tokens[:, 1:].masked_fill(~counted, UNCOUNTED).flatten()
-        logits = precise(self.next_token_logits(h[:, :-1])).flatten(0, 1)
-        return F.cross_entropy(logits, targets, reduction="sum") / counted.sum().clamp(min=1)
+        seen, weight, bias = self.telling(h[:, :-1])
+        return linear_cross_entropy(seen.flatten(0, 1), weight, bias, targets) / counted.sum().clamp(min=1)
 
     # --- taking over ------------------------------------------------------------------------------------------------
 
@@ -147,8 +150,9 @@ class Predicting(nn.Module):
         self.weight = None if tied else nn.Parameter(torch.empty(vocabulary, width).normal_(std=0.02))
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
-    def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
-        return F.linear(h, embeddings[: self.vocabulary] if self.weight is None else self.weight, self.bias)
+    def layer(self, embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
+        """W and b."""
+        return embeddings[: self.vocabulary] if self.weight is None else self.weight, self.bias
 
 
 class RecurrentBody(Body):
@@ -192,11 +196,10 @@ class RecurrentBody(Body):
             layer.extend(way.parameters())
         return [list(self.embed.parameters()), *layers]
 
-    def next_token_logits(self, h: Tensor) -> Tensor:
+    def telling(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.output is None:
-            return super().next_token_logits(h)
-        logits: Tensor = self.output(h if self.project is None else self.project(h), self.embed.weight)
-        return logits
+            return super().telling(h)
+        return h if self.project is None else self.project(h), *self.output.layer(self.embed.weight)
 
     def notes(self) -> list[str]:
         return self.stack.notes()
@@ -225,11 +228,8 @@ class GPTBody(Body):
     def levels(self) -> list[list[nn.Parameter]]:
         return self.transformer.levels()
 
-    def next_token_logits(self, h: Tensor) -> Tensor:
-        if self.output is None:
-            return super().next_token_logits(h)
-        logits: Tensor = self.output(h, self.transformer.embed.weight)
-        return logits
+    def telling(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return super().telling(h) if self.output is None else (h, *self.output.layer(self.transformer.embed.weight))
 
 
 class BERTBody(Body):

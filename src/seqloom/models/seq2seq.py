@@ -10,6 +10,7 @@ source, source-major. The memory is never copied k times.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
-from seqloom.nn.cross_entropy import UNCOUNTED, disagreement
+from seqloom.nn.cross_entropy import UNCOUNTED, consistent_cross_entropy
+from seqloom.nn.packed import packed_once, versions
 from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
 
 Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
@@ -29,7 +31,9 @@ Carry = dict[str, Tree]  # what is known of each hypothesis
 class Seq2Seq(nn.Module, ABC):
     """A model says how it encodes, begins and decodes; the rest follows."""
 
+    config: Any
     output: FullSoftmax
+    captures = False  # see `seqloom.core.protocols.FixedSteppable`
     whole_sentences = False  # whether what the output layer sees must be made of whole sentences at once
 
     @abstractmethod
@@ -54,6 +58,27 @@ class Seq2Seq(nn.Module, ABC):
     def before_output(self, r: Tensor) -> Tensor:
         """r (…, H) to what the output layer sees."""
         return r
+
+    def next_log_probs(self, r: Tensor) -> Tensor:
+        """log p (R, V) of the token after each r (R, H)."""
+        if torch.is_grad_enabled() or self.training:
+            return self.output.log_probs(self.before_output(r))
+        return packed_once(self.output).log_softmax(self.before_output(r))
+
+    def next_best(self, r: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Of the same the `count` most probable, as `best_tokens` gives them."""
+        return packed_once(self.output).best(self.before_output(r), count)
+
+    # Steps that all have one shape: `seqloom.core.protocols.FixedSteppable`.
+
+    def weights_key(self) -> Hashable:
+        return versions(self.parameters())
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most source tokens it can read, END included; None for any number."""
+        longest: int | None = self.config.longest_source
+        return longest
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """`source` is {"tokens": (B, S), "mask": (B, S)}; one hypothesis for each."""
@@ -86,9 +111,8 @@ class Seq2Seq(nn.Module, ABC):
             targets = targets[mask]
         if not twice:
             return self.output.total_loss(seen, targets, label_smoothing) / count, count
-        log_probs = self.output.log_probs(seen)  # the costliest there is: once for both
-        value = self.output.loss_of(log_probs, targets, label_smoothing) / count
-        return value + consistency / 2 * disagreement(log_probs, targets) / count, count // 2
+        value = consistent_cross_entropy(self.output(seen), targets, label_smoothing, consistency)
+        return value / count, count // 2
 
     def target_log_probs(self, batch: Batch) -> Tensor:
         """log p of each target (B, T), 0 at padding. Logits are made for a few positions at a time."""

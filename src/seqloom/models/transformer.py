@@ -23,15 +23,17 @@ from torch import Tensor, nn
 
 from seqloom.core.config import config
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
 from seqloom.core.tree import Growing, Tree
 from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
 from seqloom.nn.blocks import Activation, DecoderBlock, EncoderBlock, FeedForward, Frame, Norm, Past, make_norm
-from seqloom.nn.cache import Reading, empty_cache, nothing, with_room
+from seqloom.nn.cache import FixedReading, Reading, empty_cache, fixed_cache, nothing, with_room
+from seqloom.nn.decoder_step import decoder_step, fits
 from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import Allowed, hypotheses, last_real
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
-from seqloom.nn.multihead import MultiHeadAttention, head_problems
+from seqloom.nn.multihead import MultiHeadAttention, choose_kernels, each_of, head_problems
+from seqloom.nn.packed import packed_once
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import FullSoftmax
 
@@ -237,6 +239,7 @@ class Transformer(Seq2Seq):
         if self.config.source_begin is not None:
             tokens, mask = F.pad(tokens, (1, 0), value=self.config.source_begin), F.pad(mask, (1, 0), value=True)
         S, looked = tokens.shape[1], []
+        choose_kernels(tokens)
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
         for block in self.encoder:
             x, own = block(x, mask, weights)
@@ -244,8 +247,12 @@ class Transformer(Seq2Seq):
         return self.encoder_norm(x), mask, looked
 
     def _memory(self, x: Tensor, mask: Tensor) -> dict[str, Any]:
-        layers = tuple(block.cross_attention.keys_values(x) for block in self.decoder)
-        return {"mask": mask, "layers": tuple((k.contiguous(), v.contiguous()) for k, v in layers)}
+        attentions = [block.cross_attention for block in self.decoder]
+        made = each_of([layer for attention in attentions for layer in (attention.k, attention.v)], x)
+        layers = tuple(a.as_keys_values(*made[2 * i : 2 * i + 2]) for i, a in enumerate(attentions))
+        if not torch.is_grad_enabled():  # a decoder comes back to them at every step
+            layers = tuple((k.contiguous(), v.contiguous()) for k, v in layers)
+        return {"mask": mask, "layers": layers}
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """The memory also has the caches, one for each layer: what the hypotheses of a source have read is its own."""
@@ -268,7 +275,7 @@ class Transformer(Seq2Seq):
     def decode(
         self, tokens: Tensor, carry: Carry, memory: dict[str, Any], mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Carry, dict[str, Any]]:
-        """Tokens (R, T) to y (R, T, D), weights (R, T, S) of the aligned layer, and the carry and memory after them.
+        """Tokens (R, T) to y (R, T, D), weights (R, T, N, S) of the aligned layer, and carry and memory after them.
 
         The k hypotheses of a source are read side by side, as k·T tokens of one row.
         """
@@ -284,10 +291,24 @@ class Transformer(Seq2Seq):
         reading = Reading.of(tokens, mask, known, B)
         past = Past(reading.allowed, reading.allowed is None, reading.places, reading)
         y = self.target_embed(tokens.reshape(B, k * T), reading.places, carry["known"]["read"] + T, reading.lengths)
-        y, after, looked = self._climb(y, memory, past, caches, {self.aligned: ("cross",)})
-        y, weights = y.view(R, T, -1), looked["cross"][0].mean(dim=1).view(R, T, -1)[..., self._before_source :]
+        after: tuple[Growing | None, ...]
+        if T == 1 and mask is None and tokens.device.type == "cpu" and fits(self.decoder):
+            y, after, looked = self._step(y.view(R, -1), memory, reading, caches)
+        else:
+            y, after, weights = self._climb(y, memory, past, caches, {self.aligned: ("cross",)})
+            looked = weights["cross"][0]  # (B, N, k·T, S)
+        y, looked = y.view(R, T, -1), looked.transpose(1, 2).reshape(R, T, *looked.shape[1::2])
         carry = {"readout": last_real(carry["readout"], y, mask), "known": reading.known}
-        return y, weights, carry, {**memory, "caches": after}
+        return y, looked[..., self._before_source :], carry, {**memory, "caches": after}
+
+    def _step(
+        self, y: Tensor, memory: dict[str, Any], reading: Reading, caches: tuple[Growing, ...]
+    ) -> tuple[Tensor, tuple[Growing, ...], Tensor]:
+        """The way through all blocks of one token each, y (R, D), in fewer passes."""
+        source = Allowed(memory["mask"][:, None, None, :])
+        step = decoder_step(self, self.decoder)
+        y, after, looked = step(y, memory["layers"], source, caches, reading, self.aligned)
+        return self.decoder_norm(y), after, looked
 
     def _climb(
         self,
@@ -313,8 +334,45 @@ class Transformer(Seq2Seq):
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """A row without any real token keeps its carry, predicts what it predicted before, and attends to nothing."""
         _, weights, carry, memory = self.decode(tokens, state.carry, state.memory, mask)
+        weights = weights.mean(dim=2)
         looked = last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
-        return StepOutput(self.output.log_probs(carry["readout"]), DecodeState(carry, memory), looked)
+        return StepOutput(self.next_log_probs(carry["readout"]), DecodeState(carry, memory), looked)
+
+    def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:
+        """The `count` most probable tokens after a step of one token each (R, 1)."""
+        _, weights, carry, memory = self.decode(tokens, state.carry, state.memory)
+        values, ids = self.next_best(carry["readout"], count)
+        return BestOutput(values, ids, DecodeState(carry, memory), weights[:, 0])
+
+    # Steps that all have one shape.
+
+    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState | None:
+        """Of each hypothesis: own (R, P), which of the P = k · steps places of its source are its own."""
+        memory, begun = state.memory, self.config.target_begin is not None
+        if begun or not fits(self.decoder):
+            return None
+        mask = memory["mask"]
+        caches = tuple(fixed_cache(block.self_attention, len(mask), k * steps) for block in self.decoder)
+        added = Allowed(mask[:, None, None, :], each=True).added
+        own = torch.zeros(len(mask) * k, k * steps, dtype=torch.bool, device=mask.device)
+        return DecodeState({"own": own}, {"layers": memory["layers"], "added": added, "caches": caches})
+
+    def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        own, memory = state.carry["own"], state.memory
+        more = k * steps - own.shape[1]
+        caches = tuple(Growing(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
+        return DecodeState({"own": F.pad(own, (0, more))}, {**memory, "caches": caches})
+
+    def fixed_step(
+        self, tokens: Tensor, state: DecodeState, at: Tensor, count: int
+    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+        memory, own = state.memory, state.carry["own"]
+        B = len(memory["added"])
+        reading = FixedReading(own, at, len(tokens) // B)
+        y = self.target_embed(self._placed(tokens).view(B, -1), reading.places, 0, at)
+        step = decoder_step(self, self.decoder)
+        y, _, _ = step(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], reading)
+        return *packed_once(self.output).top(self.decoder_norm(y), count), {"own": own}
 
     # All steps of a known target at once.
 
@@ -340,6 +398,7 @@ class Transformer(Seq2Seq):
         if before := self._before_target:
             inputs, mask = F.pad(inputs, (before, 0), value=self._first), F.pad(mask, (before, 0), value=True)
         T = inputs.shape[1]
+        choose_kernels(inputs)
         if padding_last and self.config.causal:
             keys, places = None, torch.arange(T, device=inputs.device)
         else:

@@ -8,16 +8,18 @@ cache has to grow.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.core.tree import Growing
 from seqloom.nn.masks import Allowed
 from seqloom.nn.multihead import MultiHeadAttention
 
-ROOM = 8  # steps for which a cache grows at a time
+ROOM = 6  # steps for which a cache grows at a time
 
 Known = dict[str, Any]  # of R = B·k hypotheses, see `nothing`
 
@@ -75,10 +77,59 @@ class Reading:
             buffer[:, :, part, self.filled : self.after] = new
         return Growing(buffer, cache.length + (self.after - self.filled))
 
+    def write_both(self, cache: Growing, new: Tensor) -> Growing:
+        """The same of both in one tensor (B, Nkv, 2, k·T, d), where no gradient is wanted."""
+        cache.buffer[:, :, :, self.filled : self.after] = new
+        return cache
+
     def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
         """All keys and values (B, Nkv, after, d) there are."""
         k, v = cache.buffer[:, :, :, : self.after].unbind(dim=2)
         return k, v
+
+
+@dataclass(frozen=True)
+class FixedReading:
+    """One token of each of R = B·k hypotheses, where caches are as large as they will be: shapes never change.
+
+    At step t hypotheses write to the places t·k … t·k + k − 1. `own` (R, P) is changed in place.
+    """
+
+    own: Tensor
+    at: Tensor  # t, on the device
+    k: int
+
+    @property
+    def places(self) -> Tensor:
+        """How many tokens stand before each (k,)."""
+        return self.at.expand(self.k)
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """What each may look at (B, 1, k, P), itself included."""
+        own = self.own.view(-1, self.k, self.own.shape[1])
+        itself = torch.eye(self.k, dtype=torch.bool, device=own.device).expand(len(own), -1, -1)
+        own.index_copy_(2, self._written, itself)
+        return Allowed(own.unsqueeze(1), each=True)
+
+    @cached_property
+    def _written(self) -> Tensor:
+        return self.at * self.k + torch.arange(self.k, device=self.at.device)
+
+    def write_both(self, cache: Growing, new: Tensor) -> Growing:
+        cache.buffer.index_copy_(3, self._written, new)
+        return cache
+
+    def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
+        k, v = cache.buffer.unbind(dim=2)
+        return k, v
+
+
+def fixed_cache(attention: MultiHeadAttention, sources: int, places: int) -> Growing:
+    """Zeros, since what nobody owns is multiplied by 0."""
+    shape = sources, attention.kv_heads, 2, places, attention.head_width
+    buffer = attention.k.weight.new_zeros(shape)
+    return Growing(buffer, torch.zeros(sources, dtype=torch.long, device=buffer.device))
 
 
 def _filled(known: Known) -> int:
@@ -139,11 +190,13 @@ def _living(known: Known, sources: int) -> tuple[Tensor, Known]:
 
 
 def _larger(cache: Growing, kept: Tensor | None, filled: int, capacity: int) -> Growing:
-    """A cache with the `kept` places (B, filled), or the first ones, and room beyond."""
-    B, N, _, _, d = cache.buffer.shape
-    buffer = cache.buffer.new_empty(B, N, 2, capacity, d)
+    """A cache with the `kept` places (B, filled), or the first ones, and room beyond, where anything may stand."""
+    B, N, _, before, d = cache.buffer.shape
     if kept is None:
+        buffer = cache.buffer.new_empty(B, N, 2, capacity, d)
         buffer[:, :, :, :filled] = cache.buffer[:, :, :, :filled]
     else:
-        buffer[:, :, :, :filled] = cache.buffer.gather(3, kept.view(B, 1, 1, -1, 1).expand(B, N, 2, -1, d))
+        first = torch.arange(B * N * 2, device=kept.device).view(B, N * 2, 1) * before
+        rows = first + F.pad(kept, (0, capacity - filled)).unsqueeze(1)  # (B, N·2, capacity)
+        buffer = cache.buffer.view(-1, d).index_select(0, rows.flatten()).view(B, N, 2, capacity, d)
     return Growing(buffer, torch.full_like(cache.length, filled))

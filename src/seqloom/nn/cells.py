@@ -61,7 +61,7 @@ class Cell(nn.Module, ABC):
 
     @property
     def sequence(self) -> str | None:
-        """What computes these same equations over whole sequences on the CPU, by its name in `seqloom.nn.sequences`."""
+        """What computes these same equations over whole sequences, by its name in `seqloom.nn.sequences_steps`."""
         return None
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

@@ -96,6 +96,8 @@ class WeightDropout(_Dropout):
     by whichever of its ways it would take anyway, and the gradient reaches the weights that were kept.
     """
 
+    recomputable = True  # the layer, and its thinned matrix with it: see `seqloom.train.recompute`
+
     def forward(self, layer: nn.Module, *arguments: Any) -> Any:
         """What `layer`, a `Recurrent`, makes of these arguments."""
         if self.idle:

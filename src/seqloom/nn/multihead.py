@@ -12,7 +12,7 @@ them in the open, and returns them. On a CPU the open one is the faster of the t
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -25,6 +25,7 @@ from seqloom.nn.positions import Rotary
 
 FEW = 16  # queries of a sequence up to which the open way is the faster one on a CPU
 REGISTER = 16  # numbers that a CPU takes at once
+TILE = 128  # keys that cuDNN's attention takes at once
 
 
 def head_problems(width: int, heads: int, kv_heads: int | None) -> Iterator[str]:
@@ -93,8 +94,14 @@ class MultiHeadAttention(nn.Module):
 
         `places` (T,) or (B, T) are for rotary positions of self-attention; None counts from 0.
         """
-        keys_values = self.keys_values(query if memory is None else memory, places)
-        return self.attend(self.queries(query, places), keys_values, mask, causal, weights)
+        if memory is None:
+            return self.attend(*self.of_itself(query, places), mask, causal, weights)
+        return self.attend(self.queries(query, places), self.keys_values(memory, places), mask, causal, weights)
+
+    def of_itself(self, x: Tensor, places: Tensor | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The queries (B, N, T, d), and the keys and values (B, Nkv, T, d), of x (B, T, D)."""
+        q, k, v = (self._parted(part) for part in each_of((self.q, self.k, self.v), x))
+        return self._turned(q, places).transpose(1, 2), (self._turned(k, places).transpose(1, 2), v.transpose(1, 2))
 
     def queries(self, x: Tensor, places: Tensor | None = None) -> Tensor:
         """x (B, T, D) to (B, N, T, d)."""
@@ -102,8 +109,12 @@ class MultiHeadAttention(nn.Module):
 
     def keys_values(self, memory: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The keys and values (B, Nkv, S, d) of a memory (B, S, D): once for each, however often it is asked."""
-        k, v = self._parted(self.k(memory)), self._parted(self.v(memory))
-        return self._turned(k, places).transpose(1, 2), v.transpose(1, 2)
+        k, v = each_of((self.k, self.v), memory)
+        return self.as_keys_values(k, v, places)
+
+    def as_keys_values(self, k: Tensor, v: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The same of what the layers for keys and values made of a memory, (B, S, Nkv · d) both."""
+        return self._turned(self._parted(k), places).transpose(1, 2), self._parted(v).transpose(1, 2)
 
     def _parted(self, x: Tensor) -> Tensor:
         """(B, T, heads · d) to (B, T, heads, d)."""
@@ -140,7 +151,7 @@ class MultiHeadAttention(nn.Module):
         groups = B, self.kv_heads, N // self.kv_heads * T  # heads that share keys ask side by side
         scores = (q * self.scale).reshape(*groups, d) @ k.transpose(-1, -2)
         scores = scores.view(B, N, T, S).to(torch.promote_types(scores.dtype, torch.float32))
-        looked = _softmax(scores if allowed is None else scores + allowed.added.to(scores.dtype))
+        looked = softmax(scores if allowed is None else scores + allowed.added.to(scores.dtype))
         if allowed is not None and allowed.some is not None:
             looked = looked * allowed.some
         kept = drop(looked, self.dropout) if self.training and self.dropout else looked
@@ -161,7 +172,25 @@ class MultiHeadAttention(nn.Module):
         return kernel(q, k, v, attn_mask=mask | ~some).masked_fill(~some, 0)
 
 
-def _softmax(scores: Tensor) -> Tensor:
+def choose_kernels(keys: Tensor) -> None:
+    """Before queries meet keys (B, S, …): on a GPU, where there are few of them, other kernels than cuDNN's are faster.
+
+    Which one is taken is decided when a model is compiled, and for all of PyTorch at once.
+    """
+    if keys.is_cuda:
+        torch.backends.cuda.enable_cudnn_sdp(keys.shape[1] >= TILE)
+
+
+def each_of(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
+    """What each of these layers makes of x. Training on a GPU asks for one product in place of many small ones."""
+    if x.device.type == "cpu" or not torch.is_grad_enabled():
+        return [layer(x) for layer in layers]
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    return F.linear(x, weight, bias).split([layer.out_features for layer in layers], dim=-1)
+
+
+def softmax(scores: Tensor) -> Tensor:
     """Over the last dimension. Where that does not fill a register, torch's takes the numbers one by one."""
     if scores.shape[-1] >= REGISTER or scores.device.type != "cpu":
         return scores.softmax(dim=-1)

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import UsageError
-from seqloom.nn.cross_entropy import LOGITS_AT_ONCE, UNCOUNTED, linear_cross_entropy
+from seqloom.nn.cross_entropy import linear_cross_entropy, rows_at_once, target_log_probs
+from seqloom.nn.cross_entropy import precise as precise
 
 SCORED_AT_ONCE = 2048  # positions whose logits over the whole vocabulary are held in memory together
 Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
@@ -45,11 +46,6 @@ class OutputLayer(Protocol):
     def initialise(self, scale: float | None = None) -> None:
         """Begin with all tokens nearly equally likely; with `scale`, all parameters from (-scale, scale)."""
         ...
-
-
-def precise(logits: Tensor) -> Tensor:
-    """At least float32: a softmax over a vocabulary loses too much in half precision."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 # --- full -------------------------------------------------------------------------------------------------------------
@@ -83,38 +79,24 @@ class FullSoftmax(nn.Linear):
             nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(precise(self(hidden)), targets)
+        return self.total_loss(hidden, targets) / len(targets)
 
     def total_loss(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """The sum over hidden (N, H) and targets (N,) of −log p, smoothed; targets of −100 do not count."""
-        precise_enough = hidden.dtype == self.weight.dtype and hidden.dtype in (torch.float32, torch.float64)
-        plain = hidden.device.type != "cpu" or torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
-        if precise_enough and not plain:
-            bias = self.weight.new_zeros(self.out_features) if self.bias is None else self.bias
-            return linear_cross_entropy(hidden, self.weight, bias, targets, label_smoothing)
-        logits = precise(self(hidden))
-        return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+        return linear_cross_entropy(hidden, self.weight, self.bias, targets, label_smoothing)
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """On a CPU, in decoding, the logits of a few rows at a time: memory that is large is had anew every time."""
         if torch.is_grad_enabled() or hidden.device.type != "cpu":
             return precise(self(hidden)).log_softmax(dim=-1)
-        rows, at_once = hidden.reshape(-1, hidden.shape[-1]), max(1, LOGITS_AT_ONCE // self.out_features)
+        rows, at_once = hidden.reshape(-1, hidden.shape[-1]), rows_at_once(self.out_features, hidden.device)
         found = precise(rows[:0]).new_empty(len(rows), self.out_features)
         for some, place in zip(rows.split(at_once), found.split(at_once), strict=True):
             torch.log_softmax(precise(self(some)), dim=-1, out=place)
         return found.view(*hidden.shape[:-1], self.out_features)
 
-    @staticmethod
-    def loss_of(log_probs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """What `total_loss` gives, of log-probabilities (N, V) that are there already."""
-        found = (1 - label_smoothing) * F.nll_loss(log_probs, targets, reduction="sum", ignore_index=UNCOUNTED)
-        if label_smoothing:
-            found = found - label_smoothing * log_probs.mean(dim=1).masked_fill(targets == UNCOUNTED, 0).sum()
-        return found
-
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return -F.cross_entropy(precise(self(hidden)), targets, reduction="none")
+        return target_log_probs(hidden, self.weight, self.bias, targets)
 
 
 # --- adaptive ---------------------------------------------------------------------------------------------------------

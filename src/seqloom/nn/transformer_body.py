@@ -20,7 +20,7 @@ from seqloom.nn.blocks import Activation, FeedForward, Frame, Norm, Past, TextBl
 from seqloom.nn.cache import Known, Reading, empty_cache, with_room
 from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import Allowed
-from seqloom.nn.multihead import MultiHeadAttention, head_problems
+from seqloom.nn.multihead import MultiHeadAttention, choose_kernels, head_problems
 from seqloom.nn.positions import PositionsConfig
 
 Caches = tuple[Growing, ...]  # of keys and values, one for each layer
@@ -133,6 +133,7 @@ class TransformerBody(nn.Module):
         that are packed into a row, each with a number of its own.
         """
         x, past = self.placed(tokens, mask, segments, documents)
+        choose_kernels(tokens)
         return self.climb(x, past)[0]
 
     def attentions(

@@ -11,14 +11,18 @@ megabyte so, or a quarter as a thumbnail, where JSON would be five.
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from anyio import CancelScope
 from fastapi import Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from numpy.typing import NDArray
+from starlette.types import Send
 
 from seqloom.core.errors import SeqloomError
 
@@ -84,17 +88,36 @@ def packed(meta: Mapping[str, Any], **arrays: Packed) -> Response:
     return Response(len(head).to_bytes(4, "little") + head + bytes(body), media_type=MEDIA_TYPE)
 
 
-def lines(events: Iterable[Mapping[str, Any]]) -> StreamingResponse:
+Events = Generator[Mapping[str, Any], None, None]
+
+
+class Lines(StreamingResponse):
+    """Ends what it is told from together with itself, also where nobody listens any more."""
+
+    def __init__(self, events: Events) -> None:
+        self.told = _lines(events)
+        super().__init__(self.told, media_type="application/x-ndjson")
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            with CancelScope(shield=True):
+                await run_in_threadpool(self.told.close)
+
+
+def lines(events: Events) -> Lines:
     """One JSON object a line, each sent as soon as it is there. An error is the last of them."""
-    return StreamingResponse(_lines(events), media_type="application/x-ndjson")
+    return Lines(events)
 
 
-def _lines(events: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    try:
-        for event in events:
-            yield _json(event) + b"\n"
-    except SeqloomError as error:
-        yield _json({"error": str(error)}) + b"\n"
+def _lines(events: Events) -> Generator[bytes, None, None]:
+    with closing(events):
+        try:
+            for event in events:
+                yield _json(event) + b"\n"
+        except SeqloomError as error:
+            yield _json({"error": str(error)}) + b"\n"
 
 
 def plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
 HEIGHT = 820  # pixels
+TOKENS = 512  # as in the page
 _SERVERS: dict[Path, Any] = {}  # folder → the studio that shows it
 
 
@@ -64,7 +65,12 @@ def show(
     serving = studio_of(path)
     if (path / "recipe.yaml").is_file():
         parameters = {"run": path.resolve().name, **parameters}
-    return Frame(serving.address(name, **{key: str(value) for key, value in parameters.items()}), name, height)
+    return Frame(serving.address(name, **{key: _said(value) for key, value in parameters.items()}), name, height)
+
+
+def _said(value: Any) -> str | list[str]:
+    """As it stands in an address."""
+    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
 
 
 def studio_of(folder: Path) -> Any:
@@ -116,19 +122,42 @@ def _curves(trained: Any, parameters: dict[str, Any]) -> str:
 
 
 def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.alignment import alignment_view
     from seqloom.inspect.draw_alignment import draw_alignment
+    from seqloom.inspect.looks import Looks, alignment_of
 
-    view = alignment_view(trained, parameters["text"], parameters.get("target"))
-    return _picture(draw_alignment(view.grid(end=False), [view.source, view.text]), f"{view.source} → {view.text}")
+    found = alignment_of(trained, parameters["text"], parameters.get("target"), most=TOKENS)
+    if isinstance(found, Looks):
+        view, part, which = found.view, found.view.cross, _which(parameters)
+        grid, title = part.grid(*which, **_shown(parameters)), [view.source or "", view.text, part.title(*which)]
+    else:
+        grid, title = found.grid(**_shown(parameters)), [found.source, found.text]
+    return _picture(draw_alignment(grid, title), " → ".join(title[:2]))
 
 
 def _heads(trained: Any, parameters: dict[str, Any]) -> str:
+    """All heads of a part, or the one that is named."""
+    from seqloom.inspect.draw_alignment import draw_alignment
     from seqloom.inspect.draw_heads import draw_heads
+    from seqloom.inspect.looks import Looks
 
-    view = trained.heads(parameters["text"])
+    view = Looks.of(trained, parameters["text"], parameters.get("target"), most=TOKENS).view
     part = view.part(parameters.get("part") or next(iter(view.parts)))
-    return _picture(draw_heads(part.maps(), [view.text]), f"attention of {trained.name}: {view.text}")
+    named, shown = {"layer", "head"} & parameters.keys(), _shown(parameters, end=True)
+    which, words = _which(parameters), f"attention of {trained.name}: {view.text}"
+    if named:
+        return _picture(draw_alignment(part.grid(*which, **shown), [view.text, part.title(*which)]), words)
+    return _picture(draw_heads(part.maps(**shown), [view.text]), words)
+
+
+def _which(parameters: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Layer and head as an address names them; `mean` is that over the heads."""
+    layer, head = (parameters.get(name) for name in ("layer", "head"))
+    return None if layer is None else int(layer), None if head in (None, "mean") else int(head)
+
+
+def _shown(parameters: dict[str, Any], end: bool = False) -> dict[str, bool]:
+    said = parameters.get("end")
+    return {"tokens": parameters.get("by") == "tokens", "end": end if said is None else said not in ("no", False)}
 
 
 def _cell(trained: Any, parameters: dict[str, Any]) -> str:

@@ -90,12 +90,13 @@ class Studio:
         options: dict[str, Any] = {"log_level": "error", "access_log": False, "server_header": False, "lifespan": "off"}
         self.server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
 
-    def address(self, view: str = "runs", **parameters: str) -> str:
-        """Where the page opens: the token is behind the #, which browsers keep to themselves."""
+    def address(self, view: str = "runs", **parameters: str | list[str]) -> str:
+        """Where the page opens: the token is behind the #, which browsers keep to themselves. Of a list, each has its
+        own place in the address."""
         from urllib.parse import urlencode
 
         named = "localhost" if self.host in ("0.0.0.0", "::") else f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{named}:{self.port}/#/{view}?{urlencode({**parameters, 'token': self.token})}"
+        return f"http://{named}:{self.port}/#/{view}?{urlencode({**parameters, 'token': self.token}, doseq=True)}"
 
     def run(self) -> None:
         """Serve until Ctrl-C."""

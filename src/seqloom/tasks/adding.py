@@ -16,7 +16,7 @@ from seqloom.data.vectors import VectorData
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 CLOSE = 0.04  # an answer this near to the sum is right
 

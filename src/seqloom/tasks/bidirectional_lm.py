@@ -22,7 +22,7 @@ from seqloom.evaluate.perplexity import Totals, exp, metrics
 from seqloom.models.bilm import BiLMConfig
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import END, Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 
 @config
@@ -114,7 +114,7 @@ class Task(TextTask):
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every row is read by itself, so nothing is carried. What is counted are the tokens read."""
-        return Loss(model.loss(batch), None, batch["read"])
+        return Loss(model.loss(batch), None, batch["read"], batch["mask"][:, 1:].sum())
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:

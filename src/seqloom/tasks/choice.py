@@ -20,7 +20,7 @@ from seqloom.runs.init import InitConfig
 from seqloom.tasks.language_model import device_of
 from seqloom.tasks.pair import BatchConfig, RowTask, row_problems
 from seqloom.text import Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 
 @config
@@ -76,7 +76,8 @@ class Task(RowTask):
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every example is read by itself, so nothing is carried. What is counted are the tokens read."""
-        return Loss(model.loss(batch, self.recipe.loss.language_model)[0], None, batch["read"])
+        value, count = model.loss(batch, self.recipe.loss.language_model)
+        return Loss(value, None, batch["read"], count)
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         return self.report(model, split).metrics

@@ -44,7 +44,7 @@ from seqloom.runs.init import (
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 UNSEEN = -1  # the number of a label, or a tag, that training did not have
 
@@ -354,8 +354,10 @@ class Task(ReadingTask):
             weights = weights.to(batch["tokens"].device, non_blocking=True)
         wanted = self.recipe.loss
         also = {"language_model": wanted.language_model} if wanted.language_model else {}
-        value, _ = model.loss(batch, weights, wanted.label_smoothing, wanted.consistency, **also)
-        return Loss(value, None, batch["read"])
+        value, count = model.loss(batch, weights, wanted.label_smoothing, wanted.consistency, **also)
+        if weights is not None:  # then it is a weighted mean
+            count = (weights[batch["labels"].clamp(min=0)] * (batch["labels"] >= 0)).sum()
+        return Loss(value, None, batch["read"], count)
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         return self.report(model, split).metrics

@@ -32,7 +32,7 @@ from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, precise
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the noise of an evaluation, whatever the recipe's
 GREEDY = BeamConfig(beam=1)  # how texts are restored to be measured
@@ -154,7 +154,8 @@ class Task(TextTask):
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every text stands by itself, so nothing is carried. What is counted are the tokens that are said."""
-        return Loss(model.loss(batch)[0], None, batch["tokens"])
+        value, count = model.loss(batch)
+        return Loss(value, None, batch["read"], count)
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:

@@ -33,8 +33,8 @@ from seqloom.models.transformer_forecaster import TransformerForecasterConfig
 from seqloom.models.window_forecaster import WindowForecasterConfig
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
-from seqloom.train.fit import FitConfig
 
 AnyForecasterConfig = (
     AutoregressiveConfig
@@ -265,8 +265,8 @@ class Task:
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every window begins afresh, so nothing is carried."""
-        value, _ = model.loss(batch["values"], batch["mask"])
-        return Loss(value, None, batch["values"].numel())
+        value, count = model.loss(batch["values"], batch["mask"])
+        return Loss(value, None, batch["values"].numel(), count)
 
     def scale(self) -> tuple[int, str]:
         """How many parameters an estimation has, and where."""

@@ -27,7 +27,7 @@ from seqloom.tasks.classify import describe
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.tasks.prompt_tune import ToldTask, language_model_problems, whole_model
 from seqloom.text import Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 ROWS = 64  # examples answered side by side
 

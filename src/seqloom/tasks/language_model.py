@@ -33,7 +33,7 @@ from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, pretra
 from seqloom.runs.run import Run
 from seqloom.text import END, Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
 from seqloom.text.spans import token_spans
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 ModelConfig = RecurrentLMConfig | GPTConfig | WindowLMConfig
 

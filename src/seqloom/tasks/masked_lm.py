@@ -38,7 +38,7 @@ from seqloom.nn.softmax import precise
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the masks of an evaluation, whatever the recipe's
 ALL_HIDDEN = (1.0, 0.0)  # shares of the chosen tokens that are hidden, and swapped
@@ -205,7 +205,7 @@ class Task(TextTask):
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every row is read by itself, so nothing is carried. What is counted are the tokens read."""
-        return Loss(model.loss(batch), None, batch["read"])
+        return Loss(model.loss(batch), None, batch["read"], (batch["targets"] >= 0).sum())
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:

@@ -33,7 +33,7 @@ from seqloom.tasks import classify
 from seqloom.tasks.classify import LossConfig, ReadingTask, language_model_problems, loss_unit, tokenizer_for
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 
 @config

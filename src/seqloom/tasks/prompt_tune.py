@@ -32,7 +32,7 @@ from seqloom.runs.run import FROZEN_FILE, Run
 from seqloom.tasks.classify import BatchConfig, describe
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 
 @config
@@ -101,7 +101,7 @@ class ToldTask(ABC):
         return [*notes, self.about_cut(self.batches.cut)] if self.batches.cut else notes
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        return Loss(answer_loss(model, batch), None, batch["read"])
+        return Loss(answer_loss(model, batch), None, batch["read"], batch["counted"].sum())
 
 
 class Task(ToldTask):

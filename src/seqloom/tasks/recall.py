@@ -10,7 +10,7 @@ from seqloom.core.config import Discriminator, config
 from seqloom.data.recall import RecallConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.tasks.adding import BatchConfig, VectorTask
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 
 @config

@@ -25,7 +25,7 @@ from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.softmax import precise
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 UNSEEN = -1  # the number of a label that training did not have
 
@@ -141,7 +141,8 @@ class Task:
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every series is read by itself, so nothing is carried. What is counted are the steps read."""
-        return Loss(model.loss(batch)[0], None, batch["mask"].numel())
+        value, count = model.loss(batch)
+        return Loss(value, None, batch["mask"].numel(), count)
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         return self.report(model, split).metrics

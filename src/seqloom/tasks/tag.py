@@ -29,7 +29,7 @@ from seqloom.tasks.classify import UNSEEN, BatchConfig, ReadingTask, reading_pro
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.text.word_spans import join_words
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 
 @config
@@ -154,7 +154,8 @@ class Task(ReadingTask):
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every sentence is read by itself, so nothing is carried. What is counted are the tokens read."""
-        return Loss(model.loss(batch)[0], None, batch["read"])
+        value, count = model.loss(batch)
+        return Loss(value, None, batch["read"], count)
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         return self.report(model, split).metrics

@@ -23,7 +23,8 @@ from seqloom.data.corpora import ParallelConfig
 from seqloom.data.nearest import copy_baseline
 from seqloom.data.pair_batches import Array, PairBatches, Ragged, pair_tree
 from seqloom.data.parallel import Pair, ParallelCorpus
-from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
+from seqloom.decoding.side_by_side import side_by_side
 from seqloom.evaluate.alignment import Example, score_alignments
 from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
@@ -34,7 +35,7 @@ from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import BytePair, Tokenizer, TokenizerConfig, train_tokenizer
 from seqloom.text.bytepair_dropout import DropoutTexts
 from seqloom.text.spans import token_spans
-from seqloom.train.fit import FitConfig
+from seqloom.train.config import FitConfig
 
 GREEDY = BeamConfig(beam=1)  # how dev is translated while a model trains
 SIDES = ("source", "target")
@@ -267,13 +268,13 @@ class Task:
             batch = pair_tree(source, target, np.arange(len(chosen)))
         else:
             batch = self.batches.batch(seed, step, rank, world)
-        return {**batch, "tokens": int(batch["target_mask"].sum())}  # counted here, where nothing waits for a GPU
+        return {**batch, "read": int(batch["target_mask"].sum())}  # counted here, where nothing waits for a GPU
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Every sentence begins afresh, so nothing is carried. What is counted are the target tokens."""
         wanted = self.recipe.loss
-        value, _ = model.loss(batch, wanted.label_smoothing, wanted.consistency)
-        return Loss(value, None, batch["tokens"])
+        value, count = model.loss(batch, wanted.label_smoothing, wanted.consistency)
+        return Loss(value, None, batch["read"], count)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -321,9 +322,15 @@ class Task:
         unwanted = self.tokenizer.banned
         one = replace(options, n_best=1)
         said: dict[int, str] = {}
-        for members, batch in self._every(split, chosen):
-            source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
-            found = beam_search(model, source=source, options=one, end=self.tokenizer.end, banned=unwanted)
+        device, end = device_of(model), self.tokenizer.end
+
+        def search(batch: Tree) -> list[list[Hypothesis]]:
+            source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device)
+            return beam_search(model, source=source, options=one, end=end, banned=unwanted)
+
+        batches = list(self._every(split, chosen))
+        decoded = side_by_side(search, [batch for _, batch in batches], device)
+        for (members, _), found in zip(batches, decoded, strict=True):
             for index, (best,) in zip(members.tolist(), found, strict=True):
                 said[index] = self.tokenizer.decode(best.tokens) if pairs[index].source else ""  # blank stays blank
         return [Line(pairs[index].source, pairs[index].target, said[index]) for index in chosen.tolist()]

@@ -47,6 +47,23 @@ class Saved(Event):
 
 
 @dataclass(frozen=True)
+class Prepared(Event):
+    """On a GPU: steps of so many shapes of batches were compiled and recorded, in so many seconds."""
+
+    seconds: float
+    shapes: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Halved(Event):
+    """A batch of so many rows did not fit in memory; those of its size are taken in parts from now on."""
+
+    rows: int
+    parts: int
+
+
+@dataclass(frozen=True)
 class Skipped(Event):
     """An update that was not made, because it was not finite."""
 
@@ -75,6 +92,7 @@ class Finished(Event):
     tokens_per_second: float
     seconds: float
     memory: int | None = None  # most bytes in tensors during an update; None where it is not known
+    updating: float | None = None  # of the seconds, those in updates: without evaluations, saves and preparation
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

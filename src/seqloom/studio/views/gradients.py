@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
@@ -17,6 +18,7 @@ __all__ = ["router", "suits"]
 
 router = APIRouter(prefix="/api/gradients")
 LOGGED = 1500  # steps of a training that are drawn
+SIZES = 5000  # of their norms that are counted: all, or of a longer training so many quantiles
 
 
 class Ask(Question):
@@ -45,10 +47,18 @@ def gradients(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
             "parts": [described(part) for part in found.parts.values()],
             "matrices": [block(name, own) for name, all_of in matrices.items() for own in all_of],
             "clip": run.recipe["train"].get("clip"),
-            "training": thinned(training_norms(run), LOGGED),
+            **training(training_norms(run)),
         }
     )
     return answer
+
+
+def training(norms: list[tuple[int, float]]) -> dict[str, Any]:
+    """A line to draw, and all norms by size: how many are above θ is counted among these, not on the line."""
+    sizes = np.sort([norm for _, norm in norms])
+    if len(sizes) > SIZES:
+        sizes = np.quantile(sizes, np.linspace(0, 1, SIZES))
+    return {"training": thinned(norms, LOGGED), "logged": len(norms), "sizes": sizes}
 
 
 def told(found: GradientParts) -> dict[str, Any]:

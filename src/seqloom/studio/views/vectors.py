@@ -1,6 +1,6 @@
 """Vectors: the words, tokens or texts of a model as points of a plane, who is near whom, and analogies."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]
         "width": points.space.vectors.shape[1],
         "total": len(points),
         "names": list(points.space.words[:count]),
-        "points": placed(plane.points),
+        **placed(plane.points),
         "shares": plane.shares.tolist(),
         "colourings": [described(one, count) for one in points.colourings],
     }
@@ -100,12 +100,12 @@ class Picture:
 
     last: Layout | None = None
 
-    def layouts(self, points: Points, ask: AskTsne) -> Iterator[dict[str, Any]]:
+    def layouts(self, points: Points, ask: AskTsne) -> Generator[dict[str, Any], None, None]:
         made = project_tsne(points, ask.count, perplexity=ask.perplexity) if self.last is None else [self.last]
         for layout in made:
             if layout.step == layout.of:
                 self.last = layout
-            yield {"step": layout.step, "of": layout.of, "points": placed(layout.points)}
+            yield {"step": layout.step, "of": layout.of, **placed(layout.points)}
 
 
 @router.post("/near")
@@ -140,11 +140,10 @@ def found(shelf: Shelf, ask: Ask) -> tuple[list[PointKind], Points]:
         return kinds, shelf.remember(ask.run, ("points", kind, own), lambda: points_of(trained, kind, own))
 
 
-def placed(points: Any) -> list[float]:
-    """x, y, x, y … with few digits."""
+def placed(points: Any) -> dict[str, Any]:
+    """x, y, x, y … between −1 and 1 with few digits, and the `size` they are to be multiplied by."""
     size = float(np.abs(points).max()) or 1.0
-    found: list[float] = np.round(np.asarray(points[:, :2], float) / size, DIGITS).ravel().tolist()
-    return found
+    return {"points": np.round(np.asarray(points[:, :2], float) / size, DIGITS).ravel().tolist(), "size": size}
 
 
 def described(colouring: Colouring, count: int) -> dict[str, Any]:

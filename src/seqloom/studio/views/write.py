@@ -1,7 +1,8 @@
 """Translate and generate: tokens as they come, and what else might have come in the place of each. Masked language
 models tell what may stand at a gap."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
@@ -94,7 +95,9 @@ def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     return answer
 
 
-def _events(begun: Beginning, tokens: Iterator[WrittenToken], shelf: Shelf) -> Iterator[dict[str, Any]]:
+def _events(
+    begun: Beginning, tokens: Generator[WrittenToken, None, None], shelf: Shelf
+) -> Generator[dict[str, Any], None, None]:
     yield {
         "begin": {
             "source": begun.has_source,
@@ -103,9 +106,10 @@ def _events(begun: Beginning, tokens: Iterator[WrittenToken], shelf: Shelf) -> I
         }
     }
     last: WrittenToken | None = None
-    while (token := _next(tokens, shelf)) is not None:
-        last = token
-        yield _event(token)
+    with closing(tokens):
+        while (token := _next(tokens, shelf)) is not None:
+            last = token
+            yield _event(token)
     yield {"end": "end" if last is not None and last.token == END else "length"}
 
 

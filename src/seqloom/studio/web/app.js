@@ -85,8 +85,8 @@ async function open() {
     }
 }
 
-async function refresh() {
-    shelf = await ask("runs", {});
+async function refresh(signal) {
+    shelf = await ask("runs", {}, signal);
     document.getElementById("folder").textContent = shelf.folder;
 }
 
@@ -118,6 +118,12 @@ function pageOf(view, params, signal) {
         all: shelf.runs,
         folder: shelf.folder,
         runs,
+        /** All runs as they are now: some may train, or have ended. */
+        async news() {
+            await refresh(signal);
+            page.all = shelf.runs;
+            return page.all;
+        },
         /** The run to show: the one that the address names, or else the one this view begins with. */
         chosen() {
             return runs.find((run) => run.id === params.get("run")) ?? first;
@@ -125,11 +131,13 @@ function pageOf(view, params, signal) {
         run(id) {
             return page.all.find((run) => run.id === id);
         },
+        /** Write these into the address; null takes one out, a list is written one by one. */
         set(changes) {
             for (const [name, value] of Object.entries(changes)) {
                 const cleared = value === "" && name !== "text"; // an empty text is one, not the example
-                if (value === null || value === undefined || cleared) params.delete(name);
-                else params.set(name, value);
+                params.delete(name);
+                if (Array.isArray(value)) value.forEach((one) => params.append(name, one));
+                else if (value !== null && value !== undefined && !cleared) params.set(name, value);
             }
             if (changes.run && changes.run !== first?.id) clear(page.astray);
             if (!signal.aborted) history.replaceState(null, "", link(view, params));

@@ -42,18 +42,23 @@ export function fill(node, ...children) {
     return node;
 }
 
-/** The same for controls: whoever was at one of them, by keyboard, is at the one in its place. */
+/** The same where somebody may be at a control, by keyboard: then he is at the one in its place. */
 export function refill(node, ...children) {
-    const reachable = () => [...node.querySelectorAll("input, select, textarea, button")];
+    const reachable = () => [...node.querySelectorAll("input, select, textarea, button, a[href], [tabindex='0']")];
     const before = document.activeElement;
     const place = reachable().indexOf(before);
     fill(node, ...children);
     if (place < 0) return node;
     const now = reachable();
-    const alike = (other) =>
-        other?.tagName === before.tagName && (other.tagName !== "BUTTON" || other.textContent === before.textContent);
+    const alike = (other) => other?.tagName === before.tagName && calledBy(other) === calledBy(before);
     (alike(now[place]) ? now[place] : now.find(alike))?.focus({ preventScroll: true });
     return node;
+}
+
+/** The name of something to act on, as far as it is written on itself. */
+function calledBy(node) {
+    const written = ["BUTTON", "A"].includes(node.tagName) ? node.textContent : null;
+    return node.getAttribute("aria-label") ?? written;
 }
 
 export function clear(node) {

@@ -19,6 +19,8 @@ import {
     tagPicture,
     textWidth,
 } from "./stamps.js";
+import { moves } from "./scatter_moves.js";
+import { arrow, flag, line, ring } from "./scatter_marks.js";
 import { svgPen } from "./svg_pen.js";
 
 const NEAR = 14; // pixels from the pointer within which a point is meant
@@ -73,8 +75,7 @@ export function scatter(options) {
         colours = null,
         widths = new Float32Array(0);
     let waiting = 0,
-        hovered = null,
-        moving = null;
+        hovered = null;
     const tags = new Map(); // names as little pictures: writing them anew for every frame takes too long
     const told = calmly(() => options.onView?.({ ...view }), 300);
 
@@ -88,11 +89,6 @@ export function scatter(options) {
     const top = (y) => size.height / 2 - (y - middle.y - view.y) * scale();
     const radius = () => Math.round(2 * Math.min(7, baseRadius() * Math.min(view.zoom, 30) ** 0.22)) / 2;
     const baseRadius = () => RADII.find(([most]) => state.names.length <= most)[1];
-
-    function place(event) {
-        const own = canvas.getBoundingClientRect();
-        return [event.clientX - own.left, event.clientY - own.top];
-    }
 
     const across = (px) => middle.x + view.x + (px - size.width / 2) / (scale() * stretch());
     const up = (py) => middle.y + view.y - (py - size.height / 2) / scale();
@@ -161,45 +157,22 @@ export function scatter(options) {
 
     const ofGroup = (i) => state.only === null || state.colouring.values[i] === state.only;
 
+    const spot = (i) => [left(state.points[2 * i]), top(state.points[2 * i + 1])];
+
     function marks(pen) {
         for (const [i, kind] of state.marked) {
             if (i >= state.names.length) continue;
-            ring(pen, i, kind === "chosen" ? 3 : 1.8, kind === "chosen" ? colours.accent : colours.soft);
+            const [width, colour] = kind === "chosen" ? [3, colours.accent] : [1.8, colours.soft];
+            ring(pen, spot(i), radius() + 3, width, colour);
         }
-    }
-
-    function ring(pen, i, width, colour) {
-        pen.beginPath();
-        pen.arc(left(state.points[2 * i]), top(state.points[2 * i + 1]), radius() + 3, 0, 2 * Math.PI);
-        pen.lineWidth = width;
-        pen.strokeStyle = colour;
-        pen.stroke();
     }
 
     function arrows(pen) {
         for (const [from, to, kind] of state.arrows) {
             if (from >= state.names.length || to >= state.names.length) continue;
-            const [x1, y1] = [left(state.points[2 * from]), top(state.points[2 * from + 1])];
-            const [x2, y2] = [left(state.points[2 * to]), top(state.points[2 * to + 1])];
-            pen.strokeStyle = pen.fillStyle = kind === "thin" ? colours.soft : colours.accent;
-            pen.lineWidth = kind === "thin" ? 1 : 2.5;
-            pen.beginPath();
-            pen.moveTo(x1, y1);
-            pen.lineTo(x2, y2);
-            pen.stroke();
-            if (kind !== "thin") head(pen, x1, y1, x2, y2);
+            if (kind === "thin") line(pen, spot(from), spot(to), 1, colours.soft);
+            else arrow(pen, spot(from), spot(to), 2.5, colours.accent, radius() + 3);
         }
-    }
-
-    function head(pen, x1, y1, x2, y2) {
-        const way = Math.atan2(y2 - y1, x2 - x1),
-            back = radius() + 3;
-        const [x, y] = [x2 - back * Math.cos(way), y2 - back * Math.sin(way)];
-        pen.beginPath();
-        pen.moveTo(x, y);
-        for (const turn of [2.7, -2.7]) pen.lineTo(x + 13 * Math.cos(way + turn), y + 13 * Math.sin(way + turn));
-        pen.closePath();
-        pen.fill();
     }
 
     /** Names beside their points, the most important first, each only where it covers no other. */
@@ -218,15 +191,13 @@ export function scatter(options) {
     }
 
     function inside(i) {
-        const x = left(state.points[2 * i]),
-            y = top(state.points[2 * i + 1]);
+        const [x, y] = spot(i);
         return x >= 0 && y >= 0 && x <= size.width && y <= size.height;
     }
 
     function name(pen, i, taken) {
         if (!inside(i)) return false;
-        const x = left(state.points[2 * i]),
-            y = top(state.points[2 * i + 1]);
+        const [x, y] = spot(i);
         const marked = state.marked.has(i),
             [width, high] = [widthOf(i), colours.size];
         for (const far of marked ? FARTHER : [0]) {
@@ -234,7 +205,8 @@ export function scatter(options) {
                 .slice(0, marked ? 8 : 4)
                 .find(([a, b]) => within(a, b, width) && taken.take(a - 2, b - high / 2 - 1, width + 4, high + 2));
             if (!found) continue;
-            if (far) leader(pen, x, y, Math.min(Math.max(x, found[0]), found[0] + width), found[1]);
+            // where it had to stand farther away, a thin line leads to it
+            if (far) line(pen, [x, y], [Math.min(Math.max(x, found[0]), found[0] + width), found[1]], 1, colours.soft);
             written(pen, state.short[i], state.marked.get(i) === "chosen", found);
             return true;
         }
@@ -242,16 +214,6 @@ export function scatter(options) {
     }
 
     const within = (x, y, width) => x > 2 && x + width < size.width - 2 && y > 10 && y < size.height - 10;
-
-    /** A thin line from a point to its name, where that had to stand farther away. */
-    function leader(pen, x1, y1, x2, y2) {
-        pen.strokeStyle = colours.soft;
-        pen.lineWidth = 1;
-        pen.beginPath();
-        pen.moveTo(x1, y1);
-        pen.lineTo(x2, y2);
-        pen.stroke();
-    }
 
     function widthOf(i) {
         if (!widths[i]) widths[i] = textWidth(state.short[i], colours);
@@ -294,21 +256,8 @@ export function scatter(options) {
         pen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
         pen.clearRect(0, 0, size.width, size.height);
         if (hovered === null || hovered >= state.names.length) return;
-        ring(pen, hovered, 3, colours.ink);
-        pen.font = `600 ${colours.size + 1}px ${colours.text}`;
-        const text = short(state.names[hovered], 60),
-            width = pen.measureText(text).width;
-        const x = left(state.points[2 * hovered]),
-            y = top(state.points[2 * hovered + 1]);
-        const at = Math.min(Math.max(x - width / 2, 8), size.width - width - 8),
-            over = y > 40 ? y - 24 : y + 26;
-        pen.fillStyle = colours.ink;
-        pen.beginPath();
-        pen.roundRect(at - 7, over - 13, width + 14, 26, 6);
-        pen.fill();
-        pen.fillStyle = colours.paper;
-        pen.textBaseline = "middle";
-        pen.fillText(text, at, over);
+        ring(pen, spot(hovered), radius() + 3, 3, colours.ink);
+        flag(pen, short(state.names[hovered], 60), spot(hovered), size.width, colours);
     }
 
     // --- what is where ---
@@ -369,51 +318,24 @@ export function scatter(options) {
         told();
     }
 
-    canvas.addEventListener(
-        "wheel",
-        (event) => {
-            event.preventDefault();
-            magnify(Math.exp(-event.deltaY * (event.deltaMode ? 0.03 : 0.0015)), ...place(event));
-        },
-        { passive: false },
-    );
-    canvas.addEventListener("pointerdown", (event) => {
-        if (event.button !== 0) return;
-        canvas.setPointerCapture(event.pointerId);
-        moving = { at: place(event), from: { ...view }, far: 0 };
-    });
-    canvas.addEventListener("pointermove", (event) => {
-        const [px, py] = place(event);
-        if (!moving) return hover(under(px, py));
-        const [dx, dy] = [px - moving.at[0], py - moving.at[1]];
-        moving.far = Math.max(moving.far, Math.hypot(dx, dy));
-        if (moving.far < 4) return;
-        view.x = moving.from.x - dx / (scale() * stretch());
-        view.y = moving.from.y + dy / scale();
-        canvas.style.cursor = "grabbing";
+    function shift(from, dx, dy) {
+        view.x = from.x - dx / (scale() * stretch());
+        view.y = from.y + dy / scale();
         changed();
-    });
-    canvas.addEventListener("pointerup", (event) => {
-        const clicked = moving && moving.far < 4;
-        moving = null;
-        canvas.style.cursor = "grab";
-        if (clicked) options.onPick?.(under(...place(event)));
-    });
-    canvas.addEventListener("pointercancel", () => (moving = null));
-    canvas.addEventListener("pointerleave", () => hover(null));
-    canvas.addEventListener("dblclick", (event) => magnify(2, ...place(event)));
-    canvas.addEventListener("keydown", (event) => {
-        const pixel = 60 / scale();
-        const moves = { ArrowLeft: [-pixel, 0], ArrowRight: [pixel, 0], ArrowUp: [0, pixel], ArrowDown: [0, -pixel] };
-        if (moves[event.key]) {
-            view.x += moves[event.key][0];
-            view.y += moves[event.key][1];
-        } else if (event.key === "+" || event.key === "=") return magnify(1.3);
-        else if (event.key === "-") return magnify(1 / 1.3);
-        else if (event.key === "0") view = { x: 0, y: 0, zoom: 1 };
-        else return;
-        event.preventDefault();
+    }
+
+    function fit() {
+        view = { x: 0, y: 0, zoom: 1 };
         changed();
+    }
+
+    moves(canvas, {
+        view: () => ({ ...view }),
+        shift,
+        magnify,
+        fit,
+        hover: (at) => hover(at && under(...at)),
+        pick: (at) => options.onPick?.(under(...at)),
     });
 
     // --- what the colours mean ---
@@ -472,13 +394,10 @@ export function scatter(options) {
         element,
         update,
         magnify,
-        fit() {
-            view = { x: 0, y: 0, zoom: 1 };
-            changed();
-        },
+        fit,
         /** Move so that a point is in the middle, if it is not to be seen. */
         reveal(i) {
-            const [x, y] = [left(state.points[2 * i]), top(state.points[2 * i + 1])];
+            const [x, y] = spot(i);
             if (x > 40 && y > 40 && x < size.width - 40 && y < size.height - 40) return;
             [view.x, view.y] = [state.points[2 * i] - middle.x, state.points[2 * i + 1] - middle.y];
             changed();
@@ -492,7 +411,7 @@ export function scatter(options) {
             view = { x: (x1 + x2) / 2 - middle.x, y: (y1 + y2) / 2 - middle.y, zoom: Math.min(Math.max(fits, 1), 60) };
             changed();
         },
-        pixel: (i) => [left(state.points[2 * i]), top(state.points[2 * i + 1])],
+        pixel: spot,
         view: () => ({ ...view }),
     };
 }

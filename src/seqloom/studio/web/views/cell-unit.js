@@ -19,6 +19,9 @@ export function roomIn(node) {
     return Math.min(Math.max(node.clientWidth - 44 * larger, 640), 1500) / larger;
 }
 
+/** A quantity as it stands in formulas. */
+export const symbolOf = (name) => ({ candidate: "h̃" })[name] ?? name;
+
 /** Put a node after another one, or take it out: a picture that is not there has no frame. */
 export function present(node, wanted, after) {
     if (!wanted) node.remove();

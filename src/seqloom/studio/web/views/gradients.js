@@ -1,13 +1,15 @@
 // Gradient flow: how much a loss depends on states further and further back, for several runs on one picture; the
-// recurrent matrices it passes on the way, and what clipping makes of it.
+// recurrent matrices it passes on the way, and what clipping makes of it. Here is what can be turned.
 
 import { h, fill, number, refill } from "../lib/dom.js";
 import { figure } from "../lib/figure.js";
-import { chartTable, lineChart } from "../lib/chart.js";
-import { button, controls, runPicker, segmented, select, slider, textBox } from "../lib/controls.js";
+import { button, controls, runPicker, segmented, select, textBox } from "../lib/controls.js";
 import { preferred } from "../lib/preferred.js";
 import { shown } from "../lib/tokens.js";
-import { present, roomIn, shadedText } from "./cell-unit.js";
+import { present, roomIn } from "./cell-unit.js";
+import { Clipping } from "./gradients-clipping.js";
+import { drawBound, drawFlow, drawTokens, flowLines } from "./gradients-flow.js";
+import { drawValues } from "./gradients-matrices.js";
 
 export const title = "Gradient flow";
 export const lead =
@@ -33,9 +35,7 @@ class GradientView {
         this.tokens = figure({ name: "gradient-tokens", title: "Where in the text" });
         this.values = figure({ name: "singular-values", title: "Singular values of the recurrent matrices" });
         this.bound = figure({ name: "gradient-bound", title: "What arrives, and what could arrive at most" });
-        this.clip = figure({ name: "gradient-clipping", title: "Clipping" });
-        this.clipControls = h("div");
-        this.clip.element.querySelector(".figure-head").after(this.clipControls);
+        this.clip = new Clipping((clip) => page.set({ clip }));
         this.stage = h("div", {}, this.flow.element, this.tokens.element, this.values.element, this.clip.element);
         this.element = h("div", {}, this.top, this.options, this.said, this.stage);
         this.drawTop();
@@ -47,7 +47,7 @@ class GradientView {
 
     /** The runs on the picture: those of the address, or one language model of each kind of cell. */
     get chosen() {
-        const ids = [this.get("run"), ...(this.get("runs") ?? "").split("\n")].filter(Boolean);
+        const ids = [this.get("run"), ...this.page.params.getAll("runs")];
         const known = [...new Set(ids)]
             .map((id) => this.page.runs.find((run) => run.id === id))
             .filter(Boolean)
@@ -58,10 +58,7 @@ class GradientView {
     choose(runs) {
         this.page.set({
             run: runs[0].id,
-            runs: runs
-                .slice(1)
-                .map((run) => run.id)
-                .join("\n"),
+            runs: runs.slice(1).map((run) => run.id),
             part: null,
             layer: null,
             at: null,
@@ -109,6 +106,13 @@ class GradientView {
             ),
             controls(
                 textBox("Text to read", this.text, (text) => this.change({ text, at: null })),
+                runs.some(translates) &&
+                    textBox(
+                        "Translation it is made to say (empty: its own)",
+                        this.get("target", ""),
+                        (target) => this.change({ target, at: null }),
+                        { button: "Say" },
+                    ),
                 segmented(
                     "Loss L of",
                     [
@@ -126,10 +130,13 @@ class GradientView {
         const mine = (this.asked = {});
         this.stage.classList.add("busy");
         const [runs, text, of, at] = [this.chosen, this.text, this.get("of", "last"), this.get("at")];
+        const target = (run) => (translates(run) ? this.get("target") : null);
         try {
             this.page.fine();
             const place = at === null || of === "total" ? null : Number(at);
-            const answers = await Promise.all(runs.map((run) => this.answer({ run: run.id, text, of, at: place })));
+            const answers = await Promise.all(
+                runs.map((run) => this.answer({ run: run.id, text, target: target(run), of, at: place })),
+            );
             if (this.page.signal.aborted || this.asked !== mine) return; // something else was asked for since
             this.found = runs.map((run, i) => ({ run, ...answers[i] }));
             this.drawOptions();
@@ -252,283 +259,20 @@ class GradientView {
     }
 
     draw() {
-        this.drawFlow();
-        this.drawTokens();
-        this.drawBound();
-        this.drawValues();
-        this.drawClipping();
-    }
-
-    /** Every line of the picture: run, part, layer, state. A run keeps its colour. */
-    lines() {
-        return this.found.flatMap((one, place) =>
-            one.parts
-                .filter((part) => this.part === "all" || part.name === this.part)
-                .flatMap((part, nth, shownParts) =>
-                    layersOf(part, this.get("layer", "top")).flatMap(([layer, states]) =>
-                        Object.keys(states)
-                            .filter((state) => this.states === "both" || state === this.states || !states[this.states])
-                            .map((state) => ({
-                                part,
-                                layer,
-                                state,
-                                run: one.run,
-                                norms: states[state],
-                                name: lineName(one, part, layer, state, this.found.length, shownParts.length),
-                                place: this.found.length > 1 ? place : nth,
-                                dashed: state === "c",
-                                dotted: this.found.length > 1 && nth > 0,
-                                thin: layer < part.layers.length,
-                            })),
-                    ),
-                ),
-        );
-    }
-
-    // --- the pictures -------------------------------------------------------------------------------------------------
-
-    drawFlow() {
-        const lines = this.lines();
-        const series = lines.map((one) => ({ ...one, points: backwards(one) }));
-        const log = this.get("scale", "log") === "log";
-        const chart = lineChart({
-            series,
-            width: roomIn(this.page.root),
-            height: 420,
-            x: { title: "steps back from the last one read", zero: true },
-            y: { title: "‖∂L/∂hₜ‖", log },
-            label: "Norm of the gradient by each state against steps back",
-        });
-        fill(this.flow.body, chart.element);
-        this.flow.say(
-            "How far back the loss is felt",
-            `${log ? "On this scale a straight line down is an exponential fall: the same factor at every step back. " : ""}${fallWords(series)}`,
-        );
-        this.flow.table(() => chartTable(series, "steps back"));
-    }
-
-    drawTokens() {
-        const lines = this.lines();
-        fill(
-            this.tokens.body,
-            lines.map((one) => {
-                const strip = shadedText(one.part.tokens, scaled(one.norms), {
-                    signed: false,
-                    high: 1,
-                    width: roomIn(this.page.root),
-                    label: `Tokens shaded by ${one.name}`,
-                    told: one.norms,
-                });
-                return h(
-                    "div",
-                    { class: "strip" },
-                    lines.length > 1 ? h("p", { class: "hint", dir: "auto" }, one.name) : null,
-                    strip,
-                );
-            }),
-        );
-        this.tokens.say(
-            "Where in the text",
-            "Each token shaded by the norm at the state after reading it, on a scale of powers of ten down to a thousandth of the largest.",
-        );
-        this.tokens.table(() => ({
-            columns: ["token", ...lines.map((one) => one.name)],
-            rows: lines[0].part.tokens.map((token, i) => [shown(token), ...lines.map((one) => one.norms[i] ?? null)]),
-        }));
-    }
-
-    drawBound() {
-        const flows = this.found.flatMap((one, place) =>
-            one.parts.flatMap((part) => part.flows.map((flow) => ({ ...flow, one, part, place }))),
-        );
-        present(this.bound.element, flows.length, this.tokens.element);
-        if (!flows.length) return;
-        const series = flows.flatMap((flow) => {
-            const name = `${flow.one.run.name}${flow.part.layers.length > 1 ? `, layer ${flow.layer}` : ""}${flow.one.parts.length > 1 ? `, ${flow.part.title}` : ""}`;
-            const points = (values) => values.map((value, k) => [k, value]).filter((point) => point[1] !== null);
-            return [
-                { name: `${name}: ‖∂hₜ/∂hₖ‖`, points: points(flow.measured), place: flow.place },
-                {
-                    name: `${name}: at most (γ_W γ_g)ᵗ⁻ᵏ = ${number(flow.gammaW * flow.gammaG)}ᵗ⁻ᵏ`,
-                    points: points(flow.bound),
-                    place: flow.place,
-                    dashed: true,
-                },
-            ];
-        });
-        fill(
-            this.bound.body,
-            lineChart({
-                series,
-                width: roomIn(this.page.root),
-                height: 360,
-                x: { title: "t − k, steps between the two states" },
-                y: { title: "‖∂hₜ/∂hₖ‖", log: true },
-                label: "Jacobians of Elman cells and their bound",
-            }).element,
-        );
-        this.bound.say(
-            "What arrives, and what could arrive at most",
-            "For Elman cells each step back multiplies by diag(g′) W_hh, so that of a small change at most γ_W γ_g is left: γ_W the largest singular value of W_hh, γ_g the steepest slope of g (1 for tanh). The bound may grow while what arrives still dies out.",
-        );
-        this.bound.table(() => chartTable(series, "t − k"));
-    }
-
-    /** Of a matrix, as of a line: whether its part and its layer are shown. */
-    shows(one, { part, layer }) {
-        const own = one.parts.find((other) => other.name === part);
-        return (
-            (this.part === "all" || part === this.part) &&
-            (this.get("layer", "top") === "all" || layer === own?.layers.length)
-        );
-    }
-
-    drawValues() {
-        const several = this.found.length > 1;
-        const series = this.found.flatMap((one, place) =>
-            one.matrices
-                .filter((matrix) => this.shows(one, matrix))
-                .map((matrix) => ({
-                    name: `${several ? `${one.run.name}: ` : ""}${matrixName(one, matrix)}`,
-                    points: matrix.values.map((value, k) => [k + 1, value]),
-                    ...looksOf(one, matrix, several ? place : null),
-                    matrix,
-                })),
-        );
-        const count = Math.max(...series.map((one) => one.points.length));
-        const drawn = [
-            ...series,
-            {
-                name: "1",
-                points: [
-                    [1, 1],
-                    [count, 1],
-                ],
-                place: 7,
-                dashed: true,
-                thin: true,
-            },
-        ];
-        fill(
-            this.values.body,
-            lineChart({
-                series: drawn,
-                width: roomIn(this.page.root),
-                height: 360,
-                x: { title: "from the largest to the smallest" },
-                y: { title: "singular value", zero: true },
-                label: "Singular values of the recurrent matrices",
-            }).element,
-        );
-        const largest = series.reduce((best, one) => (one.points[0][1] > best.points[0][1] ? one : best));
-        this.values.say(
-            "Singular values of the recurrent matrices",
-            `How much a matrix W_h can stretch a state, direction by direction. Above 1 it stretches, below 1 it shrinks. The largest here: ${number(largest.points[0][1])}, of ${largest.name}.`,
-        );
-        this.values.table(() => ({
-            columns: ["matrix", "largest", "median", "smallest", "spectral radius", "all"],
-            rows: series.map(({ name, matrix }) => [
-                name,
-                matrix.values[0],
-                matrix.values[Math.floor(matrix.values.length / 2)],
-                matrix.values.at(-1),
-                matrix.radius,
-                matrix.values.map((value) => Number(value.toPrecision(6))).join(" "),
-            ]),
-        }));
-    }
-
-    // --- clipping -----------------------------------------------------------------------------------------------------
-
-    drawClipping() {
-        const norms = this.found.flatMap((one) => one.training.map(([, norm]) => norm));
-        const most = Math.max(1, ...norms, ...this.found.map((one) => one.norm));
-        const own = Number(this.get("clip") ?? this.found[0].clip ?? 1);
-        const high = Math.log10(Math.max(most, own) * 1.25);
-        const low = Math.min(high - 2.5, Math.log10(own));
-        fill(
-            this.clipControls,
-            controls(
-                slider(
-                    "Clip at θ",
-                    { min: low, max: high, step: 0.01, value: Math.log10(own), format: (value) => number(10 ** value) },
-                    (value) => {
-                        this.page.set({ clip: Number((10 ** value).toPrecision(3)) });
-                        this.drawClipped(10 ** value);
-                    },
-                ),
-            ),
-        );
-        this.drawClipped(own);
-    }
-
-    drawClipped(theta) {
-        const several = this.found.length > 1;
-        const trained = this.found.filter((one) => one.training.length);
-        const series = trained.flatMap((one) => {
-            const place = this.found.indexOf(one);
-            const name = several ? `${one.run.name}: ` : "";
-            return [
-                { name: `${name}‖g‖ in training`, points: one.training, place, thin: true },
-                {
-                    name: `${name}clipped at θ`,
-                    points: one.training.map(([step, norm]) => [step, Math.min(norm, theta)]),
-                    place,
-                },
-            ];
-        });
-        const last = Math.max(1, ...trained.map((one) => one.training.at(-1)[0]));
-        const drawn = [
-            ...series,
-            {
-                name: `θ = ${number(theta)}`,
-                points: [
-                    [0, theta],
-                    [last, theta],
-                ],
-                place: 7,
-                dashed: true,
-            },
-        ];
-        const chart = lineChart({
-            series: drawn,
-            width: roomIn(this.page.root),
-            height: 320,
-            x: { title: "step of the training" },
-            y: { title: "‖g‖, of all parameters", log: true },
-            label: "Norm of the gradient in training, and clipped",
-        });
-        fill(
-            this.clip.body,
-            trained.length
-                ? chart.element
-                : h("p", { class: "hint" }, "This training logged no norms of its gradients."),
-            h(
-                "ul",
-                { class: "clip-words" },
-                this.found.map((one) =>
-                    h("li", { dir: "auto" }, several ? [h("b", {}, one.run.name), ": "] : "", clipWords(one, theta)),
-                ),
-            ),
-        );
-        this.clip.say(
-            "Clipping: g ← g · min(1, θ/‖g‖)",
-            "A gradient longer than θ is shortened to θ: its direction stays. Rare huge steps are tamed, all others go on as they were.",
-        );
-        this.clip.table(() => ({
-            columns: ["run", "‖g‖ on this text", "θ", "factor", "clipped", "logged steps above θ", "θ of its recipe"],
-            rows: this.found.map((one) => [
-                one.run.name,
-                one.norm,
-                theta,
-                Math.min(1, theta / one.norm),
-                Math.min(one.norm, theta),
-                shareAbove(one, theta),
-                one.clip,
-            ]),
-        }));
+        const room = roomIn(this.page.root);
+        const which = { part: this.part, layer: this.get("layer", "top"), states: this.states };
+        const lines = flowLines(this.found, which);
+        drawFlow(this.flow, lines, { room, log: this.get("scale", "log") === "log" });
+        drawTokens(this.tokens, lines, { room });
+        const bounded = this.found.some((one) => one.parts.some((part) => part.flows.length));
+        present(this.bound.element, bounded, this.tokens.element);
+        if (bounded) drawBound(this.bound, this.found, { room });
+        drawValues(this.values, this.found, { ...which, room });
+        this.clip.draw(this.found, this.get("clip"), room);
     }
 }
+
+const translates = (run) => run.task === "translate";
 
 /** One run for each kind of cell that language models have, so that they can be compared; else the first. */
 function firstOnes(runs) {
@@ -536,87 +280,4 @@ function firstOnes(runs) {
     const others = runs.filter((run) => run.task === first.task && run.cell !== first.cell);
     const rival = others.find((run) => run.cell === "elman") ?? others[0];
     return first.task === "language-model" && rival ? [first, rival] : [first];
-}
-
-function layersOf(part, which) {
-    const all = part.layers.map((states, i) => [i + 1, states]);
-    return which === "all" ? all : all.slice(-1);
-}
-
-function lineName(one, part, layer, state, runs, parts) {
-    const words = [
-        runs > 1 ? one.run.name : "",
-        parts > 1 || runs === 1 ? part.title : "",
-        part.layers.length > 1 ? `layer ${layer}` : "",
-        state,
-    ];
-    return words.filter(Boolean).join(", ");
-}
-
-/** [[steps back, norm] …], in the order the cells read. */
-function backwards({ part, norms }) {
-    const last = part.order.length - 1;
-    return part.order.map((place, step) => [last - step, norms[place]]).reverse();
-}
-
-/** Over how many steps a line falls to a tenth, by the slope of its logarithm; of lines that do fall. */
-function fallWords(series) {
-    const words = series
-        .map((one) => [one.name, tenth(one.points.filter(([, y]) => y > 0))])
-        .filter(([, steps]) => steps !== null);
-    return (
-        words
-            .map(([name, steps]) => `${name} falls to a tenth about every ${number(steps, 1)} steps`)
-            .slice(0, 4)
-            .join("; ") + (words.length ? "." : "")
-    );
-}
-
-function tenth(points) {
-    if (points.length < 3) return null;
-    const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
-    const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => Math.log10(y))];
-    const [mx, my] = [mean(xs), mean(ys)];
-    const slope =
-        xs.reduce((sum, x, i) => sum + (x - mx) * (ys[i] - my), 0) / xs.reduce((sum, x) => sum + (x - mx) ** 2, 0);
-    return slope < 0 ? -1 / slope : null;
-}
-
-/** 0 … 1 on three powers of ten. */
-function scaled(norms) {
-    const most = Math.max(...norms);
-    return norms.map((norm) => (norm > 0 ? Math.max(0, 1 + Math.log10(norm / most) / 3) : 0));
-}
-
-function matrixName(one, { part, layer, name }) {
-    const where = one.parts.find((own) => own.name === part);
-    const words = [
-        `W_h ${name === "candidate" ? "h̃" : name}`,
-        one.parts.length > 1 ? (where?.title ?? part) : "",
-        where?.layers.length > 1 ? `layer ${layer}` : "",
-    ];
-    return words.filter(Boolean).join(", ");
-}
-
-/** Of several runs, a colour for each and strokes by gate; of one, a colour for each gate and strokes by part. */
-function looksOf(one, { part, name }, run) {
-    const gate = [...new Set(one.matrices.map((matrix) => matrix.name))].indexOf(name);
-    const stroke = run === null ? one.parts.findIndex((own) => own.name === part) : gate;
-    return { place: run ?? gate, dashed: stroke === 1, dotted: stroke === 2, thin: stroke === 3 };
-}
-
-function shareAbove({ training }, theta) {
-    return training.length ? training.filter(([, norm]) => norm > theta).length / training.length : null;
-}
-
-function clipWords(one, theta) {
-    const factor = Math.min(1, theta / one.norm);
-    const text =
-        factor < 1
-            ? `on this text ‖g‖ = ${number(one.norm)} would be shortened to ${number(theta)}, × ${number(factor)}`
-            : `on this text ‖g‖ = ${number(one.norm)} is left as it is`;
-    const share = shareAbove(one, theta);
-    const trained =
-        share === null ? "" : `; in training ${(100 * share).toFixed(0)} % of the logged steps would be clipped`;
-    return `${text}${trained}; its recipe ${one.clip === null ? "does not clip" : `clips at ${number(one.clip)}`}.`;
 }

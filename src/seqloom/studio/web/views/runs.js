@@ -1,6 +1,6 @@
 // The shelf: all runs, the curves of those that are chosen over one another, and in what their recipes differ.
 
-import { h, fill, clear, number } from "../lib/dom.js";
+import { h, fill, clear, number, refill } from "../lib/dom.js";
 import { quickstart } from "../lib/advice.js";
 import { controls } from "../lib/controls.js";
 import { figure, tableOf } from "../lib/figure.js";
@@ -56,9 +56,9 @@ const VIEW_NAMES = {
 
 export async function show(page) {
     if (!page.all.length) return fill(page.root, empty(page.folder));
-    const chosen = new Set((page.params.get("runs") ?? "").split("|").filter((id) => page.run(id)));
+    const chosen = new Set(page.params.getAll("runs").filter((id) => page.run(id)));
     if (!chosen.size) (await telling(page)).forEach((id) => chosen.add(id));
-    page.set({ runs: [...chosen].join("|") });
+    page.set({ runs: [...chosen] });
     const list = h("div", { class: "runs-scroll", tabindex: "0", role: "region", "aria-label": "Runs" });
     const more = showsMore(list);
     const below = h("div", {});
@@ -114,15 +114,19 @@ export async function show(page) {
     }
 
     function row(run) {
+        const line = h("tr", { class: chosen.has(run.id) ? "chosen" : null, dataset: { run: run.id } });
+        return fill(line, cells(run));
+    }
+
+    function cells(run) {
         const box = h("input", {
             type: "checkbox",
             "aria-label": `Show the curves of ${run.name}`,
             onchange: () => choose(run.id, box),
         });
         box.checked = chosen.has(run.id);
-        const line = h(
-            "tr",
-            { class: box.checked ? "chosen" : null, dataset: { run: run.id } },
+        const chip = (view) => h("a", { href: page.link(view, { run: run.id }) }, VIEW_NAMES[view]);
+        return [
             h("td", {}, box),
             h("td", { class: "name", dir: "auto" }, run.name, run.live && h("span", { class: "badge" }, "training")),
             run.problem
@@ -132,20 +136,28 @@ export async function show(page) {
                       h("td", { dir: "auto" }, run.cell ? `${run.kind}, ${run.cell}` : run.kind),
                       h("td", { dir: "auto" }, run.corpus),
                       h("td", {}, run.figure ?? (run.ready ? "–" : "not yet")),
-                      h(
-                          "td",
-                          {},
-                          h(
-                              "div",
-                              { class: "chips" },
-                              run.views.map((view) =>
-                                  h("a", { href: page.link(view, { run: run.id }) }, VIEW_NAMES[view]),
-                              ),
-                          ),
-                      ),
+                      h("td", {}, h("div", { class: "chips" }, run.views.map(chip))),
                   ],
-        );
-        return line;
+        ];
+    }
+
+    /** While a run trains, the list follows: who still does, what is ready by now, and how good it is. */
+    async function watch() {
+        while (page.all.some((run) => run.live)) {
+            await new Promise((done) => setTimeout(done, AGAIN));
+            if (page.signal.aborted) return;
+            const before = page.all;
+            await page.news();
+            if (page.signal.aborted) return;
+            const known = new Map(before.map((run) => [run.id, told(run)]));
+            if (page.all.length !== before.length || page.all.some((run) => !known.has(run.id))) draw();
+            else page.all.filter((run) => told(run) !== known.get(run.id)).forEach(renew);
+        }
+    }
+
+    function renew(run) {
+        const line = [...list.querySelectorAll("tr")].find((one) => one.dataset.run === run.id);
+        if (line) refill(line, cells(run));
     }
 
     function choose(id, box) {
@@ -157,7 +169,7 @@ export async function show(page) {
         if (box.checked) chosen.add(id);
         else chosen.delete(id);
         box.closest("tr").classList.toggle("chosen", box.checked);
-        page.set({ runs: [...chosen].join("|") });
+        page.set({ runs: [...chosen] });
         compare().catch(page.fail);
     }
 
@@ -218,7 +230,7 @@ export async function show(page) {
         }
         const id = ids.at(-1);
         const { card, recipe, metrics } = await page.ask("runs/card", { run: id });
-        if (ids.join("|") !== readable().join("|")) return; // others were chosen meanwhile
+        if (JSON.stringify(ids) !== JSON.stringify(readable())) return; // others were chosen meanwhile
         parts.push(
             h(
                 "section",
@@ -242,6 +254,7 @@ export async function show(page) {
     draw();
     reveal();
     await compare();
+    watch().catch(page.fail);
 }
 
 function empty(folder) {
@@ -271,6 +284,9 @@ async function telling(page) {
     }
     return newest.slice(0, 1);
 }
+
+/** All that the list says of a run, to see whether it is news. */
+const told = (run) => JSON.stringify({ ...run, changed: null });
 
 const haystack = (run) => [run.name, run.task, run.kind, run.cell, run.corpus, run.figure].join(" ").toLowerCase();
 

@@ -1,9 +1,10 @@
 // Understand: what a text is and which words say so; what each word is, and the paths of two models beside each other.
 
-import { h, fill, number } from "../lib/dom.js";
+import { h, clear, fill, number, refill } from "../lib/dom.js";
 import { checkbox, controls, examplesFor, runPicker, segmented, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { lattice } from "../lib/lattice.js";
+import { tagWords } from "../lib/tag_words.js";
 import { bars, chance, wordFlow } from "../lib/wordflow.js";
 
 export const title = "Understand";
@@ -50,17 +51,31 @@ const SHOWS = {
 };
 
 export async function show(page) {
-    const run = page.chosen();
-    const again = (changes) => {
-        page.set(changes);
-        show(page).catch((error) => page.fail(error));
-    };
     const stage = h("div", { class: "understand-stage" });
     const bar = h("div");
     fill(page.root, bar, stage);
-    const context = { page, run, again, bar, stage, picker: picker(page, run, again) };
-    page.fine();
-    await SHOWS[run.task](context);
+    let asked = null;
+
+    /** All that hangs on the address; bar and stage stay, and who is at one of their controls stays there. */
+    async function draw() {
+        const mine = (asked = {});
+        const run = page.chosen();
+        if (stage.dataset.run !== run.id) clear(stage).dataset.run = run.id;
+        page.fine();
+        const late = () => asked !== mine; // something else was asked for since
+        try {
+            await SHOWS[run.task]({ page, run, again, bar, stage, late, picker: picker(page, run, again) });
+        } catch (error) {
+            if (!late()) throw error;
+        }
+    }
+
+    function again(changes) {
+        page.set(changes);
+        draw().catch((error) => page.fail(error));
+    }
+
+    await draw();
 }
 
 function picker(page, run, again) {
@@ -109,17 +124,27 @@ async function showLabels(context) {
     const text = page.params.get("text") ?? run.example ?? "";
     const [other, otherRuns] = beside(context, (one) => one.task === "classify");
     const box = textBox("Text", text, (value) => again({ text: value, label: null }));
-    fill(bar, controls(runs, otherRuns, box), examplesFor(run, box));
+    refill(bar, controls(runs, otherRuns, box), examplesFor(run, box));
     if (!text.trim() && !page.params.has("text")) return fill(stage, empty("Type a text to see what it is."));
     const both = [run, ...(other ? [other] : [])];
-    const columns = both.map((one) => h("div", { dataset: { run: one.id } }));
-    fill(stage, h("div", { class: both.length > 1 ? "side-by-side" : "" }, columns));
+    const columns = columnsOf(stage, both);
     await Promise.all(both.map((one, i) => labelled(context, one, text, columns[i], i === 0 ? "" : "-2")));
 }
 
-async function labelled({ page, again }, run, text, column, suffix) {
+/** A column for each run; those that are there already are kept. */
+function columnsOf(stage, runs) {
+    const kept = [...stage.querySelectorAll(":scope > .labels > div")];
+    const ids = (all) => JSON.stringify(all);
+    if (ids(kept.map((column) => column.dataset.run)) === ids(runs.map((run) => run.id))) return kept;
+    const columns = runs.map((run) => h("div", { dataset: { run: run.id } }));
+    fill(stage, h("div", { class: runs.length > 1 ? "labels side-by-side" : "labels" }, columns));
+    return columns;
+}
+
+async function labelled({ page, again, late }, run, text, column, suffix) {
     const wanted = { label: page.params.get(`label${suffix}`), kind: page.params.get("kind") };
     const answer = await page.ask("understand/classify", { run: run.id, text, ...wanted });
+    if (late()) return;
     const look = { width: roomOf(column), signal: page.signal };
     const said = labelFigure(run, answer, suffix, { ...look, onPick: (label) => again({ [`label${suffix}`]: label }) });
     const why = whyFigure(answer, suffix, look);
@@ -127,7 +152,7 @@ async function labelled({ page, again }, run, text, column, suffix) {
     const kinds = segmented("Weights by", names, answer.why.kind, (kind) => again({ kind }));
     kinds.classList.add("weights-by");
     why.body.before(kinds);
-    fill(column, said.element, why.element, remarks(answer, run));
+    refill(column, said.element, why.element, remarks(answer, run));
 }
 
 function labelFigure(run, answer, suffix, look) {
@@ -175,12 +200,12 @@ function empty(words) {
 // --- what each word is ---
 
 async function showTags(context) {
-    const { page, run, again, bar, stage, picker: runs } = context;
+    const { page, run, again, bar, stage, late, picker: runs } = context;
     const text = page.params.get("text") ?? run.example ?? "";
     const [other, otherRuns] = beside(context, (one) => TAGS.includes(one.task));
     const all = page.params.get("all") === "1";
     const box = textBox("Sentence", text, (value) => again({ text: value }));
-    fill(
+    refill(
         bar,
         controls(
             runs,
@@ -194,6 +219,7 @@ async function showTags(context) {
         return fill(stage, empty("Type a sentence to see what its words are."));
     const both = [run, ...(other ? [other] : [])];
     const answers = await Promise.all(both.map((one) => page.ask("understand/tag", { run: one.id, text })));
+    if (late()) return;
     const differs = differences(answers);
     const rows = rowsOf(answers, all);
     const room = roomOf(stage, 2000);
@@ -201,11 +227,12 @@ async function showTags(context) {
         const look = { rows: rows[i], room, differs, label: both[i].name, signal: page.signal };
         return tagFigure(both[i], answer, look, i === 0 ? "" : "-2");
     });
-    fill(
+    refill(
         stage,
         verdict(answers, differs),
         figures,
         answers.flatMap((answer, i) => remarks(answer, both[i])),
+        tagWords([...new Set(answers.flatMap((answer) => answer.tags))], stage.querySelector(".tag-words")?.open),
     );
 }
 
@@ -265,13 +292,14 @@ function verdict(answers, differs) {
 // --- texts that go together ---
 
 async function showPair(context) {
-    const { page, run, again, bar, stage, picker: runs } = context;
+    const { page, run, again, bar, stage, late, picker: runs } = context;
     const [first, second] = ["first", "second"].map((name) => page.params.get(name) ?? "");
     const box = (label, name, value) => textBox(label, value, (text) => again({ [name]: text }), { button: "Read" });
-    fill(bar, controls(runs), controls(box("First text", "first", first), box("Second text", "second", second)));
+    refill(bar, controls(runs), controls(box("First text", "first", first), box("Second text", "second", second)));
     const lacking = "Type two texts, Enter after each, to see how they go together.";
     if (!first.trim() || !second.trim()) return fill(stage, empty(lacking));
     const answer = await page.ask("understand/match", { run: run.id, first, second });
+    if (late()) return;
     if (typeof answer.score === "number") return fill(stage, scored(run, answer.score), remarks(answer, run));
     choices(context, answer, "How they go together", "p(label | both texts)");
 }
@@ -284,9 +312,9 @@ function scored(run, score) {
 }
 
 async function showChoice(context) {
-    const { page, run, again, bar, stage, picker: runs } = context;
+    const { page, run, again, bar, stage, late, picker: runs } = context;
     const [text, given] = [page.params.get("text") ?? "", page.params.get("options") ?? ""];
-    fill(
+    refill(
         bar,
         controls(
             runs,
@@ -302,6 +330,7 @@ async function showChoice(context) {
     const options = given.split("\n").filter((line) => line.trim());
     if (!text.trim() || options.length < 2) return fill(stage, empty("Type a text and two options or more."));
     const answer = await page.ask("understand/choose", { run: run.id, text, options });
+    if (late()) return;
     choices(context, answer, "Which goes with it", "p(option | text)");
 }
 
@@ -313,9 +342,9 @@ function choices({ page, run, stage }, answer, words, caption) {
 }
 
 async function showAnswer(context) {
-    const { page, run, again, bar, stage, picker: runs } = context;
+    const { page, run, again, bar, stage, late, picker: runs } = context;
     const [question, text] = [page.params.get("question") ?? "", page.params.get("context") ?? ""];
-    fill(
+    refill(
         bar,
         controls(
             runs,
@@ -332,6 +361,7 @@ async function showAnswer(context) {
     const lacking = "Type a text and a question about it: the model answers with words of the text.";
     if (!question.trim() || !text.trim()) return fill(stage, empty(lacking));
     const answer = await page.ask("understand/answer", { run: run.id, question, context: text });
+    if (late()) return;
     const rows = answer.answers.map((one) => ({ label: one.text, probability: one.probability }));
     const own = figure({
         name: "answers",

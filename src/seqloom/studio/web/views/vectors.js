@@ -1,9 +1,10 @@
 // Vectors: words, tokens or texts as points of a plane; who is near whom; and what stands to c as b stands to a.
 
-import { h, fill, number, say, calmly } from "../lib/dom.js";
+import { h, fill, number, refill, say, calmly } from "../lib/dom.js";
 import { button, controls, runPicker, segmented, select, slider, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { scatter, valueOf } from "../lib/scatter.js";
+import { Beside } from "./vectors-beside.js";
 
 export const title = "Vectors";
 export const lead =
@@ -18,8 +19,6 @@ const COUNTS = [500, 1000, 2000, 5000, 10000, 20000];
 const TSNE_MOST = 10000;
 const UNASKED = { find: null, a: null, b: null, c: null }; // nothing is chosen, no analogy
 const OTHERS = { ...UNASKED, only: null, colour: null }; // what does not hold for other points
-const TYPED = { dir: "auto", autocomplete: "off", spellcheck: "false", maxlength: 200 };
-const FOUND = 60; // names in the list of what a search found
 const NOTES = {
     pca:
         "The two directions along which the unit vectors v/‖v‖ differ most. Distances are true as far as two of many " +
@@ -30,15 +29,14 @@ const NOTES = {
 };
 
 export async function show(page) {
-    const run = page.chosen();
-    const view = new VectorsPage(page, run);
+    const view = new VectorsPage(page);
     fill(page.root, view.bar, view.own, view.stage);
     await view.load();
 }
 
 class VectorsPage {
-    constructor(page, run) {
-        Object.assign(this, { page, run, answer: null, stop: null, left: false, asked: null });
+    constructor(page) {
+        Object.assign(this, { page, run: page.chosen(), answer: null, stop: null, loading: null });
         this.bar = h("div");
         this.own = h("div");
         this.figure = figure({ name: "vectors", title: "" });
@@ -47,15 +45,15 @@ class VectorsPage {
             signal: page.signal,
             label: "Points; the search beside them lists their names",
             view: viewOf(page.params.get("at")),
-            onPick: (i) => this.choose(i === null ? null : this.answer.names[i]),
+            onPick: (i) => this.beside.choose(i === null ? null : this.answer.names[i]),
             onView: (view) => page.set({ at: addressOf(view) }),
             onOnly: (group) => page.set({ only: group }),
         });
         this.plot.frame.append(this.tools());
         this.figure.body.append(this.plot.element);
         this.figure.element.append(this.progress);
-        this.side = h("div", { class: "vectors-side" }, this.search(), this.nearest(), this.analogies());
-        this.stage = h("div", { class: "vectors-stage" }, this.figure.element, this.side);
+        this.beside = new Beside(this);
+        this.stage = h("div", { class: "vectors-stage" }, this.figure.element, this.beside.element);
     }
 
     // --- the points ---
@@ -80,58 +78,50 @@ class VectorsPage {
     }
 
     async load() {
+        const mine = (this.loading = {});
         this.stop?.abort();
-        this.stop = new AbortController();
         this.stage.classList.add("busy");
         this.waiting(`Reading the vectors of ${this.run.name} …`);
         try {
-            this.answer = await this.page.ask("vectors", this.question({ count: this.count }));
+            const answer = await this.page.ask("vectors", this.question({ count: this.count }));
+            if (this.loading !== mine) return; // other points were asked for since
+            this.answer = answer;
         } catch (error) {
-            return await this.mend(error);
+            return await this.mend(error, mine);
         } finally {
-            this.stage.classList.remove("busy");
-            this.waiting(null);
+            if (this.loading === mine) {
+                this.stage.classList.remove("busy");
+                this.waiting(null);
+            }
         }
-        if (this.left) return;
         this.page.fine();
+        this.stage.hidden = false;
         this.controls();
-        this.side.lastChild.hidden = this.answer.kind === "sentences";
-        this.draw(this.answer.points);
+        this.draw(this.answer.points, this.answer.size);
         const only = this.param("only", null);
         this.plot.update({ only: only === null ? null : Number(only) });
-        await Promise.all([this.follow(), this.again()]);
+        await Promise.all([this.follow(), this.beside.again()]);
     }
 
     /** No picture, but all that can be turned, so that what was asked can be mended: texts of one's own, above all. */
-    async mend(error) {
-        if (this.left || error.name === "AbortError") return;
+    async mend(error, mine) {
+        if (this.loading !== mine || error.name === "AbortError") return;
         this.stage.hidden = true;
         const kind = this.param("lines", null) === null ? null : "sentences";
-        this.answer = await this.page.ask("vectors", { run: this.run.id, kind, count: 4 }).catch(() => null);
-        if (this.left) return;
-        if (this.answer) this.controls();
-        else fill(this.bar, controls(this.picker()));
+        const some = await this.page.ask("vectors", { run: this.run.id, kind, count: 4 }).catch(() => null);
+        if (this.loading !== mine) return;
+        this.answer = some;
+        if (some) this.controls();
+        else refill(this.bar, controls(this.picker()));
         this.page.fail(error);
-    }
-
-    /** Other points take the place of these: nobody waits for their picture any more. */
-    leave() {
-        this.left = true;
-        this.stop?.abort();
-    }
-
-    /** What was chosen before: a word and its neighbours, or an analogy. */
-    async again() {
-        const [find, a, b, c] = ["find", "a", "b", "c"].map((name) => this.param(name, null));
-        if (a && b && c) await this.solve(a, b, c);
-        else if (find) await this.choose(find);
     }
 
     /** Other points in the place of these. */
     ask(changes) {
-        this.leave();
         this.page.set({ ...changes, at: null });
-        show(this.page).catch((error) => this.page.fail(error));
+        this.run = this.page.chosen();
+        this.plot.fit();
+        this.load().catch((error) => this.page.fail(error));
     }
 
     picker() {
@@ -149,7 +139,7 @@ class VectorsPage {
         counts.push([most, `all ${most.toLocaleString("en")}`]);
         const kinds = answer.kinds.map((kind) => [kind, KINDS[kind]]);
         const colours = answer.colourings.map((one) => [one.name, one.title]);
-        fill(
+        refill(
             this.bar,
             controls(
                 this.picker(),
@@ -168,7 +158,7 @@ class VectorsPage {
                 this.map === "tsne" && this.perplexitySlider(),
             ),
         );
-        fill(this.own, answer.kind === "sentences" && this.ownLines(ask));
+        refill(this.own, answer.kind === "sentences" && this.ownLines(ask));
     }
 
     perplexitySlider() {
@@ -206,13 +196,13 @@ class VectorsPage {
     recolour(colour) {
         this.page.set({ colour, only: null });
         this.plot.update({ colouring: this.colouring, only: null });
-        this.table(this.shown);
+        this.table(this.points, this.size);
     }
 
-    draw(points) {
+    draw(points, size) {
         const { answer } = this;
         this.plot.update({ names: answer.names, points, colouring: this.colouring, marked: new Map(), arrows: [] });
-        this.table(points);
+        this.table(points, size);
         this.words();
     }
 
@@ -230,12 +220,14 @@ class VectorsPage {
         this.figure.say(`${KINDS[answer.kind]} of ${this.run.name}`, told);
     }
 
-    table(points) {
+    /** Points travel between −1 and 1; times their `size` they are what was computed. */
+    table(points, size) {
         const { answer } = this;
-        this.shown = points;
+        Object.assign(this, { points, size });
+        const place = (i) => [size * points[2 * i], size * points[2 * i + 1]];
         this.figure.table(() => ({
             columns: [KINDS[answer.kind], "x", "y", this.colouring.title],
-            rows: answer.names.map((name, i) => [name, points[2 * i], points[2 * i + 1], valueOf(this.colouring, i)]),
+            rows: answer.names.map((name, i) => [name, ...place(i), valueOf(this.colouring, i)]),
         }));
     }
 
@@ -248,10 +240,10 @@ class VectorsPage {
         this.waiting("Looking for neighbours …");
         try {
             const question = this.question({ count: this.count, perplexity: this.perplexity });
-            for await (const { step, of, points } of this.page.stream("vectors/tsne", question, mine.signal)) {
+            for await (const { step, of, points, size } of this.page.stream("vectors/tsne", question, mine.signal)) {
                 this.plot.update({ points });
                 this.waiting(step < of ? `t-SNE, step ${step} of ${of}` : null, step / of);
-                if (step === of) this.table(points);
+                if (step === of) this.table(points, size);
             }
             say("t-SNE is done.");
         } catch (error) {
@@ -277,187 +269,6 @@ class VectorsPage {
             button("Fit", () => this.plot.fit(), { title: "Show all points" }),
         );
     }
-
-    // --- beside the points ---
-
-    search() {
-        this.found = h("ul", { class: "names", "aria-label": "Found" });
-        this.searchBox = h("input", { type: "search", id: "vectors-search", ...TYPED, oninput: () => this.find() });
-        this.searchBox.addEventListener("keydown", (event) => {
-            if (event.key === "Enter" && this.searchBox.value.trim()) this.choose(this.best());
-        });
-        const label = h("label", { class: "panel-title", for: "vectors-search" }, "Search");
-        return h("section", { class: "panel" }, label, this.searchBox, this.found);
-    }
-
-    matches() {
-        const wanted = this.searchBox.value.trim().toLowerCase();
-        if (!wanted) return [];
-        const rank = (name) => (name.trim() === wanted ? 0 : name.trim().startsWith(wanted) ? 1 : 2);
-        const all = this.answer.names.map((name, i) => [name, i, name.toLowerCase()]);
-        return all.filter(([, , name]) => name.includes(wanted)).sort((one, other) => rank(one[2]) - rank(other[2]));
-    }
-
-    /** What is meant by what was typed: a name as it is, or else the first that was found. */
-    best() {
-        const typed = this.searchBox.value.trim();
-        return this.answer.names.includes(typed) ? typed : (this.matches()[0]?.[0] ?? typed);
-    }
-
-    find() {
-        const found = this.matches(),
-            none = this.searchBox.value.trim() && !found.length;
-        const hint = (words) => h("li", { class: "hint" }, words);
-        fill(
-            this.found,
-            found.slice(0, FOUND).map(([name]) => h("li", {}, this.nameButton(name))),
-            found.length > FOUND && hint(`and ${found.length - FOUND} more`),
-            none && hint("None of the points shown. Enter asks the whole vocabulary."),
-        );
-        const marked = new Map(found.slice(0, FOUND).map(([, i]) => [i, "near"]));
-        this.plot.update({ marked, arrows: [] });
-        say(found.length ? `${found.length} found` : "");
-    }
-
-    nameButton(name, extra = null) {
-        const look = { type: "button", class: "name", dir: "auto", onclick: () => this.choose(name) };
-        return h("button", look, name, extra);
-    }
-
-    nearest() {
-        const words = "Click a point or search for one: its nearest neighbours are listed here, by cosine.";
-        this.near = h("div", {}, h("p", { class: "hint" }, words));
-        return panel("near", "Nearest neighbours", this.near);
-    }
-
-    async choose(name) {
-        const mine = (this.asked = {});
-        this.page.set({ find: name, a: null, b: null, c: null });
-        if (name === null) {
-            this.plot.update({ marked: new Map(), arrows: [] });
-            return fill(this.near, h("p", { class: "hint" }, "Nothing is chosen."));
-        }
-        try {
-            const answer = await this.page.ask("vectors/near", this.question({ name, top: 10 }));
-            if (this.asked !== mine) return; // something else was chosen since
-            this.page.fine();
-            const near = answer.near.map((one) => one.place);
-            const marked = new Map([[answer.place, "chosen"], ...near.map((place) => [place, "near"])]);
-            const arrows = near.map((place) => [answer.place, place, "thin"]);
-            this.plot.update({ marked, arrows });
-            if (this.has(answer.place)) this.plot.reveal(answer.place);
-            fill(this.near, chosen(answer.name), this.bars(answer.near), this.closer([answer.place, ...near]));
-            say(
-                `Nearest to ${answer.name}: ${answer.near
-                    .slice(0, 5)
-                    .map((one) => one.name)
-                    .join(", ")}`,
-            );
-        } catch (error) {
-            if (this.asked === mine) this.refuse(error, this.near);
-        }
-    }
-
-    /** A question about points that has no answer: said where the answer would stand; what was marked before is not. */
-    refuse(error, place) {
-        this.plot.update({ marked: new Map(), arrows: [] });
-        this.page.fail(error, place);
-    }
-
-    closer(places) {
-        const seen = places.filter((place) => this.has(place));
-        return seen.length > 1 && button("Magnify these", () => this.plot.frameThese(seen));
-    }
-
-    has(place) {
-        return place < this.answer.names.length;
-    }
-
-    bars(near) {
-        const most = Math.max(1e-9, ...near.map((one) => one.cosine));
-        return h(
-            "ol",
-            { class: "near" },
-            near.map((one) => {
-                const bar = h("span", { class: "bar" });
-                bar.style.width = `${Math.max(0, (100 * one.cosine) / Math.max(most, 1e-9))}%`;
-                const away = this.has(one.place) ? null : h("span", { class: "hint" }, " (not shown)");
-                return h(
-                    "li",
-                    {},
-                    this.nameButton(one.name, away),
-                    h("span", { class: "cosine" }, number(one.cosine)),
-                    h("span", { class: "track" }, bar),
-                );
-            }),
-        );
-    }
-
-    analogies() {
-        const words = "b − a + c: the word nearest to it stands to c as b stands to a.";
-        const [a, b, c] = ["a", "b", "c"].map((name) =>
-            h("input", {
-                type: "text",
-                "aria-label": name,
-                placeholder: name,
-                name,
-                value: this.param(name, ""),
-                ...TYPED,
-            }),
-        );
-        this.solved = h("div", {}, h("p", { class: "hint" }, words));
-        const submit = (event) => {
-            event.preventDefault();
-            const given = [a, b, c].map((box) => box.value.trim());
-            if (given.every(Boolean)) this.solve(...given);
-        };
-        const form = h(
-            "form",
-            { class: "analogy", onsubmit: submit },
-            a,
-            h("span", {}, ":"),
-            b,
-            h("span", {}, "="),
-            c,
-            h("span", {}, ": ?"),
-            h("button", { type: "submit" }, "Solve"),
-        );
-        return panel("analogy", "Analogy", form, this.solved);
-    }
-
-    async solve(a, b, c) {
-        const mine = (this.asked = {});
-        this.page.set({ a, b, c, find: null });
-        try {
-            const answer = await this.page.ask("vectors/analogy", this.question({ a, b, c, top: 6 }));
-            if (this.asked !== mine) return;
-            this.page.fine();
-            const [from, to, second] = answer.places;
-            const best = answer.near[0];
-            const seen = [...answer.places, best.place].filter((place) => this.has(place));
-            const marked = new Map(seen.map((place) => [place, place === best.place ? "chosen" : "near"]));
-            const arrows = [
-                [from, to],
-                [second, best.place],
-            ].filter((pair) => pair.every((place) => this.has(place)));
-            this.plot.update({ marked, arrows });
-            const [one, other, third] = answer.names;
-            const solved = chosen(`${one} : ${other} = ${third} : ${best.name}`);
-            fill(this.solved, solved, this.bars(answer.near), this.closer(seen));
-            say(`${one} is to ${other} as ${third} is to ${best.name}`);
-        } catch (error) {
-            if (this.asked === mine) this.refuse(error, this.solved);
-        }
-    }
-}
-
-function panel(name, words, ...children) {
-    const heading = h("h2", { class: "panel-title" }, words);
-    return h("section", { class: "panel", dataset: { panel: name } }, heading, children);
-}
-
-function chosen(words) {
-    return h("p", { class: "chosen", dir: "auto" }, words);
 }
 
 /** Where the picture stands, for the address; nothing where all of it is seen. */

@@ -104,9 +104,15 @@ class Walk {
                 });
             },
         });
-        refill(this.first, picker, this.box);
+        refill(this.first, picker, this.box, page.run(this.run)?.task === "translate" && this.targetBox());
         fill(this.tries, examplesFor(page.run(this.run), this.box));
         refill(this.second, found ? this.choices() : null);
+    }
+
+    targetBox() {
+        const send = (target) => this.change({ target, step: null });
+        const label = "Translation it is made to say (empty: its own)";
+        return textBox(label, this.page.params.get("target") ?? "", send, { button: "Say" });
     }
 
     submit(line) {
@@ -313,7 +319,7 @@ class Walk {
     onwards() {
         const { found } = this;
         const stages = found.stages.map((stage) => stage.key);
-        const again = ["decoder-start", "memory", "text-queries"].find((key) => stages.includes(key));
+        const again = ["decoder-start", "memory", "text-queries", "window"].find((key) => stages.includes(key));
         const [name, now, count] = found.steps.length
             ? ["step", found.step, found.steps.length]
             : ["word", found.word, found.tokens.length];

@@ -1,0 +1,68 @@
+"""CTranslate2 beside us, on the same weights: installed into an environment of its own, and run there."""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peers.environments import CTRANSLATE2, prepared
+from peers.turns import Failed
+
+from seqloom.models.transformer import Transformer
+
+POSITIONS = 512  # more than any sentence here has
+SHAPE = ("encoder_layers", "decoder_layers", "heads", "norm_first", "activation", "embed_scale")
+
+
+class CTranslate2:
+    """A process with our Transformer in it. `workers` translate batches beside each other, each with `threads`."""
+
+    def __init__(self, model: Transformer, threads: int = 2, workers: int = 1, device: str = "cpu") -> None:
+        server = str(Path(__file__).parent / "peers" / "ctranslate2_server.py")
+        self._process = subprocess.Popen(
+            [str(prepared(CTRANSLATE2, torch=False)), server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.version: str = self._answer()["version"]
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder) / "weights.npz")
+            np.savez(file, **weights_of(model))
+            shape = {name: getattr(model.config, name) for name in SHAPE}
+            self._ask(weights=file, shape=shape, threads=threads, workers=workers, device=device)
+
+    def translate(self, sources: list[list[int]], **options: Any) -> tuple[list[list[list[int]]], float]:
+        """The hypotheses of each source, END left out, and the seconds it took."""
+        answer = self._ask(sources=sources, **options)
+        return answer["rows"], answer["seconds"]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _ask(self, **order: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failed("CTranslate2 stopped")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def weights_of(model: Transformer) -> dict[str, np.ndarray]:
+    """Ours by name, and the positions of both sides as a table."""
+    config = model.config
+    if config.norm != "layer" or config.positions.kind != "sinusoidal" or config.embed_norm or config.kv_heads:
+        raise Failed("CTranslate2 is given models with LayerNorm, sinusoidal positions and a key for every head")
+    found = {name: value.numpy(force=True) for name, value in model.named_parameters()}
+    for side in ("source", "target"):
+        found[f"{side}_embed"] = getattr(model, f"{side}_embed").embed.weight.numpy(force=True)
+    found["output.weight"] = model.output.weight.numpy(force=True)
+    table = model.source_embed.positions(torch.arange(POSITIONS, device=model.output.weight.device))
+    return found | {"positions": table.float().numpy(force=True)}

@@ -1,0 +1,93 @@
+"""Memory and time to estimate an n-gram model against the length of the text: one picture, growth-text.png.
+
+    python benchmarks/growth_ngram.py [--order 5] [--out docs/pictures]
+
+The text is drawn by Zipf's law, p(w) ∝ 1 / rank, so nearly every long n-gram stands in it once: the worst there is.
+Counting sorts n places for each order, n log n, and keeps a few numbers for each of at most n different n-grams. Both
+dashed lines are these, in units that fit the last point. Memory is what NumPy held at most, time processor time, the
+median of five rounds.
+"""
+
+import argparse
+import math
+import statistics
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqloom.classical.kneser_ney import kneser_ney
+from seqloom.classical.ngram import NGramConfig
+from seqloom.core.files import write_atomic
+from seqloom.inspect.figures import COLOURS, new_figure, tidy, to_bytes
+
+WORDS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+VOCABULARY, LINE = 10_000, 20  # words to a line
+ROUNDS = 5
+
+
+def text(words: int) -> np.ndarray:
+    ranks = np.arange(1, VOCABULARY)
+    drawn = np.random.default_rng(1).choice(ranks, size=words, p=(1 / ranks) / (1 / ranks).sum())
+    drawn[LINE - 1 :: LINE] = 0  # where a line ends
+    return drawn
+
+
+def measured(words: int, order: int) -> tuple[int, float]:
+    """Most bytes, and seconds without anybody counting them."""
+    stream, config = text(words), NGramConfig(order=order)
+    seconds = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        kneser_ney(stream, config, VOCABULARY)
+        seconds.append(time.process_time() - began)
+    tracemalloc.start()
+    kneser_ney(stream, config, VOCABULARY)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak, statistics.median(seconds)
+
+
+def line(axes: Any, values: list[float], own: list[float], colour: str, label: str) -> None:
+    from matplotlib.ticker import LogLocator
+
+    tidy(axes)
+    axes.plot(
+        WORDS, [value * values[-1] / own[-1] for value in own], color="0.35", linestyle=(0, (4, 3)), linewidth=1.3
+    )
+    axes.plot(WORDS, values, color=colour, marker="o", markersize=5, linewidth=2)
+    power = math.log(values[-1] / values[-3]) / math.log(WORDS[-1] / WORDS[-3])
+    axes.text(
+        0.04, 0.95, f"$n^{{{power:.2f}}}$ at the end", transform=axes.transAxes, va="top", color=colour, fontsize=11
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.minorticks_off()
+    axes.set_xticks(WORDS, [f"{words // 1000}k" if words < 10**6 else "1M" for words in WORDS])
+    axes.set_ylabel(label, fontsize=12)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--order", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the picture")
+    arguments = parser.parse_args()
+    found = []
+    for words in WORDS:
+        found.append(measured(words, arguments.order))
+        print(f"{words:>9,} words: {found[-1][0] / 2**20:7.1f} MiB {found[-1][1]:7.3f} s", flush=True)
+    figure = new_figure(9, 4)
+    memory, seconds = figure.subplots(1, 2)
+    line(memory, [peak / 2**20 for peak, _ in found], list(WORDS), COLOURS[0], "memory, MiB")
+    line(seconds, [1e3 * second for _, second in found], [n * math.log(n) for n in WORDS], COLOURS[1], "time, ms")
+    figure.supxlabel("words of text        dashed: n for memory, n log n for time", fontsize=12)
+    figure.suptitle(f"What it takes to estimate an n-gram model of order {arguments.order}; one core", fontsize=13)
+    write_atomic(arguments.out / "growth-text.png", to_bytes(figure, ".png"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""An environment of its own for each peer, under .venv-peers/, made when it is first wanted.
+
+torch is installed first and at our version: whatever else asks for it then finds it there.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from peers.turns import Failed
+
+ROOT = Path(__file__).resolve().parents[2] / ".venv-peers"
+TORCH = "2.13.0"
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str  # of its environment
+    packages: Sequence[str]
+    proof: str  # a module that imports where all is well
+
+    @property
+    def python(self) -> Path:
+        return ROOT / self.name / "bin" / "python"
+
+
+HUGGING_FACE = Peer("huggingface", ("transformers==5.22.2", "accelerate==1.15.0"), "transformers")
+JOEY = Peer("joeynmt", ("joeynmt==2.3.0", "importlib_metadata"), "joeynmt.training")  # the latter it forgets to ask for
+CTRANSLATE2 = Peer("ctranslate2", ("ctranslate2==4.8.4",), "ctranslate2")
+
+
+def prepared(peer: Peer, torch: bool = True) -> Path:
+    """The Python of a peer's environment; `Failed` says in a line why there is none."""
+    if not _imports(peer):
+        began = time.perf_counter()
+        print(f"Installing {', '.join(peer.packages)} into .venv-peers/{peer.name} …", flush=True)
+        _run([sys.executable, "-m", "venv", "--clear", str(ROOT / peer.name)], peer)
+        for wanted in ([f"torch=={TORCH}"] if torch else [], list(peer.packages)):
+            if wanted:
+                _run([str(peer.python), "-m", "pip", "install", "-q", *wanted], peer)
+        if not _imports(peer):
+            raise Failed(f"{peer.name} is installed but does not import")
+        print(f"  done in {time.perf_counter() - began:.0f} s", flush=True)
+    return peer.python
+
+
+def _imports(peer: Peer) -> bool:
+    found = peer.python.exists() and subprocess.run(
+        [str(peer.python), "-c", f"import {peer.proof}"], capture_output=True, check=False
+    )
+    return bool(found) and found.returncode == 0
+
+
+def _run(command: list[str], peer: Peer) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.lower().startswith("error")]
+        raise Failed(f"{peer.name} does not install: {(errors or done.stderr.splitlines() or ['no word why'])[-1]}")

@@ -1,0 +1,268 @@
+"""Training steps on a GPU: seqloom's own trainer beside a plain loop over the same model of Hugging Face's.
+
+The models are the same, weight for weight: BART (LayerNorm after each layer and after the embeddings, learned
+positions, GELU) and GPT-2. Both read the same batches, compute in bf16 where the device can, clip the norm of the
+gradient and update with one fused AdamW. Theirs is eager, its batches lie on the device from the beginning; ours makes
+its batches on the way, as `seqloom train` does.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from peers.synthetic import pairs, recipe_of, stream
+from peers.turns import Spread, ratios
+from torch import Tensor
+
+from seqloom.core.tree import to_device
+from seqloom.tasks import translate
+from seqloom.train.trainer import Trainer
+
+PADDING = -100
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row of the table: a task of ours, and their model."""
+
+    name: str
+    recipe: str
+    overrides: tuple[str, ...]
+    rows: int = 0  # 0: real batches, of the recipe's own size
+    length: int = 0
+    vocabulary: int = 0
+
+    def task(self, device: str, fast: bool = True) -> Any:
+        recipe = recipe_of(self.recipe, [*self.overrides, f"train.fast={str(fast).lower()}"], device)
+        if not self.rows:
+            return translate.Task.prepare(recipe)
+        if recipe.task == "translate":
+            return pairs(recipe, self.rows, self.length, self.vocabulary)
+        return stream(recipe, self.vocabulary)
+
+
+def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
+    """Our Transformer as BART has it."""
+    return (
+        f"model.width={width}",
+        f"model.heads={heads}",
+        f"model.encoder_layers={layers}",
+        f"model.decoder_layers={layers}",
+        f"model.feed_forward={inner}",
+        "model.positions={kind: learned, max_length: 256}",
+        "model.activation=gelu",
+        "model.embed_norm=true",
+        "model.embed_scale=false",
+        "model.tied=all",
+        "model.dropout=0.1",
+        "loss.label_smoothing=0",
+        "loss.consistency=0",
+        "train.optimizer=adamw",
+        "train.schedule=constant",
+        "train.lr=5e-4",
+        "train.warmup=0",
+    )
+
+
+def gpt(rows: int, length: int, width: int, heads: int, layers: int) -> tuple[str, ...]:
+    """Our GPT as GPT-2 has it."""
+    return (
+        f"batch.rows={rows}",
+        f"batch.chunk={length}",
+        f"model.width={width}",
+        f"model.heads={heads}",
+        f"model.layers={layers}",
+        f"model.positions={{kind: learned, max_length: {length}}}",
+        "model.bias=true",
+        "model.activation=gelu-tanh",
+        "train.schedule=constant",
+        "train.warmup=0",
+    )
+
+
+def works(small: bool, real: bool) -> list[Work]:
+    """Those of the table; small ones are to see that everything runs."""
+    name, pair = "translate-multi30k", "encoder–decoder"
+    if small:
+        tiny = bart(32, 2, 2, 64)
+        found = [
+            Work(f"{pair} d 32, 2+2, 8×6", name, (*tiny, "batch.tokens=48"), 8, 6, 100),
+            Work("GPT 2×32, 4×16", "gpt-shakespeare", gpt(4, 16, 32, 2, 2), 4, 16, 65),
+        ]
+        return found + (
+            [Work(f"{pair} d 32, Multi30k", name, (*tiny, "batch.tokens=512", "tokenizer.size=300", "data.share=0.02"))]
+            if real
+            else []
+        )
+    tiny, middle = (*bart(128, 4, 4, 256), "tokenizer.size=10000"), (*bart(512, 8, 6, 2048), "tokenizer.size=10000")
+    found = [
+        Work(f"{pair} d 128, 4+4, 256×24", name, (*tiny, "batch.tokens=6144"), 256, 24, 10_000),
+        Work(f"{pair} d 128, 4+4, 1024×24", name, (*tiny, "batch.tokens=24576"), 1024, 24, 10_000),
+        Work(f"{pair} d 512, 6+6, 256×24", name, (*middle, "batch.tokens=6144"), 256, 24, 10_000),
+        Work("GPT 6×384, 64×256", "gpt-shakespeare", gpt(64, 256, 384, 6, 6), 64, 256, 65),
+    ]
+    if real:
+        found += [
+            Work(f"{pair} d 128, 4+4, Multi30k", name, (*tiny, "batch.tokens=6144")),
+            Work(f"{pair} d 512, 6+6, Multi30k", name, (*middle, "batch.tokens=6144")),
+        ]
+    return found
+
+
+class Ours:
+    def __init__(self, work: Work, device: str, fast: bool = True) -> None:
+        self.task = work.task(device, fast)
+        self.trainer = Trainer(self.task, self.task.recipe.train, 1)
+        self.trainer.watched = set()  # no memory is measured here
+        self.parameters = sum(p.numel() for p in self.trainer.model.parameters())
+
+    def run(self, steps: int) -> int:
+        """So many updates; waits until they are done."""
+        before = self.trainer.tally.tokens
+        for _ in range(steps):
+            self.trainer.advance()
+        self.trainer.settle()
+        return self.trainer.tally.tokens - before
+
+    @property
+    def prepared(self) -> float:
+        """Seconds that went into compiling and recording."""
+        return float(self.trainer.preparation.seconds)
+
+
+class Theirs:
+    """A plain loop, as one would write it."""
+
+    def __init__(self, ours: Ours, device: str) -> None:
+        recipe, self.device = ours.task.recipe, device
+        torch.manual_seed(1)
+        made = (
+            _bart(recipe, len(ours.task.tokenizer))
+            if recipe.task == "translate"
+            else _gpt2(recipe, len(ours.task.tokenizer))
+        )
+        self.model = made.to(device).train()
+        self.parameters = sum(p.numel() for p in made.parameters() if p.requires_grad)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=5e-4, fused=True)
+        self.batches = [self._batch(ours.task.batch(1, step)) for step in range(ours.task.steps_per_epoch())]
+        self.place = 0
+
+    def _batch(self, batch: Any) -> tuple[Batch, int]:
+        if "source" not in batch:
+            made, tokens = {"input_ids": batch["inputs"], "labels": batch["targets"]}, batch["targets"].numel()
+        else:
+            labels = batch["targets"].masked_fill(~batch["target_mask"], PADDING)
+            made = {
+                "input_ids": batch["source"],
+                "attention_mask": batch["source_mask"].long(),
+                "decoder_input_ids": batch["inputs"],
+                "labels": labels,
+            }
+            tokens = int(batch["target_mask"].sum())
+        return to_device(made, torch.device(self.device)), tokens
+
+    def run(self, steps: int) -> int:
+        tokens = 0
+        for _ in range(steps):
+            batch, count = self.batches[self.place % len(self.batches)]
+            self.place += 1
+            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
+                loss = self.model(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            tokens += count
+        loss.item()  # waits
+        return tokens
+
+
+def _bart(recipe: Any, vocabulary: int) -> Any:
+    m = recipe.model
+    sides = {
+        f"{side}_{key}": value
+        for side in ("encoder", "decoder")
+        for key, value in (("ffn_dim", m.inner), ("attention_heads", m.heads))
+    }
+    return transformers.BartForConditionalGeneration(
+        transformers.BartConfig(
+            vocab_size=vocabulary,
+            d_model=m.width,
+            encoder_layers=m.encoder_layers,
+            decoder_layers=m.decoder_layers,
+            max_position_embeddings=256,
+            dropout=m.dropout,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            eos_token_id=0,
+            pad_token_id=0,
+            bos_token_id=0,
+            decoder_start_token_id=0,
+            forced_eos_token_id=None,
+            use_cache=False,
+            **sides,
+        )
+    )
+
+
+def _gpt2(recipe: Any, vocabulary: int) -> Any:
+    m = recipe.model
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=vocabulary,
+            n_positions=recipe.batch.chunk,
+            n_embd=m.width,
+            n_layer=m.layers,
+            n_head=m.heads,
+            resid_pdrop=m.dropout,
+            embd_pdrop=m.dropout,
+            attn_pdrop=m.attention_dropout,
+            loss_type="ForMaskedLM",  # the labels are the next tokens already
+            use_cache=False,
+        )
+    )
+
+
+def measured(
+    work: Work, device: str, rounds: int, steps: int, ways: Callable[[Ours], dict[str, Any]]
+) -> dict[str, Any]:
+    """Ours and the others in turns: tokens per second of every round."""
+    ours = Ours(work, device)
+    every = {"seqloom": ours, **ways(ours)}
+    for way in every.values():
+        way.run(max(steps, min(ours.task.steps_per_epoch(), 10 * steps)) if way is ours else 3)
+    speeds: dict[str, list[float]] = {name: [] for name in every}
+    for number in range(rounds):
+        for name, way in list(every.items())[:: 1 if number % 2 == 0 else -1]:
+            began = time.perf_counter()
+            tokens = way.run(steps)
+            speeds[name].append(tokens / (time.perf_counter() - began))
+    return {
+        "work": work.name,
+        "tokens_per_step": ours.trainer.tally.tokens / ours.trainer.tally.step,
+        "parameters": {name: way.parameters for name, way in every.items()},
+        "prepared_seconds": ours.prepared,
+        "notes": list(ours.trainer.preparation.notes),
+        "tokens_per_second": speeds,
+        "ratio": {name: vars(ratios(speeds["seqloom"], found)) for name, found in speeds.items() if name != "seqloom"},
+    }
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """What came of a row, in words."""
+    yield (
+        f"{found['work']}: {found['tokens_per_step']:,.0f} target tokens a step; compiled and recorded in "
+        f"{found['prepared_seconds']:.1f} s"
+    )
+    for name, speeds in found["tokens_per_second"].items():
+        spread = Spread.of(speeds)
+        milliseconds = 1000 * found["tokens_per_step"] / spread.median
+        ratio = found["ratio"].get(name)
+        times = f"   seqloom is {Spread(**ratio).shown('.2f')} × as fast" if ratio else ""
+        size = f"{found['parameters'][name]:,} parameters"
+        yield f"  {name:26} {milliseconds:8.2f} ms  {spread.shown()} tokens/s, {size}{times}"
+    yield from (f"  note: {note}" for note in found["notes"])

@@ -1,0 +1,55 @@
+"""Every recurrent cell beside torch's layers, as `cells.py` measures them, for the tables of `cpu.py` and `gpu.py`."""
+
+import statistics
+import time
+from typing import Any
+
+import cells
+import torch
+
+
+def compared(device: str, rounds: int, threads: int = 2, small: bool = False) -> dict[str, Any]:
+    """Every cell at the sizes `cells.py` has for the device; prints its lines and returns all seconds."""
+    found: dict[str, Any] = {}
+    size = {"rows": 2, "steps": 4, "hidden": 8} if small else cells.SIZES[device]
+    for hidden, precision in _kinds(device, size["hidden"]):
+        shape = size["rows"], size["steps"], hidden
+        head = f"Cells, forward and backward: B {shape[0]}, T {shape[1]}, D = H = {shape[2]}, {precision}"
+        print(f"{head}\n\n{cells.HEADS[device]}", flush=True)
+        torch.manual_seed(0)
+        x = torch.randn(shape, device=device, requires_grad=True)
+        low = precision == "bfloat16"
+        with torch.autocast(device, torch.bfloat16, enabled=low), torch.device(device):
+            found[f"H {hidden}, {precision}"] = {
+                name: _one(name, x, device, rounds, threads) for name in cells.VARIANTS
+            }
+        print(flush=True)
+    return found
+
+
+def _kinds(device: str, hidden: int) -> list[tuple[int, str]]:
+    if device == "cpu":
+        return [(hidden, "float32")]
+    return [(width, precision) for width in (hidden, 2 * hidden) for precision in ("float32", "bfloat16")]
+
+
+def _one(name: str, x: torch.Tensor, device: str, rounds: int, threads: int) -> dict[str, Any]:
+    ways = cells.ways(name, x, x.shape[2], None)
+    if device == "cuda":
+        cells.measure_on_a_gpu(ways, rounds)
+        print(cells.gpu_line(name, ways), flush=True)
+    else:
+        clock = time.thread_time if threads == 1 else time.perf_counter
+        loop = {"loop": ways.pop("loop")}
+        cells.measure(ways, rounds, clock)
+        cells.measure(loop, rounds, clock)
+        ways |= loop
+        print(cells.line(name, ways), flush=True)
+    return {
+        way: {
+            "milliseconds": 1000 * statistics.median(one.seconds),
+            "seconds": one.seconds,
+            "arithmetic": one.arithmetic,
+        }
+        for way, one in ways.items()
+    }

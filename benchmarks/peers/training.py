@@ -1,0 +1,170 @@
+"""The work of a training that seqloom and its peers share: one tiny Transformer, one corpus, the same tokens.
+
+What lies in a folder WORK, for the processes to read:
+
+    plan.json        sizes of the model, of the batches, and how it is trained
+    run/             seqloom's run, not yet begun
+    batches.npz      its first batches, as it puts them together
+    train.source …   the same sentences as lines of tokens, for peers that make their own batches; vocabulary.txt
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peers.environments import HUGGING_FACE, JOEY, Peer, prepared
+from peers.turns import Contender, Failed, Spread, ratios, table, take_turns
+from torch import Tensor
+
+from seqloom import api
+from seqloom.data.pair_batches import Ragged
+
+HERE = Path(__file__).resolve().parent
+TINY = [
+    "tokenizer.size=8000",
+    "batch.tokens=4096",
+    "model.width=128",
+    "model.heads=4",
+    "model.encoder_layers=4",
+    "model.decoder_layers=4",
+    "model.feed_forward=512",
+    "model.dropout=0.3",
+    "model.tied=all",
+    "model.norm_first=false",
+    "loss.label_smoothing=0.1",
+    "loss.consistency=0",
+    "train.schedule=constant",
+    "train.lr=5e-4",
+    "train.warmup=0",
+    "train.precision=fp32",
+]
+
+
+@dataclass(frozen=True)
+class Rival:
+    title: str
+    peer: Peer
+    script: str
+    told: tuple[str, ...] = ()  # what the script is told besides WORK
+
+
+RIVALS = {
+    "huggingface": Rival("Hugging Face Trainer, our batches", HUGGING_FACE, "train_huggingface.py"),
+    "huggingface-own": Rival("Hugging Face Trainer, its own", HUGGING_FACE, "train_huggingface.py", ("own",)),
+    "joeynmt": Rival("Joey NMT, its own", JOEY, "train_joeynmt.py"),
+}
+
+
+def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, rounds: int, threads: int) -> Any:
+    """Write WORK; returns the plan."""
+    _, recipe = api.read_recipe(recipe_name, [*TINY, *overrides, "train.device=cpu"])
+    training = api.begin(recipe, work / "run")
+    task, m = training.task, recipe.model
+    wanted = (rounds + 1) * steps + 1
+    plan = {
+        "steps": steps,
+        "most_steps": wanted,
+        "threads": threads,
+        "seed": recipe.seed,
+        "batch_tokens": recipe.batch.tokens,
+        "max_length": recipe.batch.max_length,
+        "pairs_per_step": round(len(task.batches.pairs) / task.steps_per_epoch()),
+        "tokens_per_step": task.tokens_per_step(),
+        "padding": task.batches.padding(),
+        "corpus": task.corpus.description,
+        "lr": recipe.train.lr,
+        "betas": list(recipe.train.betas),
+        "clip": recipe.train.clip,
+        "warmup": recipe.train.warmup,
+        "label_smoothing": recipe.loss.label_smoothing,
+        "model": {
+            "vocabulary": len(task.tokenizer),
+            "width": m.width,
+            "heads": m.heads,
+            "inner": m.inner,
+            "encoder_layers": m.encoder_layers,
+            "decoder_layers": m.decoder_layers,
+            "dropout": m.dropout,
+        },
+    }
+    arrays = {
+        f"{name}-{step}": value.numpy()
+        for step in range(wanted)
+        for name, value in task.batch(recipe.seed, step).items()
+        if isinstance(value, Tensor)
+    }
+    np.savez(work / "batches.npz", **arrays)
+    for split in ("train", "dev"):
+        for side in ("source", "target"):
+            (work / f"{split}.{side}").write_text(_lines(task.side(split, side)))
+    (work / "vocabulary.txt").write_text("\n".join(_word(number) for number in range(1, len(task.tokenizer))))
+    (work / "plan.json").write_text(json.dumps(plan, indent=2))
+    return plan
+
+
+def _word(token: int) -> str:
+    return f"t{token}"
+
+
+def _lines(side: Ragged) -> str:
+    """Each text's tokens without its END, which Joey adds itself."""
+    ends = side.starts[1:] - 1
+    rows = (side.ids[start:end] for start, end in zip(side.starts[:-1], ends, strict=True))
+    return "".join(" ".join(map(_word, row.tolist())) + "\n" for row in rows)
+
+
+def compare(work: Path, plan: Mapping[str, Any], names: Sequence[str], rounds: int) -> dict[str, Any]:
+    """seqloom and the peers in turns; what came of it, and of those that do not run why not."""
+    commands = {"seqloom": [sys.executable, str(HERE / "train_seqloom.py"), str(work)]}
+    missing: dict[str, str] = {}
+    for rival in (RIVALS[name] for name in names):
+        try:
+            commands[rival.title] = [str(prepared(rival.peer)), str(HERE / rival.script), str(work), *rival.told]
+        except Failed as reason:
+            missing[rival.title] = str(reason)
+    contenders: list[Contender] = []
+    try:
+        for name, command in commands.items():
+            try:
+                log = work / f"{name.replace(' ', '-').replace(',', '')}.log"
+                contenders.append(Contender.start(name, command, log, plan["threads"]))
+            except Failed as reason:
+                missing[name] = str(reason)
+        if "seqloom" in missing:
+            raise Failed(missing["seqloom"])
+        take_turns(contenders, rounds)
+    finally:
+        for contender in contenders:
+            contender.stop()
+    ours = next(one.speeds for one in contenders if one.name == "seqloom")
+    found = {
+        one.name: {**one.facts, "tokens_per_second": one.speeds, "ratio": vars(ratios(ours, one.speeds))}
+        for one in contenders
+    }
+    return {"plan": dict(plan), "found": found, "missing": missing}
+
+
+def shown(result: Mapping[str, Any]) -> str:
+    plan = result["plan"]
+    m = plan["model"]
+    head = (
+        f"Training a Transformer: width {m['width']}, {m['encoder_layers']}+{m['decoder_layers']} layers, feed-forward "
+        f"{m['inner']}, vocabulary {m['vocabulary']:,}, dropout {m['dropout']}; {plan['corpus']}; batches of "
+        f"{plan['batch_tokens']:,} tokens, {plan['tokens_per_step']:,.0f} of the target on average"
+    )
+    rows = [
+        [
+            f"{name} {one['version']}",
+            f"{one['parameters']:,}",
+            Spread.of(one["tokens_per_second"]).shown(),
+            "" if name == "seqloom" else Spread(**one["ratio"]).shown(".2f"),
+        ]
+        for name, one in result["found"].items()
+    ]
+    lines = [head, table(rows, ["", "parameters", "target tokens/s", "seqloom is × as fast"])]
+    lines += [f"  {name}: {reason}" for name, reason in result["missing"].items()]
+    return "\n".join(lines)

@@ -1,0 +1,120 @@
+"""Several processes that do the same work, each in its own environment, taking turns; and what comes of it."""
+
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Contender:
+    """One process with a `Gate`."""
+
+    name: str
+    process: subprocess.Popen[str]
+    log: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False  # with one thread the processor's time is taken, which other work hardly disturbs
+    speeds: list[float] = field(default_factory=list)  # tokens per second, of each round
+
+    @classmethod
+    def start(cls, name: str, command: Sequence[str], log: Path, threads: int) -> "Contender":
+        """Begin, and wait until it stands before its first update."""
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        with log.open("w") as stderr:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment,
+            )
+        contender = cls(name, process, log, alone=threads == 1)
+        contender.facts = contender._listen()
+        return contender
+
+    def turn(self) -> float:
+        """Let it train its updates, and return its tokens per second."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        said = self._listen()
+        return float(said["tokens"] / said["worked" if self.alone else "seconds"])
+
+    def stop(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def _listen(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise Failed(f"{self.name} gave up: {_last_line(self.log)}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+class Failed(Exception):
+    """A contender that did not get through; its words say why."""
+
+
+def take_turns(contenders: Sequence[Contender], rounds: int) -> None:
+    """A round to warm up, then so many that count; who was first in one round is last in the next."""
+    for number in range(rounds + 1):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            speed = contender.turn()
+            if number:
+                contender.speeds.append(speed)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median with the lowest and the highest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(statistics.median(values), min(values), max(values))
+
+    def shown(self, form: str = ",.0f", unit: str = "") -> str:
+        return f"{self.median:{form}}{unit} ({self.low:{form}}–{self.high:{form}})"
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+    """How many times as fast, round by round, so that what slows a whole round slows both."""
+    return Spread.of([own / other for own, other in zip(ours, theirs, strict=True)])
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
+    """Columns as wide as what stands in them; the first to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+    lines = []
+    for row in (header, *rows):
+        first, *others = (
+            cell.ljust(w) if not n else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  " + "  ".join([first, *others]))
+    return "\n".join(lines)
+
+
+def written(path: Path | None, result: Mapping[str, Any]) -> None:
+    """The whole result as JSON, where a file is wanted."""
+    if path is not None:
+        path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it said nothing"

@@ -1,0 +1,85 @@
+"""Training steps on a GPU, recorded and one operation at a time: do recipes learn alike, and how much faster?
+
+Each recipe is trained for a few steps in both ways, from the same seed, in float32. Reported are the largest difference
+between the losses of the first twelve steps, relative to them, and the speed of the next forty. Nothing is compiled:
+trainings this short are only recorded.
+
+    python benchmarks/recorded_steps.py lm-char-lstm gpt-pydocs translate-cldr
+    python benchmarks/recorded_steps.py                                            those that need no download
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from seqloom import api
+from seqloom.core.errors import SeqloomError
+from seqloom.train.trainer import WORTH_COMPILING, Trainer
+
+RECIPES = [
+    "translate-cldr",
+    "translate-cldr-transformer",
+    "lm-char-lstm",
+    "lm-bpe-gru",
+    "lm-word-lstm",
+    "lm-word-adaptive",
+    "gpt-pydocs",
+    "bert-pydocs",
+    "denoise-pydocs",
+    "elmo-pydocs",
+    "ffnn-pydocs",
+    "tag-people",
+    "names",
+    "toys-adding",
+    "toys-copy",
+    "toys-recall",
+    "similarity-scenes",
+    "answer-scenes",
+    "series-forecast",
+    "series-classify",
+]
+LOSSES, TIMED = 12, 40
+
+
+def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, Trainer]:
+    """The first losses, tokens per second after them, and who made them."""
+    settings = [f"train.steps={WORTH_COMPILING - 1}", "train.epochs=null", "train.precision=fp32"]
+    _, recipe = api.read_recipe(name, [*settings, f"train.device={device}"])
+    with tempfile.TemporaryDirectory() as folder:
+        task = api.begin(recipe, Path(folder) / "run").task
+    trainer = Trainer(task, replace(recipe.train, fast=fast), recipe.seed)
+    losses = [trainer.update().loss for _ in range(LOSSES)]
+    before, began = trainer.tally.tokens, time.perf_counter()
+    for _ in range(TIMED):
+        trainer.advance()
+    trainer.settle()
+    return losses, (trainer.tally.tokens - before) / (time.perf_counter() - began), trainer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="*", default=RECIPES)
+    parser.add_argument("--device", default="cuda")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("There is no GPU here: nothing is recorded, and nothing is measured.")
+        return
+    print(f"{'recipe':28} {'apart':>8} {'tokens/s':>12} {'recorded':>12} {'×':>5}")
+    for name in options.recipes:
+        try:
+            plain, slow, _ = trained(name, False, options.device)
+            recorded, fast, trainer = trained(name, True, options.device)
+        except SeqloomError as error:
+            print(f"{name:28} {error}")
+            continue
+        apart = max(abs(a - b) / abs(a) for a, b in zip(plain, recorded, strict=True))
+        notes = "; ".join(trainer.preparation.notes)
+        print(f"{name:28} {apart:8.1e} {slow:12,.0f} {fast:12,.0f} {fast / slow:5.1f}  {notes}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""Beam search in steps of one fixed shape, which a GPU records once and then repeats without being told again.
+
+A step of a small model is hundreds of small kernels, and to launch them takes longer than to run them. So everything a
+step changes stands in fixed places, sources that are done stay where they are and keep what they found, and no step
+asks the device for anything: whether all are done is looked at every few steps. Then, too, sources move together, to
+places for half as many, or to places with room for more tokens.
+
+It finds what `seqloom.decoding.beam` finds. Where it cannot (equally probable tokens at the edge of the beam), it says
+so, and the plain search is asked.
+"""
+
+import math
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from seqloom.core.errors import DivergedError
+from seqloom.core.graphs import record
+from seqloom.core.protocols import DecodeState, FixedSteppable
+from seqloom.core.tree import Tree, leaves, select_rows, tree_map
+from seqloom.decoding.candidates import Finished, best_candidates, first_there, with_new
+from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
+
+LOOK = 8  # steps after which somebody looks whether all are done
+ROOM = 32  # steps that there is room for at first; then twice as many, and so on
+ALIKE = 8  # sources are padded to a multiple of so many tokens, so that there are few shapes
+WARM = 3  # steps of a shape that are run before it is recorded
+MOST = 24  # shapes that are kept
+
+BROKEN = "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a search is to do: the same of every step."""
+
+    beam: int
+    n_best: int
+    length_penalty: float
+    min_length: int
+    exact: bool
+    end: int
+    banned: tuple[int, ...]
+
+    def score(self, log_prob: Tensor, length: Tensor) -> Tensor:
+        return log_prob / length.to(log_prob.dtype) ** self.length_penalty
+
+
+@dataclass
+class Places:
+    """Tensors of one shape, and the step on them once it is recorded."""
+
+    tree: dict[str, Tree]
+    banned: Tensor
+    ran: int = 0
+    graph: Any = None
+
+
+@dataclass
+class Recorded:
+    """What was recorded of a model, while its weights lie where they lay."""
+
+    weights: Hashable
+    places: dict[Hashable, Places] = field(default_factory=dict)
+    pool: Any = None
+    refused: str = ""  # why a step could not be recorded
+
+
+_recorded: WeakKeyDictionary[Any, Recorded] = WeakKeyDictionary()
+_busy = threading.Lock()  # places are one search's at a time
+
+
+def captured_search(
+    model: FixedSteppable,
+    source: dict[str, Tensor],
+    limit: Tensor,
+    rule: Rule,
+    record: bool = True,
+) -> list[list[Hypothesis]] | None:
+    """The `n_best` hypotheses of each source, at most `limit` (B,) tokens long, a tensor on the CPU.
+
+    None where the plain search must do it. `record=False` runs every step as it is, on any device.
+    """
+    if not _busy.acquire(blocking=False):
+        return None
+    try:
+        return _Search(model, rule, record).run(source, limit)
+    finally:
+        _busy.release()
+
+
+class _Search:
+    def __init__(self, model: FixedSteppable, rule: Rule, record: bool) -> None:
+        self.model, self.rule, self.record = model, rule, record
+        self.nodes, self.found = Nodes(), list[Finished]()
+
+    def run(self, source: dict[str, Tensor], limit: Tensor) -> list[list[Hypothesis]] | None:
+        sources, k, longest = len(limit), self.rule.beam, int(limit.max())
+        steps = min(ROOM, -(-longest // 8) * 8)
+        begun = self._begin(source, limit, steps)
+        if begun is None:
+            return None
+        tree, at = begun, 0
+        while True:
+            places = self._places(tree, steps)
+            tree = places.tree
+            for _ in range(min(LOOK, steps - at, longest - at)):
+                self._advance(places)
+                at += 1
+            search = tree["search"]
+            done, broken, tied = (
+                torch.cat([search["done"], search["broken"], search["tied"]]).cpu().split([len(search["done"]), 1, 1])
+            )
+            if bool(broken):
+                raise DivergedError(BROKEN)
+            if bool(tied):
+                return None
+            staying = (~done).nonzero().squeeze(1)
+            if len(staying) == 0 or 2 * len(staying) <= len(done):
+                self._collect(search, done.nonzero().squeeze(1), at)
+                if len(staying) == 0:
+                    return collect(self.nodes, self.found, sources)
+                tree = _fewer(tree, staying, k)
+            if at == steps:
+                steps *= 2
+                tree = self._with_room(tree, steps)
+
+    def _begin(self, source: dict[str, Tensor], limit: Tensor, steps: int) -> dict[str, Tree] | None:
+        """All places before the first step: nothing is said, and what only fills up the shape is done."""
+        k, device = self.rule.beam, source["tokens"].device
+        padded, sources = _padded(source, getattr(self.model, "longest_source", None)), len(limit)
+        state = self.model.fixed(self.model.start(padded), k, steps)
+        if state is None:
+            return None
+        b = len(padded["tokens"])
+        limits = torch.zeros(b, dtype=torch.long)
+        limits[:sources] = limit
+        log_prob = torch.full((b, k), -math.inf, dtype=torch.float64, device=device)
+        log_prob[:, 0] = 0
+        none = torch.full((b, k), -math.inf, dtype=torch.float64, device=device)
+        number = torch.zeros(b, k, dtype=torch.long, device=device)
+        search = {
+            "at": torch.zeros((), dtype=torch.long, device=device),  # tokens said so far
+            "source": torch.arange(b, device=device),
+            "limit": limits.to(device),
+            "done": torch.arange(b, device=device) >= sources,
+            "length": torch.zeros(b, dtype=torch.long, device=device),  # when it was done
+            "token": torch.full((b, k), self.rule.end, device=device),
+            "log_prob": log_prob,
+            "before": none.clone(),  # log_prob a step earlier
+            "finished": {
+                "score": none.clone(),
+                "log_prob": none.clone(),
+                "end": none.clone(),
+                "node": number.clone(),
+                "length": number.clone(),
+                "finished": torch.zeros(b, k, dtype=torch.bool, device=device),
+            },
+            "history": {
+                "token": torch.zeros(b, steps, k, dtype=torch.long, device=device),
+                "parent": torch.zeros(b, steps, k, dtype=torch.long, device=device),
+                "own": torch.zeros(b, steps, k, dtype=torch.float64, device=device),
+            },
+            "broken": torch.zeros(1, dtype=torch.bool, device=device),
+            "tied": torch.zeros(1, dtype=torch.bool, device=device),
+        }
+        return {"carry": state.carry, "memory": state.memory, "search": search}
+
+    # Places and what is recorded of them.
+
+    def _places(self, tree: dict[str, Tree], steps: int) -> Places:
+        """The fixed places for a tree, with the tree in them."""
+        device = tree["search"]["at"].device
+        if not self.record:
+            return Places(tree, torch.tensor(self.rule.banned, device=device))
+        known = _recorded.get(self.model)
+        if known is None or known.weights != self.model.weights_key() or len(known.places) > MOST:
+            known = _recorded[self.model] = Recorded(self.model.weights_key())
+        key = self.rule, steps, tuple((leaf.shape, leaf.dtype) for leaf in leaves(tree))
+        places = known.places.get(key)
+        if places is None:
+            places = Places(tree_map(Tensor.clone, tree), torch.tensor(self.rule.banned, device=device))
+            known.places[key] = places
+        elif places.tree is not tree:
+            _put(tree, places.tree)
+        return places
+
+    def _advance(self, places: Places) -> None:
+        """One step, recorded once it has been run a few times."""
+        if places.graph is None and self.record and places.ran >= WARM:
+            self._record(places, _recorded[self.model])
+        if places.graph is None:
+            self._step(places)
+            places.ran += 1
+        else:
+            places.graph.replay()
+
+    def _record(self, places: Places, known: Recorded) -> None:
+        """What cannot be recorded is run as it is."""
+        if known.refused:
+            return
+        known.pool = known.pool or torch.cuda.graph_pool_handle()
+        try:
+            places.graph = record(lambda: self._step(places), known.pool)
+        except RuntimeError as error:
+            known.refused = str(error)
+
+    def _with_room(self, tree: dict[str, Tree], steps: int) -> dict[str, Tree]:
+        search, k = tree["search"], self.rule.beam
+        state = self.model.fixed_room(DecodeState(tree["carry"], tree["memory"]), k, steps)
+        history = {
+            name: torch.cat([one, one.new_zeros(len(one), steps - one.shape[1], k)], dim=1)
+            for name, one in search["history"].items()
+        }
+        return {"carry": state.carry, "memory": state.memory, "search": {**search, "history": history}}
+
+    # A step. Nothing here may wait for the device, or depend in its shapes on what it finds.
+
+    def _step(self, places: Places) -> None:
+        rule, tree = self.rule, places.tree
+        search: dict[str, Any] = tree["search"]
+        (b, k), done, at = search["log_prob"].shape, search["done"].clone(), search["at"]
+        length, count = at + 1, k + 1 + len(rule.banned)
+        state = DecodeState(tree["carry"], tree["memory"])
+        values, ids, cut, carry = self.model.fixed_step(search["token"].view(-1, 1), state, at, count)
+        least = search["log_prob"] + values.amin(dim=1).view(b, k)
+        values, ids = self._permitted(values.double(), ids, places.banned, length)
+        best = best_candidates(values.view(b, k, -1), ids.view(b, k, -1), search["log_prob"], 2 * k)
+        chosen = best.going_on(rule.end, k)
+
+        ended, slot = best.ended(rule.end, k), best.slot[:, :k]
+        new = {
+            "score": rule.score(best.total[:, :k], length).masked_fill(~ended, -math.inf),
+            "log_prob": best.total[:, :k],
+            "end": best.own[:, :k],
+            "node": at * k + slot,
+            "length": torch.zeros_like(slot) + at,
+            "finished": ended,
+        }
+        finished = with_new(search["finished"], new)
+        stop = self._stops(finished["score"], chosen.total, search["limit"], length)
+
+        unfit = chosen.total[:, 0].isnan() | finished["score"][:, 0].isnan()
+        search["broken"].logical_or_((unfit & ~done).any())
+        if cut is not None:
+            matters = (
+                (least >= best.total[:, -1:]) & ~least.isneginf() & ~done.unsqueeze(1)
+            )  # it might have been chosen
+            search["tied"].logical_or_((cut.view(b, k) & matters).any())
+        kept = {"before": search["log_prob"].clone(), "log_prob": chosen.total, "finished": finished}
+        _put(_where(done, {name: search[name] for name in kept}, kept), {name: search[name] for name in kept})
+        search["length"].copy_(torch.where(done, search["length"], length))
+        search["token"].copy_(chosen.token)
+        for name, value in (("token", chosen.token), ("parent", chosen.slot), ("own", chosen.own)):
+            search["history"][name].index_copy_(1, at.view(1), value.unsqueeze(1))
+        rows = torch.arange(b, device=at.device).unsqueeze(1) * k + chosen.slot
+        _put(select_rows(carry, rows.flatten()), tree["carry"])
+        search["done"].logical_or_(stop)
+        search["at"].add_(1)
+
+    def _permitted(self, values: Tensor, ids: Tensor, banned: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+        if len(banned):
+            values = values.masked_fill((ids.unsqueeze(-1) == banned).any(dim=-1), -math.inf)
+        if self.rule.min_length:
+            values = values.masked_fill((ids == self.rule.end) & (length <= self.rule.min_length), -math.inf)
+        return values, ids
+
+    def _stops(self, scores: Tensor, log_prob: Tensor, limit: Tensor, length: Tensor) -> Tensor:
+        """Which sources (b,) are done, by the rule that `seqloom.decoding.beam` has."""
+        best = log_prob[:, 0]
+        reach = self.rule.score(best, limit if self.rule.exact else length)
+        return (scores[:, self.rule.n_best - 1] >= reach) | best.isneginf() | (limit <= length)
+
+    # What was found.
+
+    def _collect(self, search: dict[str, Any], rows: Tensor, at: int) -> None:
+        """The n best of sources that are done; history becomes nodes of a tree, (1 + at) · k for each source."""
+        k = self.rule.beam
+        chosen = select_rows(
+            {key: value for key, value in search.items() if key not in ("at", "broken", "tied")},
+            rows.to(search["at"].device),
+        )
+        own: dict[str, Any] = tree_map(Tensor.cpu, chosen)
+        own = select_rows(own, (own["length"] > 0).nonzero().squeeze(1))  # what filled up the shape never began
+        g, length = len(own["length"]), own["length"].unsqueeze(1)
+        if g == 0:
+            return
+        first = self.nodes.size + torch.arange(g).unsqueeze(1) * (1 + at) * k  # (g, 1)
+        slots = torch.arange(k)
+        parts = [
+            own["finished"],
+            self._cut(own["log_prob"], length * k + slots, length),
+            self._cut(own["before"], (length - 1) * k + slots, length - 1),
+        ]
+        stuck = own["log_prob"][:, :1].isneginf() & own["finished"]["score"][:, :1].isneginf()
+        parts[2]["score"] = parts[2]["score"].masked_fill(~stuck, -math.inf)
+        found = first_there(parts, self.rule.n_best)
+        self.found.append({**found, "node": found["node"] + first, "source": own["source"]})
+        levels = torch.arange(at).view(1, at, 1) * k + first.unsqueeze(2)  # (g, at, 1) where their parents begin
+        history = {name: one[:, :at] for name, one in own["history"].items()}
+        root = torch.zeros(g, 1, k, dtype=torch.long)
+        self.nodes.grow(
+            torch.cat([root + self.rule.end, history["token"]], dim=1).flatten(),
+            torch.cat([root + first.unsqueeze(2), history["parent"] + levels], dim=1).flatten(),
+            torch.cat([root.double(), history["own"]], dim=1).flatten(),
+        )
+
+    def _cut(self, log_prob: Tensor, node: Tensor, length: Tensor) -> Finished:
+        """Hypotheses without an end, best first."""
+        score, order = self.rule.score(log_prob, length.clamp(min=1)).sort(dim=1, descending=True, stable=True)
+        return {
+            "score": score,
+            "log_prob": log_prob.gather(1, order),
+            "end": torch.zeros_like(score),
+            "node": node.gather(1, order),
+            "length": length.expand_as(order),
+            "finished": torch.zeros_like(score, dtype=torch.bool),
+        }
+
+
+def _padded(source: dict[str, Tensor], longest: int | None) -> dict[str, Tensor]:
+    """A source whose shape is one of few: more tokens, which are masked, and more sources, the first one again."""
+    tokens, mask = source["tokens"], source["mask"]
+    B, S = tokens.shape
+    wide = max(S, min(-(-S // ALIKE) * ALIKE, longest or 1 << 30))
+    rows = torch.arange(1 << (B - 1).bit_length(), device=tokens.device)
+    rows = rows.where(rows < B, 0)
+    pad = torch.nn.functional.pad
+    return {
+        "tokens": pad(tokens, (0, wide - S)).index_select(0, rows),
+        "mask": pad(mask, (0, wide - S)).index_select(0, rows),
+    }
+
+
+def _fewer(tree: dict[str, Tree], staying: Tensor, k: int) -> dict[str, Tree]:
+    """The sources that stay, in half as many places, or a quarter …; the first fills up the rest, and is done there."""
+    number, search = len(staying), tree["search"]
+    rows = torch.full((1 << (number - 1).bit_length(),), int(staying[0]))
+    rows[:number] = staying
+    rows = rows.to(search["at"].device)
+    alone = ("at", "broken", "tied")
+    fewer = select_rows({key: value for key, value in search.items() if key not in alone}, rows)
+    place = torch.arange(len(rows), device=rows.device)
+    fewer["done"] = place >= number
+    fewer["length"] = fewer["length"].masked_fill(fewer["done"], 0)
+    hypotheses = (rows.unsqueeze(1) * k + torch.arange(k, device=rows.device)).flatten()
+    return {
+        "carry": select_rows(tree["carry"], hypotheses),
+        "memory": select_rows(tree["memory"], rows),
+        "search": {**fewer, **{key: search[key] for key in alone}},
+    }
+
+
+def _where(done: Tensor, old: Tree, new: Tree) -> Tree:
+    """Of two trees, the rows (b, …) of `old` where a source is done (b,)."""
+    if isinstance(new, dict):
+        return {key: _where(done, old[key], new[key]) for key in new}
+    return torch.where(done.view(-1, *(1,) * (new.dim() - 1)), old, new)
+
+
+def _put(new: Tree, places: Tree) -> None:
+    for value, place in zip(leaves(new), leaves(places), strict=True):
+        place.copy_(value)

@@ -1,0 +1,220 @@
+"""Whole sequences on the CPU in machine code: `seqloom.nn.sequences_loops`, run by the threads torch itself uses.
+
+Where numba, MKL and GNU's OpenMP are there, and it pays (`applies`); everywhere else `sequences_steps` computes the
+same, and the tests hold the one to the other. Threads and products are those inside torch.
+"""
+
+import ctypes
+import functools
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from seqloom.nn.sequences_steps import (
+    SURE,
+    ElmanSteps,
+    Given,
+    GRUChoSteps,
+    GRUSteps,
+    Kept,
+    LSTMSteps,
+    MUT1Steps,
+    MUT2Steps,
+    MUT3Steps,
+    Padding,
+    ResetSteps,
+    Steps,
+    of_products,
+    outputs_of,
+)
+
+WORTH = 1 << 18  # numbers in h over all steps: below, it is not worth loading
+FEWEST_ROWS = 8  # of a thread
+NAMES = {
+    "seqloom_thread_number": "omp_get_thread_num",
+    "seqloom_thread_count": "omp_get_num_threads",
+    "seqloom_set_threads": "MKL_Set_Num_Threads_Local",
+    "seqloom_multiply": "cblas_sgemm_compute",
+}
+
+
+def applies(state: Tensor, steps: int) -> bool:
+    """Whether so many steps of a state (B, H) like this are computed so: in training, where loading it is worth it."""
+    return (
+        torch.is_grad_enabled()
+        and state.dtype == torch.float32
+        and state.device.type == "cpu"
+        and steps * state.numel() >= WORTH
+        and len(state) >= FEWEST_ROWS * torch.get_num_threads()
+        and library() is not None
+    )
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """torch's own library, if it has within what the loops ask for; None where it has not, or numba is missing."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    if importlib.util.find_spec("numba") is None or not torch.backends.mkl.is_available() or not path.is_file():
+        return None
+    found = ctypes.CDLL(str(path))
+    return found if all(hasattr(found, name) for name in (*NAMES.values(), "GOMP_parallel")) else None
+
+
+@functools.cache
+def address(loop: str) -> int:
+    """Of a loop, which is compiled at its first use and kept for the next process."""
+    from numba import cfunc
+
+    from seqloom.nn.sequences_loops import LOOPS, OPTIONS, SIGNATURE
+
+    for symbol, known in NAMES.items():
+        importlib.import_module("llvmlite.binding").add_symbol(
+            symbol, ctypes.cast(getattr(library(), known), ctypes.c_void_p).value
+        )
+    try:
+        made = cfunc(SIGNATURE, cache=True, **OPTIONS)(LOOPS[loop])
+    except RuntimeError:  # there is no folder to keep it in
+        made = cfunc(SIGNATURE, **OPTIONS)(LOOPS[loop])
+    return int(made.address or 0)
+
+
+def run(loop: str, kind: int, h: Tensor, *tensors: Tensor) -> None:
+    """A loop over steps of the size of h (T, B, H), on tensors as they lie in memory."""
+    steps, rows, hidden = h.shape
+    sizes = torch.tensor([steps, rows, hidden, kind], dtype=torch.float32)
+    assert all(one.is_contiguous() for one in tensors)
+    given = (ctypes.c_void_p * (1 + len(tensors)))(*(one.data_ptr() for one in (sizes, *tensors)))
+    found = library()
+    assert found is not None
+    found.GOMP_parallel(ctypes.c_void_p(address(loop)), given, torch.get_num_threads(), 0)
+
+
+def turned(weight: Tensor) -> Tensor:
+    """Wᵀ as it lies in memory."""
+    return weight.t().contiguous()
+
+
+def standing(h: Tensor, padding: Padding | None) -> Tensor:
+    """(T, B) 1 where a row stands still."""
+    there = None if padding is None else padding.there.squeeze(2)
+    return h.new_zeros(h.shape[:2]) if there is None else there.to(h.dtype).contiguous()
+
+
+class CompiledElman(ElmanSteps):
+    @property
+    def kind(self) -> int:
+        return ("tanh", "relu", "sigmoid").index(self.activation)
+
+    def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
+        (first,), (w,), padding = given
+        run("elman_forward", self.kind, a, first.contiguous(), w.contiguous(), a, standing(a, padding))
+        return (outputs_of(a, padding), a[-1].clone()), {"h": a}
+
+    def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
+        (first,), (w,), padding = given
+        h, dh, da = kept["h"], d_last[0].contiguous(), torch.empty_like(kept["h"])
+        run("elman_backward", self.kind, h, turned(w), standing(h, padding), h, dy.contiguous(), dh, da)
+        return da, dh, of_products(da, first, h)
+
+
+class CompiledLSTM(LSTMSteps):
+    def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
+        first, (w,), padding = given
+        hidden = a.shape[2] // 4
+        if padding is not None:
+            a[:, :, :hidden].masked_fill_(padding.there, -SURE)
+            a[:, :, hidden : 2 * hidden].masked_fill_(padding.there, SURE)
+        h, c, tanh_c = (a.new_empty(*a.shape[:2], hidden) for _ in range(3))
+        before = (one.contiguous() for one in first)
+        run("lstm_forward", 0, h, *before, w.contiguous(), a, standing(a, padding), h, c, tanh_c)
+        return (outputs_of(h, padding), h[-1].clone(), c[-1].clone()), {"gates": a, "h": h, "c": c, "tanh": tanh_c}
+
+    def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
+        (h_0, c_0), (w,), padding = given
+        gates, h, c, tanh_c = (kept[name] for name in ("gates", "h", "c", "tanh"))
+        (dh, dc), da = (one.contiguous() for one in d_last), torch.empty_like(gates)
+        weights = c_0.contiguous(), turned(w), standing(h, padding)
+        run("lstm_backward", 0, h, *weights, gates, c, tanh_c, dy.contiguous(), dh, dc, da)
+        return da, dh, dc, of_products(da, h_0, h)
+
+
+class CompiledGRU(GRUSteps):
+    def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
+        (first,), (w, bias), padding = given
+        hidden, w = first.shape[1], w.contiguous()
+        if padding is not None:
+            a[:, :, hidden : 2 * hidden].masked_fill_(padding.there, SURE)
+        h, inner = (a.new_empty(*a.shape[:2], hidden) for _ in range(2))
+        weights = w[: 2 * hidden], w[2 * hidden :], bias.contiguous()
+        run("gru_forward", 0, h, first.contiguous(), *weights, a, inner, h)
+        return (outputs_of(h, padding), h[-1].clone()), {"gates": a, "inner": inner, "h": h}
+
+    def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
+        (first,), (w, _), _ = given
+        gates, inner, h, dh = kept["gates"], kept["inner"], kept["h"], d_last[0].contiguous()
+        hidden, da, da_inner = h.shape[2], torch.empty_like(gates), torch.empty_like(h)
+        weights = turned(w[: 2 * hidden]), turned(w[2 * hidden :])
+        run("gru_backward", 0, h, first.contiguous(), *weights, gates, inner, h, dy.contiguous(), dh, da, da_inner)
+        return da, dh, *self.of_weights(da, da_inner, first, h)
+
+
+class CompiledReset(ResetSteps):
+    @property
+    def kind(self) -> int:
+        return self.takes + {None: 0, "h": 2, "tanh": 4}[self.looks]
+
+    def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
+        (first,), (w,), padding = given
+        hidden = first.shape[1]
+        if padding is not None:
+            a[:, :, hidden : 2 * hidden].masked_fill_(padding.there, -SURE if self.takes else SURE)
+        h, reset = (a.new_empty(*a.shape[:2], hidden) for _ in range(2))
+        tanh_h = torch.empty_like(h) if self.looks == "tanh" else h
+        run("reset_forward", self.kind, h, first.contiguous(), *self.blocks(w.contiguous()), a, reset, h, tanh_h)
+        return (outputs_of(h, padding), h[-1].clone()), {"gates": a, "reset": reset, "h": h, "tanh": tanh_h}
+
+    def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
+        (first,), (w,), _ = given
+        gates, h, dh, tanh_h = kept["gates"], kept["h"], d_last[0].contiguous(), kept["tanh"]
+        da, spare = torch.empty_like(gates), torch.empty_like(dh)
+        weights = [turned(block) for block in self.blocks(w)]
+        run(
+            "reset_backward",
+            self.kind,
+            h,
+            first.contiguous(),
+            *weights,
+            gates,
+            h,
+            tanh_h,
+            dy.contiguous(),
+            dh,
+            da,
+            spare,
+        )
+        return da, dh, self.of_weights(da, kept, first)
+
+
+class CompiledGRUCho(CompiledReset, GRUChoSteps): ...
+
+
+class CompiledMUT1(CompiledReset, MUT1Steps): ...
+
+
+class CompiledMUT2(CompiledReset, MUT2Steps): ...
+
+
+class CompiledMUT3(CompiledReset, MUT3Steps): ...
+
+
+STEPS: dict[str, Steps] = {
+    **{f"elman-{activation}": CompiledElman(activation) for activation in ("tanh", "relu", "sigmoid")},
+    "lstm": CompiledLSTM(),
+    "gru": CompiledGRU(),
+    "gru-cho": CompiledGRUCho(),
+    "mut1": CompiledMUT1(),
+    "mut2": CompiledMUT2(),
+    "mut3": CompiledMUT3(),
+}

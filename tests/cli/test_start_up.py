@@ -1,0 +1,43 @@
+"""What a command loads before it can answer: what it needs, and little else."""
+
+import subprocess
+import sys
+
+import pytest
+
+from seqloom import api
+
+
+def loaded_by(code: str) -> set[str]:
+    """Every module in memory after this code has run."""
+    program = f"import sys\n{code}\nprint('\\n'.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_help_loads_nothing_large() -> None:
+    loaded = loaded_by("from seqloom.cli.app import main\nmain(['--help'])")
+    assert "seqloom.cli.translate" in loaded
+    assert not loaded & {"torch", "numpy", "pydantic", "yaml", "matplotlib", "babel", "num2words", "tokenizers"}
+    assert not any(name.startswith(("seqloom.models", "seqloom.nn", "seqloom.data")) for name in loaded)
+
+
+def test_a_translator_loads_nothing_of_the_other_uses() -> None:
+    loaded = loaded_by("from seqloom.api import Translator, load")
+    assert "seqloom.api.translating" in loaded
+    others = ("seqloom.exchange", "seqloom.inspect", "seqloom.studio", "seqloom.api.tagging", "seqloom.api.words")
+    assert not [name for name in loaded if name.startswith(others)]
+    assert not loaded & {"num2words", "babel", "matplotlib", "scipy", "sklearn"}
+
+
+def test_every_name_has_one_home() -> None:
+    names = [name for names in api.HOMES.values() for name in names.split()]
+    assert sorted(names) == sorted(api.__all__)
+    for name in names:
+        assert getattr(api, name) is not None
+    assert set(names) <= set(dir(api))
+
+
+def test_a_name_without_one_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        api.nothing  # noqa: B018

@@ -1,0 +1,79 @@
+"""Functions that go through a compiler: what comes out, and how often it has to be called."""
+
+import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.utils import counters
+
+from seqloom.core.config import build
+from seqloom.core.fusing import Fusing, fusible, fusing
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.transformer import TransformerConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own
+SOME = Fusing(dynamic=True, backend="aot_eager")  # traces as for a GPU, then computes as ever
+
+
+def pairs(rows: int, source: int, target: int) -> dict[str, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(rows)
+    tokens = torch.randint(1, 40, (rows, source + 2 * target), generator=drawn)
+    lengths = torch.arange(rows).unsqueeze(1)
+    return {
+        "source": tokens[:, :source],
+        "source_mask": torch.arange(source) < source - lengths,
+        "inputs": tokens[:, source : source + target],
+        "targets": tokens[:, source + target :],
+        "target_mask": torch.arange(target) < target - lengths,
+    }
+
+
+def gradients(model, value):
+    return torch.autograd.grad(value, list(model.parameters()))
+
+
+def test_a_stack_is_compiled_once_for_all_its_blocks_and_all_shapes():
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    model = TransformerConfig(width=16, heads=2, encoder_layers=3, decoder_layers=3, dropout=0.0).build(40)
+    for shape in ((3, 18, 20), (4, 21, 19), (5, 23, 24), (2, 30, 33)):
+        batch = pairs(*shape)
+        plain = model.loss(batch, 0.1)[0]
+        with fusing(SOME):
+            compiled = model.loss(batch, 0.1)[0]
+        torch.testing.assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
+        for found, wanted in zip(gradients(model, compiled), gradients(model, plain), strict=True):
+            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    assert 0 < counters["stats"]["unique_graphs"] <= 3  # an encoder's block, a decoder's block; a loss, on a GPU
+    assert not counters["graph_break"]
+
+
+def test_a_gpt_too():
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    given = {"width": 16, "heads": 2, "layers": 4, "dropout": 0.0, "positions": {"kind": "learned", "max_length": 40}}
+    model = build(GPTConfig, given).build(40)
+    tokens = torch.randint(1, 40, (3, 33))
+    plain = model.loss(tokens[:, :-1], tokens[:, 1:])[0]
+    with fusing(Fusing(backend="aot_eager")):
+        compiled = model.loss(tokens[:, :-1], tokens[:, 1:])[0]
+    torch.testing.assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
+    assert 0 < counters["stats"]["unique_graphs"] <= 2
+    assert not counters["graph_break"]
+
+
+def test_outside_of_the_block_nothing_is_compiled():
+    torch._dynamo.reset()
+    counters.clear()
+    seen = []
+
+    @fusible
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.compiler.is_compiling())
+        return 2 * x
+
+    with fusing(None):
+        assert twice(torch.ones(3)).tolist() == [2, 2, 2]
+    assert seen == [False]
+    assert not counters["stats"]

@@ -1,0 +1,179 @@
+"""Searches by steps of one shape find what the plain search finds, and no step waits for the device."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqloom.core.candidates import best_tokens, top_tokens
+from seqloom.core.tree import leaves
+from seqloom.decoding import captured
+from seqloom.decoding.beam import BeamConfig, beam_search, fixed_search
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+
+V = 23
+MODELS: dict[str, Any] = {
+    "transformer": TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2, tied="all"),
+    "norm-first": TransformerConfig(
+        width=16, heads=4, encoder_layers=1, decoder_layers=3, norm_first=True, activation="gelu", bias=False
+    ),
+    "learned": TransformerConfig(
+        width=16, heads=2, encoder_layers=1, decoder_layers=1, positions=PositionsConfig(kind="learned", max_length=30)
+    ),
+    "luong": RecurrentSeq2SeqConfig(hidden=12, decoder_layers=2),
+    "bahdanau": RecurrentSeq2SeqConfig(
+        hidden=12, cell="lstm", attention=AttentionConfig(order="bahdanau", score="additive", coverage=True)
+    ),
+    "no-attention": RecurrentSeq2SeqConfig(hidden=12, attention=None, context="every"),
+}
+OPTIONS = {
+    "usual": BeamConfig(beam=4, n_best=2, max_length=40),
+    "one": BeamConfig(beam=1, max_length=12),
+    "exact": BeamConfig(beam=3, n_best=3, max_length=18, stopping="exact", length_penalty=0.6),
+    "long": BeamConfig(beam=2, n_best=2, min_length=35, max_length=70, length_penalty=0.0),
+    "by-source": BeamConfig(beam=5, n_best=1),
+}
+
+
+def made(name: str, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    model = MODELS[name].build(V).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.5)  # a model that has opinions
+        model.output.bias[0] = 3.0 if model.output.bias is not None else 0
+    return model
+
+
+def sources(count: int, longest: int = 9, seed: int = 1) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (count, 1), generator=generator)
+    tokens = torch.randint(1, V, (count, int(lengths.max())), generator=generator)
+    mask = torch.arange(tokens.shape[1]) < lengths
+    return {"tokens": tokens.masked_fill(~mask, 0), "mask": mask}
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in wanted]
+    for row, other in zip(found, wanted, strict=True):
+        for one, two in zip(row, other, strict=True):
+            assert one.finished == two.finished
+            assert one.score == pytest.approx(two.score, rel=1e-4, abs=1e-5)
+            assert one.token_log_probs == pytest.approx(two.token_log_probs, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", MODELS)
+def test_it_finds_what_the_plain_search_finds(name: str, options: str) -> None:
+    if name == "learned" and options == "long":
+        pytest.skip("longer than its positions")
+    model, source, chosen = made(name), sources(11), OPTIONS[options]
+    with torch.no_grad():
+        found = fixed_search(model, source, chosen, 0, banned=[5], record=False)
+    assert found is not None
+    same(found, beam_search(model, source=source, options=chosen, end=0, banned=[5]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 33])
+def test_sources_that_are_done_leave_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    fewer = captured._fewer
+
+    def watched(tree: Any, staying: Tensor, k: int) -> Any:
+        sizes.append(len(staying))
+        return fewer(tree, staying, k)
+
+    monkeypatch.setattr(captured, "_fewer", watched)
+    model, source, options = made("transformer"), sources(count, longest=16), BeamConfig(beam=3, n_best=3)
+    with torch.no_grad():
+        found = fixed_search(model, source, options, 0, record=False)
+    same(found, beam_search(model, source=source, options=options, end=0))
+    assert sizes == sorted(sizes, reverse=True)
+    assert bool(sizes) == (count > 1)
+
+
+class Waits(TorchDispatchMode):
+    """Refuses what would wait for a GPU, or have shapes that hang on values."""
+
+    NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "item", "lift_fresh")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().split("::")[1].split(".")[0]
+        assert name not in self.NAMES, f"{name} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    step = captured._Search._step
+
+    def watched(self: Any, places: Any) -> None:
+        shapes = [leaf.shape for leaf in leaves(places.tree)]
+        pointers = [leaf.data_ptr() for leaf in leaves(places.tree)]
+        with Waits():
+            step(self, places)
+        assert shapes == [leaf.shape for leaf in leaves(places.tree)]
+        assert pointers == [leaf.data_ptr() for leaf in leaves(places.tree)]
+        steps.append(1)
+
+    monkeypatch.setattr(captured._Search, "_step", watched)
+    with torch.no_grad():
+        fixed_search(made(name), sources(4), BeamConfig(beam=3, max_length=12), 0, banned=[3], record=False)
+    assert steps
+
+
+@pytest.mark.parametrize("vocabulary", [5, 12, 400])
+def test_equal_tokens_are_told_apart_by_their_ids(vocabulary: int) -> None:
+    log_probs = torch.randint(-vocabulary // 2, 0, (30, vocabulary), generator=torch.Generator().manual_seed(0)).float()
+    values, ids, cut = top_tokens(log_probs, 4, spare=8)
+    wanted, places = best_tokens(log_probs, 4)
+    whole = torch.ones(30, dtype=torch.bool) if cut is None else ~cut.squeeze(1)
+    assert whole.sum() > 20  # more than nine equals are rare
+    assert torch.equal(values[whole], wanted[whole])
+    assert torch.equal(ids[whole], places[whole])
+
+
+def test_equal_tokens_at_the_edge_are_left_to_the_plain_search() -> None:
+    model = made("luong")
+    with torch.no_grad():
+        model.output.weight.zero_()
+        model.output.bias.zero_()
+        assert fixed_search(model, sources(3), BeamConfig(beam=2), 0, record=False) is None
+
+
+def test_what_it_cannot_do_it_leaves() -> None:
+    model = MODELS["transformer"].build(V).eval()
+    with torch.no_grad():
+        assert fixed_search(model, sources(3), BeamConfig(beam=2, coverage_penalty=0.2), 0, record=False) is None
+        turned = TransformerConfig(width=16, heads=2, positions=PositionsConfig(kind="rotary")).build(V).eval()
+        assert fixed_search(turned, sources(3), BeamConfig(beam=2), 0, record=False) is None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_other_weights_have_another_key(name: str) -> None:
+    model = made(name)
+    key = model.weights_key()
+    assert key == model.weights_key()
+    with torch.no_grad():
+        model.output.bias.add_(1.0) if model.output.bias is not None else model.output.weight.add_(1.0)
+    assert key != model.weights_key()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("name", ["transformer", "norm-first", "luong", "bahdanau"])
+def test_recorded_steps_find_the_same_again_and_with_other_weights(name: str) -> None:
+    model = made(name).cuda()
+    for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.1)):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(scale)
+        source = {key: value.cuda() for key, value in sources(20, longest=14, seed=seed).items()}
+        options = BeamConfig(beam=4, n_best=2, max_length=45)
+        plain = beam_search(model, source=source, options=options, end=0, capture=False)
+        same(beam_search(model, source=source, options=options, end=0, capture=True), plain)
+        assert any(places.graph is not None for places in captured._recorded[model].places.values())

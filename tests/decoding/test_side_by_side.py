@@ -1,0 +1,71 @@
+"""Batches beside each other: results in order, one thread each, and everything as it was afterwards."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from seqloom.decoding import side_by_side as module
+from seqloom.decoding.side_by_side import most_together, side_by_side
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_order_from_threads_of_their_own() -> None:
+    barrier = threading.Barrier(2, timeout=20)
+
+    def work(item: int) -> tuple[int, int, str]:
+        if item < 2:
+            barrier.wait()  # the first two are under way at once
+        time.sleep(0.01 * (3 - item))
+        return item, torch.get_num_threads(), threading.current_thread().name
+
+    found = side_by_side(work, [0, 1, 2, 3], CPU)
+    assert [item for item, _, _ in found] == [0, 1, 2, 3]
+    assert {threads for _, threads, _ in found} == {1}
+    assert len({name for _, _, name in found}) == 2
+    assert torch.get_num_threads() == 2
+    seen: list[int] = []
+    later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert seen == [2]
+
+
+def test_one_batch_has_all_threads() -> None:
+    assert side_by_side(lambda _: torch.get_num_threads(), [0], CPU) == [2]
+
+
+def test_an_error_comes_through_and_leaves_nothing_behind() -> None:
+    def work(item: int) -> int:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        side_by_side(work, [1, 2, 3], CPU)
+    assert torch.get_num_threads() == 2
+    assert not module._threads.locked()
+
+
+def test_inside_another_nothing_is_split_again() -> None:
+    def work(item: int) -> list[int]:
+        return side_by_side(lambda inner: 10 * item + inner, [1, 2], CPU)
+
+    assert side_by_side(work, [1, 2], CPU) == [[11, 12], [21, 22]]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "most", "together"), [(256, 128, 128), (100, 128, 50), (33, 128, 17), (20, 128, 128)]
+)
+def test_every_thread_gets_a_batch_where_that_is_worth_it(sentences: int, most: int, together: int) -> None:
+    assert most_together(sentences, most, CPU) == together
+    assert most_together(sentences, most, torch.device("meta")) == most

@@ -1,0 +1,75 @@
+"""No model holds the logits of a whole batch while it learns, however large its vocabulary is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom.models.bert import BERTConfig
+from seqloom.models.bilm import BiLMConfig
+from seqloom.models.bodies import build_body
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.models.window_lm import WindowLMConfig
+from seqloom.train.memory import watch
+
+V, B, T = 20_000, 32, 16
+LOGITS = B * T * V * 4  # bytes, were all of them there at once
+BODY: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1}
+
+
+def tokens() -> Tensor:
+    return torch.randint(1, V, (B, T), generator=torch.Generator().manual_seed(1))
+
+
+def stream(model: Any) -> Tensor:
+    return model.loss(tokens(), tokens())[0]
+
+
+def pairs(model: Any) -> Tensor:
+    some, mask = tokens(), torch.ones(B, T, dtype=torch.bool)
+    batch = {"source": some, "source_mask": mask, "inputs": some, "targets": some, "target_mask": mask}
+    return model.loss(batch, 0.1)[0]
+
+
+def hidden(model: Any) -> Tensor:
+    places = torch.arange(T).expand(B, T)
+    return model.loss({"tokens": tokens(), "mask": places >= 0, "places": places, "targets": tokens()})
+
+
+def both_ways(model: Any) -> Tensor:
+    return model.loss({"tokens": tokens(), "mask": torch.ones(B, T, dtype=torch.bool)})
+
+
+def beside(body: Any) -> Tensor:
+    mask = torch.ones(B, T, dtype=torch.bool)
+    return body.next_token_loss(body.read(tokens(), mask), tokens(), mask)
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
+    "recurrent-lm": (lambda: RecurrentLMConfig(hidden=8).build(V), stream),
+    "tied": (lambda: RecurrentLMConfig(hidden=8, tied=True).build(V), stream),
+    "window-lm": (lambda: WindowLMConfig(hidden=8, embedding=4).build(V), stream),
+    "gpt": (lambda: GPTConfig(**BODY).build(V), stream),
+    "bert": (lambda: BERTConfig(**BODY).build(V), hidden),
+    "bilm": (lambda: BiLMConfig(hidden=8).build(V), both_ways),
+    "seq2seq": (lambda: RecurrentSeq2SeqConfig(hidden=8).build(V), pairs),
+    "transformer": (lambda: TransformerConfig(width=8, heads=2).build(V), pairs),
+    "a body's next token": (lambda: build_body(GPTConfig(**BODY), V, True), beside),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_logits_of_a_batch_are_never_all_there(kind: str) -> None:
+    torch.manual_seed(0)
+    build, loss = MODELS[kind]
+    model = build()
+    numbers = 4 * sum(p.numel() for p in model.parameters())
+    with watch(torch.device("cpu"), model.parameters()) as peak:
+        loss(model).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert peak.bytes < 4 * numbers + LOGITS * 2 / 3

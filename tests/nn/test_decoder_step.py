@@ -1,0 +1,139 @@
+"""A step in few passes is a step through the blocks; packed layers are the layers, and follow their weights."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqloom.core.protocols import DecodeState, select
+from seqloom.models import transformer
+from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.nn.decoder_step import fits
+from seqloom.nn.packed import Packed, packed_once
+from seqloom.nn.positions import PositionsConfig
+
+V, PLAIN = 37, TransformerConfig(width=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
+KINDS = {
+    "plain": PLAIN,
+    "norm-first": replace(PLAIN, norm_first=True, activation="gelu"),
+    "rms": replace(PLAIN, norm="rms", activation="gelu-tanh", bias=False),
+    "bare": replace(PLAIN, norm="none", residual=False, scale=False),
+    "begun": replace(PLAIN, source_begin=3, target_begin=4, begin=5, align_layer=1),
+}
+
+
+def made(config: TransformerConfig) -> Transformer:
+    torch.manual_seed(0)
+    model = config.build(V).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def steps(model: Any, k: int = 3, count: int = 9) -> list[Tensor]:
+    """Log-probabilities and attention of steps of k hypotheses, moved about between them."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(1, V, (4, 6), generator=generator)
+    mask = torch.arange(6) < torch.tensor([[6], [1], [3], [0]])  # of the last source, nothing is real
+    output = model.step(torch.zeros(4, 1, dtype=torch.long), model.start({"tokens": tokens, "mask": mask}))
+    state = select(output.state, torch.arange(4).repeat_interleave(k), torch.arange(4))
+    found = []
+    for _ in range(count):
+        output = model.step(torch.randint(1, V, (4 * k, 1), generator=generator), state)
+        found += [output.log_probs, output.attention]
+        moved = torch.arange(4).repeat_interleave(k) * k + torch.randint(k, (4 * k,), generator=generator)
+        state = DecodeState(select(output.state, moved, torch.arange(4)).carry, output.state.memory)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_in_few_passes_is_a_step_through_the_blocks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(KINDS[kind])
+    with torch.no_grad():
+        assert fits(model.decoder)
+        quick = steps(model)
+        monkeypatch.setattr(transformer, "fits", lambda blocks: False)
+        slow = steps(model)
+    for one, other in zip(quick, slow, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(PLAIN, positions=PositionsConfig(kind="rotary")),
+        replace(PLAIN, kv_heads=1),
+        replace(PLAIN, activation="swiglu"),
+    ],
+    ids=["rotary", "grouped", "gated"],
+)
+def test_what_is_not_of_the_usual_kind_goes_through_the_blocks(config: TransformerConfig) -> None:
+    with torch.no_grad():
+        assert not fits(made(config).decoder)
+
+
+def test_training_and_gradients_go_through_the_blocks() -> None:
+    model = made(PLAIN)
+    assert not fits(model.decoder)
+    with torch.no_grad():
+        assert not fits(model.train().decoder)
+
+
+def test_other_weights_are_seen() -> None:
+    model = made(PLAIN)
+    with torch.no_grad():
+        before = steps(model)[0]
+        for parameter in model.decoder[1].parameters():
+            parameter.mul_(1.5)
+        model.output.bias.add_(torch.arange(V))
+        after, fresh = steps(model)[0], made(PLAIN)
+        fresh.load_state_dict(model.state_dict())
+        assert not torch.allclose(before, after, atol=1e-3)
+        torch.testing.assert_close(after, steps(fresh)[0])
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu-tanh"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_layers_are_the_layers(activation: str, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer, x, plus = nn.Linear(19, 33, bias=bias), torch.randn(7, 19), torch.randn(7, 33)
+    apply = {"relu": nn.ReLU(), "gelu": nn.GELU(), "gelu-tanh": nn.GELU(approximate="tanh")}.get(
+        activation, nn.Identity()
+    )
+    with torch.no_grad():
+        wanted = apply(layer(x))
+        torch.testing.assert_close(Packed.of(layer, activation)(x), wanted)
+        if activation == "none":
+            torch.testing.assert_close(Packed.of(layer)(x, plus), wanted + plus)
+        double = Packed.of(layer.double(), activation)
+        assert double.laid is None  # nothing to gain
+        torch.testing.assert_close(double(x.double()), wanted.double(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_is_packed_once() -> None:
+    layer = nn.Linear(5, 4)
+    packed = packed_once(layer)
+    assert packed_once(layer) is packed
+    with torch.no_grad():
+        layer.bias.add_(1)
+    assert packed_once(layer) is not packed
+    layer.weight = nn.Parameter(torch.zeros(4, 5))
+    with torch.no_grad():
+        torch.testing.assert_close(packed_once(layer)(torch.ones(1, 5)), layer(torch.ones(1, 5)))
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_the_best_are_those_of_all(rows: int) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(8, 9001), torch.randn(rows, 8)
+    with torch.no_grad():
+        packed = packed_once(layer)
+        whole = packed.log_softmax(x)
+        torch.testing.assert_close(whole, layer(x).log_softmax(-1))
+        values, ids = packed.best(x, 4)
+        assert torch.equal(whole.gather(1, ids), values)
+        assert torch.equal(values.sort(descending=True).values, whole.topk(4).values)
+        assert torch.equal(packed.top(x, 4)[1], ids)

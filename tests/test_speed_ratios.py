@@ -1,0 +1,190 @@
+"""What is fast stays fast: our ways beside the plain ones that do the same, in turns on one thread.
+
+Compared are ratios of the processor's own time in the best of several rounds, which other work on the machine hardly
+disturbs; and the bounds leave room. What is really reached, `docs/performance.md` tells.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.cli.app import main
+from seqloom.core.protocols import Goal, Loss
+from seqloom.core.seeding import seed_step
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.nn.cells import CELLS
+from seqloom.nn.cross_entropy import linear_cross_entropy
+from seqloom.nn.dropout import drop
+from seqloom.nn.recurrent import Recurrent
+from seqloom.train.config import FitConfig
+from seqloom.train.trainer import Trainer
+
+ROUNDS = 7
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+def times_as_fast(ours: Callable[[], object], plain: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """How many times as fast `ours` is as `plain`, each in the best of its rounds; one before them warms up."""
+    best = {ours: float("inf"), plain: float("inf")}
+    for number in range(rounds + 1):
+        for way in best:
+            began = time.thread_time()
+            way()
+            if number:
+                best[way] = min(best[way], time.thread_time() - began)
+    return best[plain] / best[ours]
+
+
+def gradients(outputs: Tensor, *of: Tensor) -> None:
+    torch.autograd.grad(outputs, of, torch.ones_like(outputs))
+
+
+@pytest.mark.parametrize("name", sorted(CELLS))
+def test_a_whole_sequence_is_faster_than_the_loop_over_it(name: str) -> None:
+    layer = Recurrent(CELLS[name](64, 64))
+    x = torch.randn(16, 32, 64, requires_grad=True)
+    leaves = [x, *layer.parameters()]
+
+    def run(fused: bool) -> None:
+        gradients(layer(x, fused=fused)[0], *leaves)
+
+    assert times_as_fast(lambda: run(True), lambda: run(False)) > 1.3
+
+
+def test_our_gru_keeps_up_with_that_of_torch() -> None:
+    ours, theirs = Recurrent(CELLS["gru"](128, 128)), nn.GRU(128, 128, batch_first=True)
+    x = torch.randn(32, 32, 128, requires_grad=True)
+    ratio = times_as_fast(
+        lambda: gradients(ours(x)[0], x, *ours.parameters()), lambda: gradients(theirs(x)[0], x, *theirs.parameters())
+    )
+    assert ratio > 0.95
+
+
+def test_dropout_is_faster_than_torchs() -> None:
+    x = torch.randn(512, 256, requires_grad=True)
+    assert times_as_fast(lambda: gradients(drop(x, 0.3), x), lambda: gradients(F.dropout(x, 0.3), x)) > 1.5
+
+
+def test_the_loss_over_a_large_vocabulary_is_faster_in_pieces() -> None:
+    hidden, weight = (torch.randn(rows, 64, requires_grad=True) for rows in (2048, 8000))
+    bias, targets = torch.zeros(8000, requires_grad=True), torch.randint(8000, (2048,))
+    leaves = hidden, weight, bias
+
+    def whole() -> None:
+        logits = F.linear(hidden, weight, bias)
+        gradients(F.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1), *leaves)
+
+    ratio = times_as_fast(
+        lambda: gradients(linear_cross_entropy(hidden, weight, bias, targets, 0.1), *leaves), whole, rounds=3
+    )
+    assert ratio > 1.2
+
+
+def transformer() -> Transformer:
+    config = TransformerConfig(width=64, encoder_layers=2, decoder_layers=2, dropout=0.3, tied="all")
+    return config.build(1000)
+
+
+def test_a_transformer_learns_faster_than_torchs_own() -> None:
+    ours = transformer()
+    theirs = nn.Transformer(64, 4, 2, 2, 256, dropout=0.3, batch_first=True)
+    embed = nn.Embedding(1000, 64)
+    source, target = torch.randint(1, 1000, (2, 64, 20))
+    real = torch.ones(64, 20, dtype=torch.bool)
+    batch = {"source": source, "source_mask": real, "inputs": target, "targets": target, "target_mask": real}
+    causal = nn.Transformer.generate_square_subsequent_mask(20)
+
+    def plain() -> None:
+        y = theirs(embed(source), embed(target), tgt_mask=causal, tgt_is_causal=True)
+        loss = F.cross_entropy(F.linear(y, embed.weight).flatten(0, 1), target.flatten())
+        gradients(loss, *theirs.parameters(), *embed.parameters())
+
+    assert times_as_fast(lambda: gradients(ours.loss(batch)[0], *ours.parameters()), plain) > 1.2
+
+
+def test_a_beam_does_not_read_what_it_has_read() -> None:
+    """Three times as many tokens take about three times as long, not nine."""
+    model = transformer().eval()
+    source = {"tokens": torch.randint(1, 1000, (8, 12)), "mask": torch.ones(8, 12, dtype=torch.bool)}
+
+    def search(length: int) -> None:
+        options = BeamConfig(beam=4, min_length=length, max_length=length)
+        beam_search(model, source=source, options=options, end=0)
+
+    assert times_as_fast(lambda: search(16), lambda: search(48), rounds=3) < 5.5
+
+
+def test_seeding_a_step_costs_next_to_nothing() -> None:
+    """Beside a small product; torch's own, without a GPU, formats the stack several times."""
+    a = torch.randn(128, 128)
+
+    def seed() -> None:
+        for step in range(20):
+            seed_step(1, step)
+
+    assert times_as_fast(seed, lambda: [a @ a for _ in range(20)]) > 2
+
+
+class Regression:
+    """The least that can be trained: some layers, one batch."""
+
+    goal = Goal("loss")
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(*(nn.Linear(128, 128) for _ in range(8)))
+
+    def steps_per_epoch(self) -> int:
+        return 1000
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> dict[str, Tensor]:
+        return {"x": torch.ones(256, 128)}
+
+    def loss(self, model: Any, batch: Any, carry: Any) -> Loss:
+        return Loss(model(batch["x"]).square().mean(), None, 256)
+
+    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+def test_the_trainer_adds_little_to_a_bare_loop() -> None:
+    task = Regression()
+    trainer = Trainer(task, FitConfig(steps=1000, device="cpu"), seed=1)
+    trainer.watched = set()  # no memory is measured here
+    model = task.model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def bare() -> None:
+        for step in range(5):
+            optimizer.zero_grad(set_to_none=True)
+            loss = task.loss(model, task.batch(1, step), None).value
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            loss.item()
+
+    assert times_as_fast(lambda: [trainer.update() for _ in range(5)], bare) > 0.7
+
+
+def test_threads_of_a_command_do_not_spin_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody has said how long they shall."""
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert main(["--version"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    assert main(["--version"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"

@@ -1,0 +1,187 @@
+"""A batch that does not fit in memory is taken in parts: the update is that of the whole, and the log says so."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.train.conftest import TinyModel, TinyTask
+from torch import Tensor
+
+from seqloom import api
+from seqloom.core.protocols import Loss
+from seqloom.core.tree import Growing, Tree, leaves, tree_map
+from seqloom.tasks import task_module
+from seqloom.train.config import FitConfig
+from seqloom.train.events import Halved
+from seqloom.train.halving import Fitting, gradient_in_parts, join, portions, rows_of
+from seqloom.train.trainer import Trainer
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+ROWS = 6
+
+
+class FullInBackward(torch.autograd.Function):
+    """x going forward; going back there is no memory left."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+class Crowded(TinyTask):
+    """Memory for so many rows; of each row other targets count."""
+
+    def __init__(self, fits: int = 100, backward: bool = False, dropout: float = 0.0) -> None:
+        super().__init__(dropout, batch_rows=ROWS)
+        self.fits, self.in_backward, self.refused = fits, backward, 0
+        self.counted = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(3)) < 0.6
+        self.counted[0] = False  # a row, and so perhaps a part, without any
+
+    def model(self) -> TinyModel:
+        return super().model().double()
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        return {**super().batch(seed, step), "counted": self.counted, "read": 23}
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        full = len(batch["inputs"]) > self.fits
+        self.refused += full
+        if full and not self.in_backward:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        logits, h = model(batch["inputs"], None if batch["fresh"] or carry is None else carry["h"])
+        targets = batch["targets"].masked_fill(~batch["counted"], -100)
+        total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        count = batch["counted"].sum()
+        value = total / count.clamp(min=1)
+        if full:  # when much of the gradient has been added already
+            value = value + 0 * FullInBackward.apply(model.embed.weight).sum()
+        return Loss(value, {"h": h}, batch["read"], count)
+
+
+def trained(task: Crowded, **options: Any) -> Trainer:
+    made = Trainer(task, FitConfig(**{"steps": 7, "device": "cpu", "lr": 0.05, **options}), 3)
+    for _ in range(made.total):
+        made.update()
+    return made
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("fits", [5, 3, 2, 1])
+def test_the_update_is_that_of_the_whole(fits: int, accumulate: int, backward: bool) -> None:
+    task = Crowded(fits, backward)
+    whole, parted = trained(Crowded(), accumulate=accumulate), trained(task, accumulate=accumulate)
+    assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # and never again
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-12, rtol=0)
+    torch.testing.assert_close(parted.carry["h"], whole.carry["h"], atol=1e-12, rtol=0)
+    assert parted.tally.recent_loss == pytest.approx(whole.tally.recent_loss, abs=1e-12)
+    assert parted.tally.tokens == whole.tally.tokens
+
+
+def test_the_log_says_so_once(session) -> None:
+    events = session(steps=5).train(Crowded(2))
+    assert [event for event in events if isinstance(event, Halved)] == [Halved(1, ROWS, 4)]
+
+
+def test_a_resume_takes_the_same_parts(session, same) -> None:
+    """Dropout draws for each part by itself; so whether there are parts must not depend on where one begins."""
+    whole, stopped = session("whole", steps=6), session("stopped", steps=6)
+    whole.train(Crowded(3, dropout=0.3))
+    stopped.train(Crowded(3, dropout=0.3), until=3)
+    again = Crowded(3, dropout=0.3)
+    stopped.train(again, resume=True)
+    assert again.refused == 0
+    assert same(stopped.checkpoint(6), whole.checkpoint(6))
+
+
+def test_what_does_not_fit_row_by_row_does_not_fit() -> None:
+    task = Crowded(0)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained(task)
+    assert task.refused == 4  # 1, 2, 4 and 6 parts
+
+
+def test_other_errors_are_nobodys_business_here() -> None:
+    class Broken(Crowded):
+        def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+            raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        trained(Broken())
+
+
+def test_only_batches_as_large_are_parted() -> None:
+    large, small = {"tokens": torch.zeros(8, 10)}, {"tokens": torch.zeros(8, 9)}
+    fitting = Fitting()
+    assert fitting.parts(large) == 1
+    assert fitting.halve(large)
+    assert (fitting.parts(large), fitting.parts(small)) == (2, 1)
+    assert fitting.halve(large)
+    assert (fitting.parts(large), fitting.parts(small)) == (4, 2)
+    assert fitting.halve(large)
+    assert not fitting.halve(large)
+    assert fitting.parts({"tokens": torch.zeros(3, 99)}) == 3
+
+
+def test_rows_are_shared_out_and_put_together_again() -> None:
+    tree = {
+        "a": torch.arange(10).view(5, 2),
+        "b": (Growing(torch.rand(5, 3), torch.arange(5)), None),
+        "read": 17,
+        "fresh": True,
+        "name": "x",
+    }
+    parts = [part for part, _ in portions(tree, None, 3)]
+    assert [rows_of(part) for part in parts] == [1, 2, 2]
+    assert sum(part["read"] for part in parts) == 17
+    assert all(part["fresh"] is True and part["name"] == "x" for part in parts)
+    for whole, joined in zip(leaves(tree), leaves(join(parts)), strict=True):
+        assert torch.equal(whole, joined)
+
+
+def test_what_has_no_rows_in_common_stays_whole() -> None:
+    fitting = Fitting(limit=1)
+    assert fitting.parts({"a": torch.zeros(4, 2), "b": torch.zeros(3)}) == 1
+    assert fitting.parts({"a": torch.zeros(4, 2)}, {"h": torch.zeros(1, 4, 3)}) == 1
+    assert not fitting.halve({"a": torch.zeros(4, 2), "b": torch.tensor(1.0)})
+
+
+TASKS = {
+    "translate-cldr": ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200", "tokenizer.size=300"],
+    "lm-char-lstm": ["data.corpus=toys", "batch.rows=6", "batch.chunk=8", "model.hidden=8"],
+    "gpt-facts": ["batch.rows=6", "batch.chunk=16", "model.width=8"],
+    "names": ["batch.tokens=200", "loss.class_weights=balanced"],
+    "tag-people": ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200"],
+    "toys-adding": ["batch.rows=6", "model.hidden=8"],
+    "bert-pydocs": ["batch.rows=6", "batch.max_length=32", "model.width=8", "tokenizer.size=300", "objective=mlm"],
+    "series-forecast": ["batch.rows=6"],
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
+    _, recipe = api.read_recipe(name, TASKS[name])
+    task = task_module(recipe.task).Task.prepare(recipe)
+    torch.manual_seed(1)
+    model = task.model().double().eval()
+    if getattr(task, "class_weights", None) is not None:
+        task.class_weights = task.class_weights.double()
+    batch = tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, task.batch(1, 0))
+    assert rows_of(batch) > 3
+
+    def gradients(parts: int) -> tuple[Loss, list[Tensor]]:
+        model.zero_grad()
+        found = gradient_in_parts(model, batch, None, parts, lambda *given: task.loss(model, *given), Tensor.backward)
+        return found, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+    (whole, wanted), (parted, found) = gradients(1), gradients(3)
+    assert parted.tokens == whole.tokens
+    torch.testing.assert_close(parted.value, whole.value, atol=1e-9, rtol=1e-9)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)

@@ -1,0 +1,161 @@
+"""What is computed twice: the same gradients to the bit, dropout and all, and less memory for them."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqloom import api
+from seqloom.models.bert import BERTConfig
+from seqloom.models.classifier import ClassifierConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_lm import RecurrentLMConfig
+from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.transformer_encoder import TransformerEncoderConfig
+from seqloom.tasks.language_model import Task
+from seqloom.train.config import FitConfig
+from seqloom.train.memory import watch
+from seqloom.train.recompute import recompute
+from seqloom.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+V, B, T = 20, 4, 48
+BODY: dict[str, Any] = {"width": 16, "heads": 2, "layers": 6, "dropout": 0.2, "attention_dropout": 0.1}
+
+
+def tokens() -> Tensor:
+    return torch.randint(1, V, (B, T), generator=torch.Generator().manual_seed(1))
+
+
+def mask() -> Tensor:
+    return torch.arange(T) < torch.tensor([[T], [T - 3], [9], [1]])
+
+
+def stream(model: Any) -> Tensor:
+    return model.loss(tokens(), tokens())[0]
+
+
+def pairs(model: Any) -> Tensor:
+    some = tokens()
+    batch = {"source": some, "source_mask": mask(), "inputs": some, "targets": some, "target_mask": mask()}
+    return model.loss(batch, 0.1)[0]
+
+
+def hidden(model: Any) -> Tensor:
+    places = torch.arange(T).expand(B, T)
+    return model.loss({"tokens": tokens(), "mask": mask(), "places": places, "targets": tokens()})
+
+
+def classes(model: Any) -> Tensor:
+    return model.loss({"tokens": tokens(), "mask": mask(), "labels": torch.tensor([0, 1, 1, 0])})[0]
+
+
+def recurrent(cell: str) -> Callable[[], Any]:
+    config = RecurrentLMConfig(cell=cell, hidden=16, layers=4, dropout=0.2, weight_dropout=0.3)
+    return lambda: config.build(V)
+
+
+def translator(order: str) -> Callable[[], Any]:
+    attention = AttentionConfig(order=order, score="additive")  # type: ignore[arg-type]
+    return lambda: RecurrentSeq2SeqConfig(hidden=16, dropout=0.2, attention=attention).build(V)
+
+
+ENCODER = TransformerEncoderConfig(width=16, heads=2, layers=6, dropout=0.2)
+# Builds it, its loss, and how much of its memory it takes at most when recomputed.
+MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
+    "gpt": (lambda: GPTConfig(**BODY).build(V), stream, 0.45),
+    "bert": (lambda: BERTConfig(**BODY).build(V), hidden, 0.45),
+    "transformer": (
+        lambda: TransformerConfig(width=16, heads=2, encoder_layers=4, decoder_layers=4, dropout=0.2).build(V),
+        pairs,
+        0.45,
+    ),
+    "classifier": (lambda: ClassifierConfig(embedding=16, encoder=ENCODER).build(V, 2), classes, 0.45),
+    "lstm": (recurrent("lstm"), stream, 0.7),
+    "gru-cho": (recurrent("gru-cho"), stream, 0.7),
+    "bahdanau": (translator("bahdanau"), pairs, 0.7),
+    "luong": (translator("luong"), pairs, 0.95),  # scores all states in one go, so that little is gained
+}
+
+
+def trained(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, list[Tensor | None], int]:
+    torch.manual_seed(7)
+    kept = [*model.parameters()]
+    with watch(CPU, kept) as peak:
+        value = loss(model.train())
+        value.backward()
+    numbers = 2 * 4 * sum(p.numel() for p in kept)  # weights and gradients
+    return value.item(), [p.grad for p in kept], peak.bytes - numbers
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_same_gradients_for_less_memory(kind: str) -> None:
+    torch.manual_seed(0)
+    build, loss, at_most = MODELS[kind]
+    plain = build()
+    other = copy.deepcopy(plain)
+    assert recompute(other) > 0
+    value, gradients, peak = trained(plain, loss)
+    again, same, less = trained(other, loss)
+    assert value == again
+    for one, two in zip(gradients, same, strict=True):
+        assert (one is None and two is None) or torch.equal(one, two)  # type: ignore[arg-type]
+    assert less < at_most * peak
+
+
+def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
+    model = GPTConfig(**BODY).build(V)
+    recompute(model)
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    for block in model.body.blocks:
+        block.feed_forward.register_forward_hook(count)
+    model.eval()
+    stream(model).backward()
+    assert calls == 6
+    with torch.no_grad():
+        stream(model.train())
+    assert calls == 12
+    stream(model).backward()
+    assert calls == 24
+
+
+def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
+    model = GPTConfig(**BODY).build(V)
+    names = list(model.state_dict())
+    recompute(model)
+    twin = copy.deepcopy(model)
+    assert list(twin.state_dict()) == names
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.zero_()
+    stream(twin.train()).backward()
+    assert all(p.grad is None for p in model.parameters())
+    assert any(p.grad is not None for p in twin.parameters())
+
+
+def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
+    small = ["batch.rows=8", "batch.chunk=32", "model.width=16", "model.layers=6", "train.steps=3", "train.device=cpu"]
+
+    def trained(*words: str) -> Trainer:
+        _, recipe = api.read_recipe("gpt-facts", [*small, *words])
+        made = Trainer(Task.prepare(recipe), recipe.train, 1)
+        for _ in range(3):
+            made.update()
+        return made
+
+    plain, twice = trained(), trained("train.recompute=true")
+    for one, other in zip(plain.model.parameters(), twice.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert twice.tally.memory < 0.8 * plain.tally.memory
+    assert not any("recompute" in note for note in twice.notes())
+    none = Trainer(tiny_task(), FitConfig(steps=2, device="cpu", recompute=True), 1)
+    assert none.notes() == ("train.recompute changes nothing: the model has no blocks or layers",)
