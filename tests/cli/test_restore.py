@@ -41,6 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Told:
     """A model that says what it is told to."""
 
+    step_best = None  # it is asked for all of a step
+
     def __init__(self, model: Any, said: list[int]):
         self.model, self.said = model, [*said, 0]
 

@@ -16,6 +16,8 @@ from seqloom.api.embedding import Array, TextPooling, check_pooling, embed
 from seqloom.api.lines import check_sizes, lines_of, windows
 from seqloom.core.errors import DataError
 
+EQUAL = 6  # decimals in which scores must differ: a line has the last digits of those it was read with
+
 
 @dataclass(frozen=True)
 class Near:
@@ -70,6 +72,6 @@ def similar(
 
 def _merged(best: list[Near], scores: Array, lines: Sequence[tuple[int, str]], top: int) -> list[Near]:
     """The best of those before and of those that came now. Sorting is stable: who came first stands first."""
-    chosen = np.argsort(-scores, kind="stable")[:top]
+    chosen = np.argsort(-scores.round(EQUAL), kind="stable")[:top]
     new = [Near(float(scores[place]), *lines[place]) for place in chosen]
-    return sorted([*best, *new], key=lambda near: -near.score)[:top]
+    return sorted([*best, *new], key=lambda near: -round(near.score, EQUAL))[:top]

@@ -192,7 +192,7 @@ def each_of(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
 
 def softmax(scores: Tensor) -> Tensor:
     """Over the last dimension. Where that does not fill a register, torch's takes the numbers one by one."""
-    if scores.shape[-1] >= REGISTER or scores.device.type != "cpu":
+    if not 0 < scores.shape[-1] < REGISTER or scores.device.type != "cpu":
         return scores.softmax(dim=-1)
     powers = (scores - scores.detach().amax(dim=-1, keepdim=True)).exp()
     return powers / powers.sum(dim=-1, keepdim=True)
