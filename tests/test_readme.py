@@ -37,6 +37,7 @@ from seqloom.train.config import FitConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+READ_FIRST = {"README.md", "index.md", "language-models.md", "translation.md", "python.md", "data.md"}
 STEPS = 3
 ROWS = 4  # of a batch
 HELD_OUT = 0.02  # of the reference of Python
@@ -329,7 +330,12 @@ def run_command(
     assert "Traceback" not in shown.err
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path)], ids=lambda path: path.name)
+def first_read_first(path: Path) -> Any:
+    """What a newcomer reads runs with every test; the other pages, two minutes of trainings, with the slow ones."""
+    return pytest.param(path, id=path.name, marks=() if path.name in READ_FIRST else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("path", [first_read_first(path) for path in PAGES if blocks(path)])
 def test_blocks_run(
     path: Path, workplace: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,8 +35,8 @@ def test_a_stack_is_compiled_once_for_all_its_blocks_and_all_shapes():
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
-    model = TransformerConfig(width=16, heads=2, encoder_layers=3, decoder_layers=3, dropout=0.0).build(40)
-    for shape in ((3, 18, 20), (4, 21, 19), (5, 23, 24), (2, 30, 33)):
+    model = TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0).build(40)
+    for shape in ((3, 18, 20), (4, 21, 19), (2, 30, 33)):
         batch = pairs(*shape)
         plain = model.loss(batch, 0.1)[0]
         with fusing(SOME):
