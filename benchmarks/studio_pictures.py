@@ -16,8 +16,8 @@ WIDTH, HEIGHT = 1440, 900
 DATE = "Sunday, November 15, 2026"
 CLASS = "The class statement defines a new type of object."
 # Of each view the address that shows it best, and how many pixels of it, from the top.
-VIEWS: dict[str, tuple[dict[str, str], int]] = {
-    "runs": ({"runs": "lm-lstm|lm-elman"}, 1000),
+VIEWS: dict[str, tuple[dict[str, str | list[str]], int]] = {
+    "runs": ({"runs": ["lm-lstm", "lm-elman"]}, 1000),
     "write": ({"run": "translate-gru", "text": DATE}, 900),
     "alignment": ({"run": "translate-gru", "other": "translate-transformer", "text": DATE, "as": "heat"}, 1040),
     "heads": ({"run": "gpt", "text": CLASS, "as": "both"}, 1060),
@@ -25,7 +25,7 @@ VIEWS: dict[str, tuple[dict[str, str], int]] = {
     "cell": ({"run": "lm-lstm", "text": CLASS}, 1500),
     "gradients": ({"run": "lm-lstm", "runs": "lm-elman", "text": CLASS}, 1100),
     "vectors": ({"run": "words", "map": "tsne"}, 1000),
-    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1240),
+    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1290),
     "understand": ({"run": "tagger", "beside": "hmm-tagger"}, 1100),
 }
 
@@ -65,13 +65,13 @@ def main() -> None:
 
 
 def small(png: bytes, height: int) -> bytes:
-    """Cut to its upper part, and to 256 colours."""
+    """Cut to its upper part, and to 256 colours: those that lie farthest apart, or thin lines would lose theirs."""
     from PIL import Image
 
     picture: Any = Image.open(io.BytesIO(png)).convert("RGB")
     picture = picture.crop((0, 0, picture.width, min(height, picture.height)))
     file = io.BytesIO()
-    picture.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 

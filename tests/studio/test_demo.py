@@ -92,8 +92,8 @@ def test_two_do_not_make_one_demo(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_trained_says_why(tmp_path: Path) -> None:
-    wrong = Demo("wrong", "nothing", "word2vec-pydocs", ("train.epochs=-1",))
-    with pytest.raises(ResourceError, match=r"wrong could not be trained: .*epochs"):
+    wrong = Demo("wrong", "nothing", "no-such-recipe")
+    with pytest.raises(ResourceError, match=r"wrong could not be trained: .*no-such-recipe"):
         make(tmp_path, lambda line: None, [wrong])
     with pytest.raises(UsageError, match="is a file"):
         (tmp_path / "file").write_text("")

@@ -9,8 +9,8 @@ from tests.studio.conftest import StudioPage
 
 from seqloom.studio.views import VIEWS
 
-FOR = {
-    "runs": {"runs": "lm-lstm|lm-elman"},
+FOR: dict[str, dict[str, str | list[str]]] = {
+    "runs": {"runs": ["lm-lstm", "lm-elman"]},
     "write": {"run": "lm-lstm"},
     "alignment": {"run": "translate-gru", "other": "translate-transformer"},
     "heads": {"run": "translate-transformer"},
@@ -30,6 +30,7 @@ def axe_source() -> str:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_for_everybody(studio_page: StudioPage, view: str) -> None:
+    studio_page.page.goto("about:blank")  # the first Tab of a page that was just loaded
     page = studio_page.open(view, **FOR[view])
     check_keyboard(page)
     check_axe(page)
@@ -41,15 +42,17 @@ def check_axe(page: Any) -> None:
     out."""
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-        found = violations(page)
+        found = violations(page, *([] if theme == "light" else ["color-contrast"]))  # nothing else hangs on a theme
         assert found == [], theme
 
 
-def violations(page: Any) -> list[str]:
+def violations(page: Any, *rules: str) -> list[str]:
+    """Serious ones, by all rules or by some."""
     session = page.context.new_cdp_session(page)
-    for expression in (axe_source(), "1"):
-        session.send("Runtime.evaluate", {"expression": expression})
-    ask = "axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify(found.violations))"
+    if page.evaluate("() => !window.axe"):
+        session.send("Runtime.evaluate", {"expression": f"{axe_source()}; 1"})
+    options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+    ask = f"axe.run(document, {json.dumps(options)}).then(found => JSON.stringify(found.violations))"
     told = session.send("Runtime.evaluate", {"expression": ask, "awaitPromise": True})
     return [
         f"{one['id']} ({one['impact']}): {node['target']} {node['failureSummary']}"

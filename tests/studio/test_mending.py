@@ -65,7 +65,7 @@ def test_a_text_that_was_cleared_is_empty(page: StudioPage, view: str, run: str,
     pale = shown.locator(".figure:visible").first
     if pale.count():
         assert pale.evaluate("node => getComputedStyle(node.closest('.answer') ?? node).opacity") == "0.25"
-    shown.reload()
+    page.again()
     expect(shown.locator(".notice .problem")).to_have_text(EMPTY)
     box.fill("The class")
     box.press("Control+Enter")

@@ -99,6 +99,27 @@ def test_a_late_walk_is_not_walked(studio_page: StudioPage) -> None:
     assert page.evaluate("() => document.activeElement.textContent") == "Next →"
 
 
+def test_while_a_walk_is_on_its_way_the_former_one_waits(studio_page: StudioPage) -> None:
+    """Its buttons, its list, its tokens and the arrow keys are those of a walk that nobody asked for any more."""
+    page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
+    late = Late(page, "walk")
+    read(page, "Sentence", "abc")
+    page.locator(".walk[aria-busy]").wait_for()
+    before = page.url
+    for one in (".walk-quick button", ".walk-rail button", ".walk-buttons .primary", ".tile"):
+        page.locator(one).last.click()
+        page.locator(one).last.press("Enter")
+    page.locator(".walk-title").click()
+    page.keyboard.press("ArrowRight")
+    assert page.url == before and page.locator(".walk-title").inner_text() == "The sentence is cut into tokens"
+    page.get_by_label("Run", exact=True).select_option("gpt")  # which leaves no walk at all until it is there
+    page.locator(".walk:not([aria-busy])").wait_for()
+    late.arrive()
+    assert "run=gpt" in page.url and page.get_by_label("Head").count() == 1
+    page.get_by_role("button", name="Next →").first.click()
+    page.wait_for_url(lambda url: "stage=tokens" in url)
+
+
 def test_who_turns_a_control_by_keyboard_stays_at_it(studio_page: StudioPage) -> None:
     page = studio_page.open("alignment", run="translate-transformer")
     page.get_by_label("Head", exact=True).focus()

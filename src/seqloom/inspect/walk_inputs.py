@@ -43,10 +43,10 @@ def chosen(value: int | None, usual: int, count: int, what: str) -> int:
     return place
 
 
-def check_length(tokens: Sequence[Any]) -> None:
+def check_length(tokens: Sequence[Any], what: str = "text") -> None:
     if len(tokens) > LONGEST:
         raise UsageError(
-            f"A walk is for a sentence of at most {LONGEST} tokens; this text has {len(tokens):,}. Shorten it."
+            f"A walk is for a sentence of at most {LONGEST} tokens; this {what} has {len(tokens):,}. Shorten it."
         )
 
 
@@ -75,6 +75,7 @@ GLOSSARY = [
     ["token", "a piece of text: a word, a part of one, or a single letter"],
     ["vector", "a list of numbers that stands for something, such as a token"],
     ["weight", "a number that the model has learned, and by which it multiplies others"],
+    ["weighted sum", "many numbers become one: each is multiplied by its weight, and the products are added up"],
 ]
 
 
@@ -88,7 +89,7 @@ def text_stage(text: str, intro: Intro, stops: Sequence[Stop], back: tuple[int, 
     whole = [Stop("Sentence", text, "text"), *stops, Stop("Answer", intro.answer, "next")]
     way = Map(title="The way we will walk", stops=whole, back=back, note="Click a box to go there, or go on with Next.")
     about = Lines(title="The model we walk through", columns=("", ""), rows=intro.facts)
-    glossary = Lines(title="Three words you will meet", columns=("", ""), rows=GLOSSARY)
+    glossary = Lines(title="Words you will meet", columns=("", ""), rows=GLOSSARY)
     characters = size(len(text), "character")
     return Stage("text", IN, "A sentence comes in", words, "", "", characters, (way, glossary, about))
 

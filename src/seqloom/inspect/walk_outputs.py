@@ -46,9 +46,9 @@ def score_stage(
     name = names[chosen]
     same = " (its row of the lookup table from the beginning, used once more)" if tied else ""
     words = (
-        f"Now one vector must become an answer. For each of the {V:,} {what}s it could say, the model keeps a "
-        f"vector{same}. It compares: multiply number by number, add up. The better a {what} fits, the higher its "
-        f"score. {made_from}"
+        f"Now one vector must become an answer. {made_from}For each of the {V:,} {what}s it could say, the model keeps "
+        f"a vector, too{same}. The two are compared: multiply them number by number, and add up the products. The "
+        f"better a {what} fits, the higher its score."
     )
     panels: list[Panel] = (
         [] if weight is None else [_score_panel(vector, weight, bias, logits, name, chosen, numbers, what, letter)]

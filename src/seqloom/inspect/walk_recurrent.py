@@ -231,8 +231,8 @@ class Reading(Continuing):
 
     def _made_from(self) -> str:
         if isinstance(self.model.project, torch.nn.Identity):
-            return "The vector is the state h itself."
-        return "The vector is the result of weighted sums of the state h."
+            return "It is the state h itself. "
+        return "It is made of weighted sums of the state h. "
 
 
 def climb(stack: Any, x: Tensor) -> tuple[list[list[Step]], list[Tensor]]:

@@ -103,13 +103,14 @@ def attention_stages(
 
 def _how(kind: str) -> str:
     return {
-        "additive": "Of memory and token weighted sums are made and added; tanh squeezes them between −1 and 1, and "
-        "with a learned vector v they are multiplied number by number and added up.",
+        "additive": "Weighted sums of the memory and weighted sums of what is known are added, and tanh squeezes them "
+        "between −1 and 1. The result is multiplied, number by number, by a learned vector v; the products, added up, "
+        "are the score.",
         "location": "In this model the memory alone says where to look: each place has a vector of its own.",
         "cosine": "The score is high where the two point into the same direction.",
-        "general": "Of the token weighted sums are made; with the memory they are multiplied number by number and "
-        "added up.",
-    }.get(kind, "The two are multiplied number by number and added up.")
+        "general": "What is known becomes weighted sums. Memory and sums are multiplied, number by number; the "
+        "products, added up, are the score.",
+    }.get(kind, "The two are multiplied, number by number; the products, added up, are the score.")
 
 
 def _score_panels(

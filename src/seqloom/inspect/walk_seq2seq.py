@@ -125,7 +125,7 @@ class Translation:
         self.model, self.tokenizer, self.said, self.follow = translator.model, translator.tokenizer, said, follow
         self.config = self.model.config
         check_length(said.read)
-        check_length(said.said)
+        check_length(said.said, "translation")
         self.layers, self.heads = len(self.model.decoder.cells), 0
         follow.check(self.layers, 1)
         self.step = chosen(follow.step, min(1, len(said.said) - 1), len(said.said), "step")

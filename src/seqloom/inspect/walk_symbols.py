@@ -7,18 +7,23 @@ WEIGHTS = (
     "weights: a grid of numbers that the model has learned (a matrix). Each number that comes out is a weighted sum of "
     "all that go in"
 )
+BIAS = "one more learned number for each of these sums, added to it"
+INDICES = (("ᵢ", "i"), ("ⱼ", "j"), ("ₜ", "t"))
 SOFT = ("GELU", "SiLU", "SwiGLU")
 SIGNS: list[tuple[str, str, str]] = [  # what gives it away in a formula, how it is shown, what it means
     (r"E\[", "E[id]", "the row of the lookup table that has this number"),
     (r"PE\(", "PE(j)", "the vector of place j"),
     (r"ⱼ", "ⱼ", "of token number j: 1, 2, 3 …"),
     (r"ₜ₋₁", "ₜ, ₜ₋₁", "now, at this token; and before, at the one before it"),
-    (r"W", "W", WEIGHTS),
-    (r"\bb[₁₂]?\b", "b", "one more learned number for each of these sums, added to it"),
+    (r"W₁", "W₁, W₂", WEIGHTS),
+    (r"W(?!₁|₂)", "W", WEIGHTS),
+    (r"\bb₁", "b₁, b₂", BIAS),
+    (r"\bb\b", "b", BIAS),
     (r"\[[^\]]*;", "[a; b]", "one list of numbers put behind the other"),
     (r"⊙", "⊙", "multiply number by number: the first with the first, the second with the second …"),
     (r" · ", "a · b", "multiply number by number and add up all products: one number comes out"),
-    (r"Σ", "Σ", "add this up for all of them"),
+    *((f"Σ{index}", f"Σ{index}", f"add up what follows for every {letter}") for index, letter in INDICES),
+    (r"Σ(?![ᵢⱼₜ])", "Σ", "add this up for all of them"),
     (r"exp\(", "exp(score)", "2.718… to the power of the score: never negative, and larger for a higher score"),
     (r"tanh", "tanh", "squeezes every number between −1 and 1"),
     (r"σ|sigmoid", "σ", "squeezes every number between 0 and 1"),

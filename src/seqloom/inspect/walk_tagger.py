@@ -43,7 +43,7 @@ class Tagging(Understanding):
             best,
             self.follow.numbers,
             what="tag",
-            made_from=f"Here the word is {name}.",
+            made_from=f"It is that of {name}. ",
             letter="known",
         )
         chain = (

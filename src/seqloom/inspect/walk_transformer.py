@@ -97,7 +97,7 @@ class Translation:
         self.model, self.config = model, model.config
         read, written = source_ids(model, said), target_ids(model, said)
         check_length(read)
-        check_length(written)
+        check_length(written, "translation")
         self.layers, self.heads = min(len(model.encoder), len(model.decoder)), self.config.heads
         follow.check(self.layers, self.heads)
         self.step = chosen(follow.step, min(1, len(said.said) - 1), len(said.said), "step")

@@ -169,4 +169,4 @@ class Seeing(Continuing):
 
     def _made_from(self) -> str:
         told = "v" if self._is_joined else "h" if self.layers else "x"
-        return f"The vector is {'the result of weighted sums of ' if self._is_projected else ''}{told}."
+        return f"It is {'made of weighted sums of ' if self._is_projected else ''}{told}. "

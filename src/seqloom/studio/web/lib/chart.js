@@ -3,7 +3,7 @@
 import { h, s, clear, number } from "./dom.js";
 import { onTheme, series as colour } from "./colour.js";
 
-const ROOM = { left: 74, right: 18, top: 14, bottom: 50 };
+const ROOM = { left: 84, right: 18, top: 14, bottom: 50 };
 const DASH = { dashed: "6 5", dotted: "2 4" };
 
 /**
@@ -159,14 +159,16 @@ function logTicks(low, high) {
 function ticks(now, scales) {
     const found = [];
     const marks = (scale) => (scale.log ? logTicks(scale.low, scale.high) : roundTicks(scale.low, scale.high));
-    for (const value of marks(scales.y)) {
+    const heights = marks(scales.y);
+    const wide = scales.y.log && heights.some(isFar); // over many powers of ten each is written as one
+    for (const value of heights) {
         const y = scales.y.place(value);
         found.push(s("line", { class: "grid", x1: ROOM.left, x2: now.width - ROOM.right, y1: y, y2: y }));
         found.push(
             s(
                 "text",
                 { class: "tick", x: ROOM.left - 8, y, "text-anchor": "end", "dominant-baseline": "central" },
-                tick(value, now.y.format),
+                wide && !now.y.format ? power(value) : tick(value, now.y.format),
             ),
         );
     }
@@ -209,10 +211,12 @@ function ticks(now, scales) {
 
 function tick(value, format) {
     if (format) return format(value);
-    const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-3 || size >= 1e6)) return power(value);
+    if (isFar(value)) return power(value);
     return String(Number(value.toPrecision(6)).toLocaleString("en", { maximumFractionDigits: 6 })).replace("-", "−");
 }
+
+/** Whether a number has too many zeros to be read. */
+const isFar = (value) => value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6);
 
 /** 2e-7 as 2·10⁻⁷. */
 function power(value) {

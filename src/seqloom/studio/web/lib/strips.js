@@ -40,16 +40,22 @@ export function sized(drawing, width, height) {
     drawing.setAttribute("height", Math.round(high * zoom()));
 }
 
-/** A number of a vector: two digits are enough for the eye. */
-export function short(value) {
+/** A number of a vector: two digits are enough for the eye, and what is nothing by these has no sign. */
+export function short(value, digits = 2) {
     const size = Math.abs(value);
-    if (size !== 0 && size < 0.005) return value < 0 ? "−0.00" : "0.00";
-    return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2).replace("-", "−");
+    const text = value.toFixed(digits > 2 ? digits : size >= 100 ? 0 : size >= 10 ? 1 : 2);
+    return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
+}
+
+/** Digits by which all of these can be told from nothing, as far as two to four will do. */
+export function digitsFor(values) {
+    const least = Math.min(...values.map(Math.abs).filter((size) => size > 0));
+    return [2, 3].find((digits) => least >= 0.5 * 10 ** -digits) ?? 4;
 }
 
 /**
- * Rows of {sign, name, weight, values, after, marked, rule}: a sign and a name before, a weight, the numbers, and what
- * they come to. `of` is how many numbers there are in all, `column` what each is, `names` what each is called.
+ * Rows of {sign, name, weight, values, digits, after, marked, rule}: a sign and a name before, a weight, the numbers,
+ * and what they come to. `of` is how many numbers there are in all, `column` what each is, `names` what each is called.
  */
 export function strips({
     rows,
@@ -116,7 +122,7 @@ export function strips({
         group.append(text(at.signs + at.named - 8, name, "name", "end"));
         if (row.weight) group.append(text(at.left - 10, row.weight, "weight", "end"));
         row.values.forEach((value, column) =>
-            group.append(...cellOf(value, at.left + column * at.cell, at.y, at.cell)),
+            group.append(...cellOf(value, at.left + column * at.cell, at.y, at.cell, row.digits)),
         );
         if (at.more) group.append(text(at.beyond, at.more, "tick"));
         if (row.after) group.append(text(at.after, row.after, "after"));
@@ -127,7 +133,7 @@ export function strips({
         return group;
     }
 
-    function cellOf(value, x, y, width) {
+    function cellOf(value, x, y, width, digits) {
         const box = s(
             "rect",
             {
@@ -151,7 +157,7 @@ export function strips({
                 "text-anchor": "middle",
                 "dominant-baseline": "central",
             },
-            short(value),
+            short(value, digits),
         );
         ink.style.fill = inkOn(value, ...scale);
         return [box, ink];

@@ -3,7 +3,7 @@
 import { h, number } from "./dom.js";
 import { figure, tableOf } from "./figure.js";
 import { heatmap } from "./heatmap.js";
-import { percent, shareRows, short, strips, tiles, zoom } from "./strips.js";
+import { digitsFor, percent, shareRows, short, strips, tiles, zoom } from "./strips.js";
 import { wayMap } from "./walk_map.js";
 
 const FEW = 9; // columns with a name of their own that have room for their numbers
@@ -120,13 +120,13 @@ function sumOf(panel) {
 
 function dotOf(panel) {
     const more = panel.of - panel.products.length;
-    const rest = more > 0 ? `${plus(panel.rest)} ${short(Math.abs(panel.rest))} (the other ${more})` : "";
+    const digits = digitsFor(panel.products);
     const rows = [
         { name: panel.names[0], values: panel.a },
         { sign: "×", name: panel.names[1], values: panel.b },
-        { sign: "=", name: "products", values: panel.products, rule: true },
+        { sign: "=", name: "products", values: panel.products, digits, rule: true },
     ];
-    const drawing = h("div", {}, strips({ rows, of: panel.of, label: panel.title }), sumLine(panel, rest));
+    const drawing = h("div", {}, strips({ rows, of: panel.of, label: panel.title }), sumLine(panel, more, digits));
     const table = () => ({
         columns: ["", ...counted(panel.a.length, "number"), ...(more > 0 ? ["the others"] : []), "sum"],
         rows: [
@@ -145,18 +145,18 @@ function dotOf(panel) {
 }
 
 /** All products added up, and what is done with the sum, in a line that can be read aloud. */
-function sumLine(panel, rest) {
-    const terms = panel.products.map((value, i) =>
-        i === 0 ? short(value) : `${plus(value)} ${short(Math.abs(value))}`,
-    );
-    const parts = [terms.join(" "), rest, `= ${short(panel.total)}`].filter(Boolean);
+function sumLine(panel, more, digits) {
+    const told = (value) => short(value, digits);
+    const terms = panel.products.map((value, i) => (i === 0 ? told(value) : `${plus(value)} ${told(Math.abs(value))}`));
+    const rest = more > 0 ? `${plus(panel.rest)} ${told(Math.abs(panel.rest))} (the other ${more})` : "";
+    const parts = [terms.join(" "), rest, `= ${told(panel.total)}`].filter(Boolean);
     return h(
         "p",
         { class: "arithmetic" },
         h("span", { class: "arithmetic-label" }, "added up: "),
         parts.join(" "),
         panel.after.map(([words, value]) =>
-            h("span", { class: "arithmetic-after" }, ` ${words} `, h("b", {}, short(value))),
+            h("span", { class: "arithmetic-after" }, ` ${words} `, h("b", {}, told(value))),
         ),
     );
 }
@@ -200,15 +200,17 @@ function mixLine(panel) {
         .sort((a, b) => b[0] - a[0])
         .slice(0, 3);
     const said = order.reduce((sum, [weight, i]) => sum + weight * panel.vectors[i][0], 0);
-    const terms = order.map(([weight, i]) => `${percent(weight)} × ${short(panel.vectors[i][0])}`);
     const others = panel.result[0] - said;
-    const rest = panel.weights.length > 3 ? ` ${plus(others)} ${short(Math.abs(others))} (all others)` : "";
+    const digits = panel.weights.length > 3 ? digitsFor([others]) : 2;
+    const told = (value) => short(value, digits);
+    const terms = order.map(([weight, i]) => `${percent(weight)} × ${told(panel.vectors[i][0])}`);
+    const rest = panel.weights.length > 3 ? ` ${plus(others)} ${told(Math.abs(others))} (all others)` : "";
     return h(
         "p",
         { class: "arithmetic" },
         h("span", { class: "arithmetic-label" }, "number 1: "),
         `${terms.join(" + ")}${rest} = `,
-        h("b", {}, short(panel.result[0])),
+        h("b", {}, told(panel.result[0])),
     );
 }
 

@@ -208,9 +208,9 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
     }
 
     function mark() {
-        const bottom = panels.length * (PANEL + GAP);
+        const place = { x: LEFT + cursor * step, width: step, height: PANEL + 6 };
         clear(drawing.querySelector(".here")).append(
-            s("rect", { class: "band", x: LEFT + cursor * step, y: GAP - 4, width: step, height: bottom - GAP + 8 }),
+            ...panels.map((_, i) => s("rect", { class: "band", y: GAP - 3 + i * (PANEL + GAP), ...place })),
         );
         const told = panels
             .flatMap((panel) => panel.lines.map((one) => `${one.name} ${number(one.values[cursor])}`))

@@ -108,10 +108,10 @@ class CellView {
                 ),
                 this.translates
                     ? textBox(
-                          "Translation it is made to say (empty: its own)",
+                          "Translation it is made to say",
                           this.get("target", ""),
                           (target) => this.change({ target, place: null }),
-                          { button: "Say" },
+                          { button: "Say", placeholder: "its own" },
                       )
                     : null,
             ),

@@ -108,10 +108,10 @@ class GradientView {
                 textBox("Text to read", this.text, (text) => this.change({ text, at: null })),
                 runs.some(translates) &&
                     textBox(
-                        "Translation it is made to say (empty: its own)",
+                        "Translation it is made to say",
                         this.get("target", ""),
                         (target) => this.change({ target, at: null }),
-                        { button: "Say" },
+                        { button: "Say", placeholder: "its own" },
                     ),
                 segmented(
                     "Loss L of",

@@ -135,7 +135,7 @@ export async function show(page) {
                       h("td", { dir: "auto" }, run.task),
                       h("td", { dir: "auto" }, run.cell ? `${run.kind}, ${run.cell}` : run.kind),
                       h("td", { dir: "auto" }, run.corpus),
-                      h("td", {}, run.figure ?? (run.ready ? "–" : "not yet")),
+                      h("td", { class: "best" }, run.figure ?? (run.ready ? "–" : "not yet")),
                       h("td", {}, h("div", { class: "chips" }, run.views.map(chip))),
                   ],
         ];
@@ -200,7 +200,8 @@ export async function show(page) {
     function paintCurves(answer, ids) {
         const groups = groupsOf(answer.curves, ids);
         if ([...groups.keys()].join() !== [...charts.keys()].join()) {
-            charts = new Map([...groups].map(([group, one]) => [group, panelOf(group, one)]));
+            const width = roomFor(groups.size, panels.clientWidth);
+            charts = new Map([...groups].map(([group, one]) => [group, panelOf(group, one, width)]));
             fill(
                 panels,
                 charts.size
@@ -318,13 +319,22 @@ function groupsOf(curves, ids) {
     return new Map([...groups].sort(([a], [b]) => FIRST.indexOf(a) - FIRST.indexOf(b)));
 }
 
-function panelOf(group, { unit, series }) {
+/** Pixels for each of so many charts side by side: at their own size, what is written in them can be read. */
+function roomFor(count, wide) {
+    const [gap, least, frame] = [1.25, 30, 2.6].map(
+        (rem) => rem * Number.parseFloat(getComputedStyle(document.documentElement).fontSize),
+    );
+    const columns = Math.max(1, Math.min(count, Math.floor((wide + gap) / (least + gap))));
+    return Math.max(360, Math.min(900, (wide - gap * (columns - 1)) / columns - frame));
+}
+
+function panelOf(group, { unit, series }, width) {
     const words = NAMES[group] ?? group.replaceAll("_", " ");
-    const wide = { width: 620, height: 300 };
     const panel = figure({ name: `curve-${group}`, title: words });
     const log = group === "perplexity";
     const chart = lineChart({
-        ...wide,
+        width,
+        height: 300,
         series,
         x: { title: "step" },
         y: { title: unit || words, log },

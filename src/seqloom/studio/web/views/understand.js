@@ -20,19 +20,23 @@ const TAGS = ["tag", "hmm-tag", "hmm"];
 const LABELS = 12; // bars; the table has all
 const NAMED = 6; // words at which two models differ, by name
 const SMALL = 0.01; // a tag that is less probable than this everywhere is left out of the lattice
+// Ways to weigh the parts of a text, which are words or letters: what each is called, and what it tells.
 const KINDS = {
     influence: [
         "Influence",
-        "xᵀ ∂s/∂x, gradient × input: what each word adds to the score s of the label, to first " +
-            "order. Below 0 it speaks against it.",
+        (part) =>
+            `xᵀ ∂s/∂x, gradient × input: what each ${part} adds to the score s of the label, to first order. ` +
+            "Below 0 it speaks against it.",
     ],
     attention: [
         "Attention",
-        "How much of its answer the model took from each word, from 0 to 1: where it looked, not " + "for what.",
+        (part) =>
+            `How much of its answer the model took from each ${part}, from 0 to 1: where it looked, not for what.`,
     ],
     "left out": [
         "Left out",
-        "The text is read again without the word: how much less probable the label would be then. " +
+        (part) =>
+            `The text is read again without the ${part}: how much less probable the label would be then. ` +
             "Below 0 it would be more probable.",
     ],
 };
@@ -111,7 +115,7 @@ function rival(run, other) {
 
 function remarks(answer, run) {
     const words = [];
-    const unknown = answer.unknown?.slice(0, 12).join(" ");
+    const unknown = answer.unknown?.slice(0, 12).join(", ");
     if (unknown) words.push(`Not in the vocabulary of ${run.name}: ${unknown}`);
     if (answer.cut) words.push("Only the beginning was read: the text is longer than the model reads.");
     return words.map((text) => h("p", { class: "note", dir: "auto" }, text));
@@ -162,7 +166,7 @@ function labelFigure(run, answer, suffix, look) {
         name: `labels${suffix}`,
         title: `${run.name}: ${labels[0].label}, p = ${number(labels[0].probability)}`,
         caption:
-            "p(label | text) = softmax of the scores. Choose a label to see which words speak for it." +
+            `p(label | text) = softmax of the scores. Choose a label to see which ${partOf(answer.why)}s speak for it.` +
             (more > 0 ? ` ${more} less probable labels are in the table.` : ""),
     });
     own.body.append(bars(labels.slice(0, LABELS), { ...look, picked: chosen }));
@@ -171,17 +175,19 @@ function labelFigure(run, answer, suffix, look) {
 }
 
 function whyFigure({ why, chosen }, suffix, look) {
-    const parts = why.words.every((word) => [...word.text].length === 1) ? "letters" : "words";
+    const part = partOf(why);
     const own = figure({
         name: `why${suffix}`,
-        title: `Which ${parts} say “${chosen}”`,
-        caption: KINDS[why.kind][1] + around(why),
+        title: `Which ${part}s say “${chosen}”`,
+        caption: KINDS[why.kind][1](part) + around(why),
     });
     const signed = why.kind !== "attention";
-    own.body.append(wordFlow(why.words, { ...look, signed, label: `Weights of the words for ${chosen}` }));
-    own.table(() => ({ columns: ["word", "weight"], rows: why.words.map((word) => [word.text, word.weight]) }));
+    own.body.append(wordFlow(why.words, { ...look, signed, label: `Weights of the ${part}s for ${chosen}` }));
+    own.table(() => ({ columns: [part, "weight"], rows: why.words.map((word) => [word.text, word.weight]) }));
     return own;
 }
+
+const partOf = (why) => (why.words.every((word) => [...word.text].length === 1) ? "letter" : "word");
 
 function around(why) {
     if (why.kind === "left out" || Math.abs(why.end) < 5e-4) return "";
@@ -210,8 +216,8 @@ async function showTags(context) {
         controls(
             runs,
             otherRuns,
-            box,
             checkbox("All tags", all, (value) => again({ all: value ? "1" : null })),
+            box,
         ),
         examplesFor(run, box),
     );

@@ -2,6 +2,7 @@
 
 import { h, fill, refill, say } from "../lib/dom.js";
 import { button, controls, examplesFor, runPicker, select, textBox } from "../lib/controls.js";
+import { showsMore } from "../lib/scrolls.js";
 import { panelOf } from "../lib/walk_panels.js";
 
 export const title = "How it works";
@@ -30,8 +31,10 @@ class Walk {
         this.tries = h("div");
         this.typed = false; // whether somebody is typing a sentence that has not been sent yet
         this.rail = h("nav", { class: "walk-rail", "aria-label": "Stages" });
+        this.more = showsMore(this.rail);
         this.stage = h("article", { class: "walk-stage", "aria-live": "off" });
         this.body = h("div", { class: "walk answer" }, this.rail, this.stage);
+        for (const kind of ["click", "keydown"]) this.body.addEventListener(kind, (event) => this.wait(event), true);
         fill(page.root, this.first, this.tries, this.second, this.body);
     }
 
@@ -69,6 +72,17 @@ class Walk {
             page.fail(error);
         }
         this.body.removeAttribute("aria-busy");
+    }
+
+    /** While a walk is on its way, nothing happens in the one that stands there. */
+    wait(event) {
+        if (!this.loading || (event.type === "keydown" && !["Enter", " "].includes(event.key))) return;
+        event.preventDefault();
+        event.stopPropagation();
+    }
+
+    get loading() {
+        return this.body.hasAttribute("aria-busy");
     }
 
     /** Change the address, then everything that hangs on it. */
@@ -111,8 +125,8 @@ class Walk {
 
     targetBox() {
         const send = (target) => this.change({ target, step: null });
-        const label = "Translation it is made to say (empty: its own)";
-        return textBox(label, this.page.params.get("target") ?? "", send, { button: "Say" });
+        const look = { button: "Say", placeholder: "its own" };
+        return textBox("Translation it is made to say", this.page.params.get("target") ?? "", send, look);
     }
 
     submit(line) {
@@ -158,7 +172,7 @@ class Walk {
 
     /** Arrow keys walk, unless they belong to what has the focus. */
     key(event) {
-        if (!this.found || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+        if (!this.found || this.loading || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
         if (event.target.closest?.("input, select, textarea, [role=application], .table-scroll")) return;
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (!step) return;
@@ -185,6 +199,7 @@ class Walk {
             ),
         );
         this.rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+        this.more();
         const below = this.stage.querySelector(".walk-buttons")?.contains(document.activeElement);
         refill(this.stage, this.top(stage, place), this.words(stage), this.panels(stage), this.foot(stage, place));
         if (below) this.stage.querySelector(".walk-buttons .primary").focus({ preventScroll: true });
