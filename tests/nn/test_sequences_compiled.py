@@ -71,10 +71,56 @@ def test_equal_to_the_plain_loop(name, masked):
         assert difference(name, rows, steps, inputs, hidden, masked) < 2e-6
 
 
-@pytest.mark.parametrize("name", ["elman", "lstm", "gru", "mut3"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_sizes_that_nothing_divides(name):
+    for rows, steps, inputs, hidden in ((1, 21, 5, 7), (3, 1, 4, 13), (33, 5, 9, 21), (1, 1, 3, 3)):
+        assert difference(name, rows, steps, inputs, hidden, False) < 2e-6
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_products_in_several_pieces(name):
+    """More rows than one piece has, the last of them not whole; more columns, going forward and going back."""
+    assert difference(name, 13, 11, 259, 261, False) < 2e-6
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_rows_are_shared_among_threads(name):
     torch.set_num_threads(2)
     assert difference(name, 7, 16, 6, 12, True) < 2e-6  # 3 rows and 4
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_threads_without_a_row(name, monkeypatch):
+    monkeypatch.setattr(sequences_compiled, "FEWEST_ROWS", 0)
+    torch.set_num_threads(3)
+    assert difference(name, 2, 16, 6, 12, True) < 2e-6
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_however_inputs_and_gradients_lie_in_memory(name):
+    layer, x = recurrent(name, 8, 8), torch.randn(4, 20, 8)
+    state, dy = some_state(layer, 4), torch.randn(4, 20, 8)
+
+    def gradients(x, dy):
+        x = x.detach().requires_grad_()
+        outputs = sequences.run(layer.cell, x, state)[0]
+        return torch.autograd.grad(outputs, [x, *layer.parameters()], dy)
+
+    as_rows = gradients(x, dy)
+    as_steps = gradients(*(one.transpose(0, 1).contiguous().transpose(0, 1) for one in (x, dy)))
+    assert all(torch.equal(one, other) for one, other in zip(as_rows, as_steps, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_outputs_that_are_overwritten_give_no_wrong_gradient(name):
+    layer, x = recurrent(name, 8, 8), torch.randn(4, 20, 8, requires_grad=True)
+    state = some_state(layer, 4)
+    (wanted,) = torch.autograd.grad((2 * sequences.run(layer.cell, x, state)[0]).sum(), x)
+    try:
+        (got,) = torch.autograd.grad(sequences.run(layer.cell, x, state)[0].mul_(2).sum(), x)
+    except RuntimeError:
+        return  # outputs are needed on the way back, and torch says so
+    assert torch.equal(got, wanted)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -130,7 +176,7 @@ def test_where_it_is_used(monkeypatch):
     state, threads = torch.randn(16 * torch.get_num_threads(), 256), torch.get_num_threads()
     assert sequences_compiled.applies(state, 64)
     assert not sequences_compiled.applies(state, 4) and not sequences_compiled.applies(state.double(), 64)
-    assert not sequences_compiled.applies(state[: 8 * threads - 1], 1000)
+    assert not sequences_compiled.applies(state[: 2 * threads - 1], 1000)
     with torch.no_grad():
         assert not sequences_compiled.applies(state, 64)
     monkeypatch.setattr(sequences_compiled, "library", lambda: None)

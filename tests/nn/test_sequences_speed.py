@@ -9,7 +9,7 @@ import torch
 from benchmarks.cells import VARIANTS, Way, arithmetic, measure
 from torch import nn
 
-from seqloom.nn import sequences
+from seqloom.nn import sequences, sequences_compiled
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 
@@ -58,4 +58,6 @@ def test_near_an_lstm_by_arithmetic():
         ways[name] = Way(partial(read, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
     found = fastest(ways, 7)
     over = {name: seconds / found["lstm itself"] for name, seconds in found.items()}
-    assert max(over.values()) < 1.6, over  # seen on one core: 1.0 to 1.3
+    assert max(over.values()) < (1.6 if sequences_compiled.library() is None else 1.4), (
+        over
+    )  # seen: 1.0 to 1.15 with it

@@ -1,13 +1,15 @@
 """Whole sequences on the CPU in machine code: `seqloom.nn.sequences_loops`, run by the threads torch itself uses.
 
 Where numba, MKL and GNU's OpenMP are there, and it pays (`applies`); everywhere else `sequences_steps` computes the
-same, and the tests hold the one to the other. Threads and products are those inside torch.
+same, and the tests hold the one to the other. Threads and products are those inside torch: those of steps and inputs
+oneDNN's, which are as fast with few rows as with many (MKL's, where oneDNN has none for the processor), others MKL's.
 """
 
 import ctypes
 import functools
 import importlib.util
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,12 +33,12 @@ from seqloom.nn.sequences_steps import (
 )
 
 WORTH = 1 << 18  # numbers in h over all steps: below, it is not worth loading
-FEWEST_ROWS = 8  # of a thread
+FEWEST_ROWS = 2  # of a thread
 NAMES = {
     "seqloom_thread_number": "omp_get_thread_num",
     "seqloom_thread_count": "omp_get_num_threads",
     "seqloom_set_threads": "MKL_Set_Num_Threads_Local",
-    "seqloom_multiply": "cblas_sgemm_compute",
+    "seqloom_brgemm": "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb",  # at::native::cpublas::brgemm of floats
 }
 
 
@@ -80,12 +82,11 @@ def address(loop: str) -> int:
     return int(made.address or 0)
 
 
-def run(loop: str, kind: int, h: Tensor, *tensors: Tensor) -> None:
-    """A loop over steps of the size of h (T, B, H), on tensors as they lie in memory."""
-    steps, rows, hidden = h.shape
-    sizes = torch.tensor([steps, rows, hidden, kind], dtype=torch.float32)
+def run(loop: str, sizes: tuple[int, ...], *tensors: Tensor) -> None:
+    """A loop of all threads, on tensors as they lie in memory."""
+    numbers = (ctypes.c_float * len(sizes))(*sizes)
     assert all(one.is_contiguous() for one in tensors)
-    given = (ctypes.c_void_p * (1 + len(tensors)))(*(one.data_ptr() for one in (sizes, *tensors)))
+    given = (ctypes.c_void_p * (1 + len(tensors)))(ctypes.addressof(numbers), *(one.data_ptr() for one in tensors))
     found = library()
     assert found is not None
     found.GOMP_parallel(ctypes.c_void_p(address(loop)), given, torch.get_num_threads(), 0)
@@ -102,24 +103,39 @@ def standing(h: Tensor, padding: Padding | None) -> Tensor:
     return h.new_zeros(h.shape[:2]) if there is None else there.to(h.dtype).contiguous()
 
 
-class CompiledElman(ElmanSteps):
+class Compiled(Steps):
+    beside: ClassVar[int] = 0  # what x gives without a matrix: `X`, `TANH_X`
+
+    def inputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        a = x.new_empty(*x.shape[:2], len(bias))
+        sizes = *x.shape, self.beside, len(weight), len(bias)
+        run("inputs", sizes, x.contiguous(), turned(weight), bias.contiguous(), a)
+        return a
+
+    def d_x(self, da: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        dx = torch.empty_like(x)
+        run("inputs_backward", (*x.shape, self.beside, len(weight), da.shape[2]), x, weight.contiguous(), da, dx)
+        return dx
+
+
+class CompiledElman(Compiled, ElmanSteps):
     @property
     def kind(self) -> int:
         return ("tanh", "relu", "sigmoid").index(self.activation)
 
     def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
         (first,), (w,), padding = given
-        run("elman_forward", self.kind, a, first.contiguous(), w.contiguous(), a, standing(a, padding))
+        run("elman_forward", (*a.shape, self.kind), first.contiguous(), turned(w), a, standing(a, padding))
         return (outputs_of(a, padding), a[-1].clone()), {"h": a}
 
     def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
         (first,), (w,), padding = given
         h, dh, da = kept["h"], d_last[0].contiguous(), torch.empty_like(kept["h"])
-        run("elman_backward", self.kind, h, turned(w), standing(h, padding), h, dy.contiguous(), dh, da)
+        run("elman_backward", (*h.shape, self.kind), w.contiguous(), standing(h, padding), h, dy.contiguous(), dh, da)
         return da, dh, of_products(da, first, h)
 
 
-class CompiledLSTM(LSTMSteps):
+class CompiledLSTM(Compiled, LSTMSteps):
     def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
         first, (w,), padding = given
         hidden = a.shape[2] // 4
@@ -128,82 +144,76 @@ class CompiledLSTM(LSTMSteps):
             a[:, :, hidden : 2 * hidden].masked_fill_(padding.there, SURE)
         h, c, tanh_c = (a.new_empty(*a.shape[:2], hidden) for _ in range(3))
         before = (one.contiguous() for one in first)
-        run("lstm_forward", 0, h, *before, w.contiguous(), a, standing(a, padding), h, c, tanh_c)
+        run("lstm_forward", (*h.shape, 0), *before, turned(w), a, standing(a, padding), h, c, tanh_c)
         return (outputs_of(h, padding), h[-1].clone(), c[-1].clone()), {"gates": a, "h": h, "c": c, "tanh": tanh_c}
 
     def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
         (h_0, c_0), (w,), padding = given
         gates, h, c, tanh_c = (kept[name] for name in ("gates", "h", "c", "tanh"))
         (dh, dc), da = (one.contiguous() for one in d_last), torch.empty_like(gates)
-        weights = c_0.contiguous(), turned(w), standing(h, padding)
-        run("lstm_backward", 0, h, *weights, gates, c, tanh_c, dy.contiguous(), dh, dc, da)
+        weights = c_0.contiguous(), w.contiguous(), standing(h, padding)
+        run("lstm_backward", (*h.shape, 0), *weights, gates, c, tanh_c, dy.contiguous(), dh, dc, da)
         return da, dh, dc, of_products(da, h_0, h)
 
 
-class CompiledGRU(GRUSteps):
+class CompiledGRU(Compiled, GRUSteps):
     def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
         (first,), (w, bias), padding = given
-        hidden, w = first.shape[1], w.contiguous()
+        hidden = first.shape[1]
         if padding is not None:
             a[:, :, hidden : 2 * hidden].masked_fill_(padding.there, SURE)
         h, inner = (a.new_empty(*a.shape[:2], hidden) for _ in range(2))
-        weights = w[: 2 * hidden], w[2 * hidden :], bias.contiguous()
-        run("gru_forward", 0, h, first.contiguous(), *weights, a, inner, h)
+        weights = turned(w[: 2 * hidden]), turned(w[2 * hidden :]), bias.contiguous()
+        run("gru_forward", (*h.shape, 0), first.contiguous(), *weights, a, inner, h)
         return (outputs_of(h, padding), h[-1].clone()), {"gates": a, "inner": inner, "h": h}
 
     def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
         (first,), (w, _), _ = given
         gates, inner, h, dh = kept["gates"], kept["inner"], kept["h"], d_last[0].contiguous()
         hidden, da, da_inner = h.shape[2], torch.empty_like(gates), torch.empty_like(h)
-        weights = turned(w[: 2 * hidden]), turned(w[2 * hidden :])
-        run("gru_backward", 0, h, first.contiguous(), *weights, gates, inner, h, dy.contiguous(), dh, da, da_inner)
+        weights = first.contiguous(), w[: 2 * hidden].contiguous(), w[2 * hidden :].contiguous()
+        run("gru_backward", (*h.shape, 0), *weights, gates, inner, h, dy.contiguous(), dh, da, da_inner)
         return da, dh, *self.of_weights(da, da_inner, first, h)
 
 
-class CompiledReset(ResetSteps):
+class CompiledReset(Compiled, ResetSteps):
+    """Outputs and their gradients lie (B, T, H), as those of cells without a kernel do everywhere."""
+
     @property
     def kind(self) -> int:
         return self.takes + {None: 0, "h": 2, "tanh": 4}[self.looks]
 
     def forward(self, a: Tensor, given: Given) -> tuple[tuple[Tensor, ...], Kept]:
         (first,), (w,), padding = given
-        hidden = first.shape[1]
+        (steps, rows), hidden = a.shape[:2], first.shape[1]
         if padding is not None:
             a[:, :, hidden : 2 * hidden].masked_fill_(padding.there, -SURE if self.takes else SURE)
-        h, reset = (a.new_empty(*a.shape[:2], hidden) for _ in range(2))
+        h, reset = (a.new_empty(steps, rows, hidden) for _ in range(2))
         tanh_h = torch.empty_like(h) if self.looks == "tanh" else h
-        run("reset_forward", self.kind, h, first.contiguous(), *self.blocks(w.contiguous()), a, reset, h, tanh_h)
-        return (outputs_of(h, padding), h[-1].clone()), {"gates": a, "reset": reset, "h": h, "tanh": tanh_h}
+        outputs = h.new_empty_strided(h.shape, (hidden, steps * hidden, 1))
+        weights = [turned(block) for block in self.blocks(w)]
+        tensors = first.contiguous(), *weights, a, reset, h, tanh_h, outputs.transpose(0, 1)
+        run("reset_forward", (*h.shape, self.kind), *tensors)
+        return (outputs_of(outputs, padding), h[-1].clone()), {"gates": a, "reset": reset, "h": h, "tanh": tanh_h}
 
     def backward(self, kept: Kept, dy: Tensor, d_last: list[Tensor], given: Given) -> tuple[Tensor, ...]:
         (first,), (w,), _ = given
         gates, h, dh, tanh_h = kept["gates"], kept["h"], d_last[0].contiguous(), kept["tanh"]
-        da, spare = torch.empty_like(gates), torch.empty_like(dh)
-        weights = [turned(block) for block in self.blocks(w)]
-        run(
-            "reset_backward",
-            self.kind,
-            h,
-            first.contiguous(),
-            *weights,
-            gates,
-            h,
-            tanh_h,
-            dy.contiguous(),
-            dh,
-            da,
-            spare,
-        )
+        da, spare, dy = torch.empty_like(gates), torch.empty_like(dh), dy.transpose(0, 1).contiguous()
+        tensors = first.contiguous(), *self.blocks(w.contiguous()), gates, h, tanh_h, dy, dh, da, spare
+        run("reset_backward", (*h.shape, self.kind), *tensors)
         return da, dh, self.of_weights(da, kept, first)
 
 
 class CompiledGRUCho(CompiledReset, GRUChoSteps): ...
 
 
-class CompiledMUT1(CompiledReset, MUT1Steps): ...
+class CompiledMUT1(CompiledReset, MUT1Steps):
+    beside = 2  # TANH_X
 
 
-class CompiledMUT2(CompiledReset, MUT2Steps): ...
+class CompiledMUT2(CompiledReset, MUT2Steps):
+    beside = 1  # X
 
 
 class CompiledMUT3(CompiledReset, MUT3Steps): ...

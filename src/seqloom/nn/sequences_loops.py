@@ -2,9 +2,11 @@
 
 Every loop is run by all threads of one parallel region, and each does its own rows from the first step to the last, so
 that they meet once in a sequence and not twice in every step. What a loop is given are addresses: first its sizes
-(steps, rows, hidden, which kind of cell), then tensors as they lie in memory, (T, B, ·) all of them.
+(steps, rows, hidden, which kind of cell), then tensors as they lie in memory: (T, B, ·), or (B, T, ·) where it says so.
+How far rows of a product are apart must not depend on T: every size has a kernel of its own, which is kept for good.
 
-Products are MKL's, as torch has it within (`product`); on the way back they are given Wᵀ.
+Products are torch's own for small matrices (`product`): made for each size by oneDNN when first asked for, they read W
+as it lies, where a BLAS would pack it anew in every step. Going forward they are given Wᵀ.
 """
 
 from typing import Any
@@ -15,18 +17,19 @@ from numba.np.numpy_support import carray
 
 SIGNATURE = types.void(types.CPointer(types.CPointer(types.float32)))
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}  # x·y + z may be one operation
+ROWS, COLUMNS = 64, 256  # of what is multiplied at once, where there is much
+X, TANH_X = 1, 2  # what a cell adds without a matrix, beside its products with x: to the first block, to the last
 TANH, RELU, SIGMOID = 0, 1, 2  # kinds of an Elman cell
 TAKES, LOOKS, LOOKS_AT_TANH = 1, 2, 4  # kinds of a cell that resets before its matrix: a sum of these
 
-_int, _pointer, _number = types.int32, types.voidptr, types.float32
+_int, _pointer = types.int32, types.voidptr
 thread_number: Any = types.ExternalFunction("seqloom_thread_number", _int())
 thread_count: Any = types.ExternalFunction("seqloom_thread_count", _int())
 set_threads: Any = types.ExternalFunction("seqloom_set_threads", _int(_int))
 multiply: Any = types.ExternalFunction(
-    "seqloom_multiply",
-    types.void(*[_int] * 6, _pointer, _int, _pointer, _int, _number, _pointer, _int),
+    "seqloom_brgemm",  # rows, columns, what is summed; how far rows are apart in x, W, out; out += or =; x, W, out
+    types.void(*[types.int64] * 6, types.boolean, _pointer, _pointer, _pointer, types.boolean),
 )
-BY_ROWS, AS_IT_IS, TURNED = 101, 111, 112  # names of MKL's
 
 function = njit(**OPTIONS)
 f32 = np.float32
@@ -71,12 +74,28 @@ def own_rows(rows: int) -> tuple[int, int]:
 
 
 @function
+def own_piece(begin: int, lo: int, hi: int) -> tuple[int, int]:
+    """Its rows. The last is as large as the others and computes some again: so one kernel of oneDNN's serves all."""
+    begin = max(lo, min(begin, hi - ROWS))
+    return begin, min(begin + ROWS, hi)
+
+
+@function
 def product(rows: int, x: Any, apart: int, weight: Any, outputs: int, inputs: int, out: Any, out_apart: int) -> None:
-    """out += W x of some rows, the first at `x` and at `out`, each so far from the next; W (outputs, inputs)."""
-    multiply(
-        BY_ROWS, AS_IT_IS, TURNED, rows, outputs, inputs, x.ctypes, apart, weight.ctypes, inputs,
-        f32(1), out.ctypes, out_apart,
-    )  # fmt: skip
+    """out += x W of some rows, the first at `x` and at `out`, each so far from the next; W (inputs, outputs)."""
+    if rows > 0:
+        multiply(rows, outputs, inputs, apart, outputs, out_apart, True, x.ctypes, weight.ctypes, out.ctypes, False)
+
+
+@function
+def product_in_pieces(x: Any, weight: Any, out: Any) -> None:
+    """out += x W of as many columns of x as W has rows, a few columns of W at a time, so that they are in the cache."""
+    rows, (inputs, outputs) = len(x), weight.shape
+    for column in range(0, outputs, COLUMNS):
+        multiply(
+            rows, min(COLUMNS, outputs - column), inputs, x.strides[0] // 4, outputs, out.strides[0] // 4, True,
+            x.ctypes, weight[:, column:].ctypes, out[:, column:].ctypes, False,
+        )  # fmt: skip
 
 
 @function
@@ -197,6 +216,54 @@ def through_reset(r: Any, old: Any, d_reset: Any, d: Any, d_r: Any) -> None:
 def through_tanh(y: Any, d_y: Any, d: Any) -> None:
     for j in range(len(y)):
         d[j] += d_y[j] * (f32(1) - y[j] * y[j])
+
+
+def inputs(given: Any) -> None:
+    """a = W x + b of all steps, W having `outputs` rows; beside them, without a matrix, x + b or tanh x + b."""
+    sizes = carray(given[0], 6)
+    every, width, beside = int(sizes[0]) * int(sizes[1]), int(sizes[2]), int(sizes[3])
+    outputs, blocks = int(sizes[4]), int(sizes[5])
+    x, w = carray(given[1], (every, width)), carray(given[2], (width, outputs))
+    bias, a = carray(given[3], (blocks,)), carray(given[4], (every, blocks))
+    lo, hi = own_rows(every)
+    threads = set_threads(1)
+    for piece in range(lo, hi, ROWS):
+        begin, end = own_piece(piece, lo, hi)
+        for row in range(begin, end):
+            a[row][:] = bias
+            if beside == X:
+                add(a[row, :width], x[row])
+            elif beside == TANH_X:
+                last = a[row, outputs:]
+                for j in range(width):
+                    last[j] += tanh(x[row, j])
+        product_in_pieces(x[begin:end], w, a[begin:end, blocks - outputs if beside == X else 0 :])
+    set_threads(threads)
+
+
+def inputs_backward(given: Any) -> None:
+    """dx of da."""
+    sizes = carray(given[0], 6)
+    every, width, beside = int(sizes[0]) * int(sizes[1]), int(sizes[2]), int(sizes[3])
+    outputs, blocks = int(sizes[4]), int(sizes[5])
+    x, w = carray(given[1], (every, width)), carray(given[2], (outputs, width))
+    da, dx = carray(given[3], (every, blocks)), carray(given[4], (every, width))
+    lo, hi = own_rows(every)
+    threads = set_threads(1)
+    for piece in range(lo, hi, ROWS):
+        begin, end = own_piece(piece, lo, hi)
+        for row in range(begin, end):
+            d_x = dx[row]
+            d_x[:] = 0
+            if beside == X:
+                add(d_x, da[row, :width])
+            elif beside == TANH_X:
+                d_last = da[row, outputs:]
+                for j in range(width):
+                    y = tanh(x[row, j])
+                    d_x[j] = d_last[j] * (f32(1) - y * y)
+        product_in_pieces(da[begin:end, blocks - outputs if beside == X else 0 :], w, dx[begin:end])
+    set_threads(threads)
 
 
 def elman_forward(given: Any) -> None:
@@ -353,23 +420,15 @@ def gru_backward(given: Any) -> None:
 
 
 def reset_forward(given: Any) -> None:
-    """`a` becomes r, z, h̃; `reset` r ⊙ h_{t−1}; `tanh_h`, where z looks at it, tanh h_{t−1}."""
+    """`a` becomes r, z, h̃; `reset` r ⊙ h_{t−1}; `tanh_h`, where z looks at it, tanh h_{t−1}; `out` h as (B, T, H)."""
     sizes = carray(given[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = own_rows(rows)
-    shape, wide = (steps, rows, hidden), (steps, rows, 3 * hidden)
-    first, w_joint, w_z, w_c = (
-        carray(given[1], (rows, hidden)),
-        carray(given[2], (1,)),
-        carray(given[3], (1,)),
-        carray(given[4], (1,)),
-    )
-    a, reset, h, tanh_h = (
-        carray(given[5], wide),
-        carray(given[6], shape),
-        carray(given[7], shape),
-        carray(given[8], shape),
-    )
+    shape = (steps, rows, hidden)
+    first, w_joint = carray(given[1], (rows, hidden)), carray(given[2], (1,))
+    w_z, w_c = carray(given[3], (1,)), carray(given[4], (1,))
+    a, reset = carray(given[5], (steps, rows, 3 * hidden)), carray(given[6], shape)
+    h, tanh_h, out = carray(given[7], shape), carray(given[8], shape), carray(given[9], (rows, steps, hidden))
     joint = 2 * hidden if kind & LOOKS else hidden
     threads = set_threads(1)
     for t in range(steps):
@@ -385,22 +444,21 @@ def reset_forward(given: Any) -> None:
         product(hi - lo, reset[t, lo], hidden, w_c, hidden, hidden, a[t, lo, 2 * hidden :], 3 * hidden)
         for row in range(lo, hi):
             mix(a[t, row, hidden : 2 * hidden], a[t, row, 2 * hidden :], old[row], kind & TAKES, h[t, row])
+            out[row, t][:] = h[t, row]
     set_threads(threads)
 
 
 def reset_backward(given: Any) -> None:
+    """dy is (B, T, H), as outputs are."""
     sizes = carray(given[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = own_rows(rows)
     shape, wide = (steps, rows, hidden), (steps, rows, 3 * hidden)
-    first, w_joint, w_z, w_c = (
-        carray(given[1], (rows, hidden)),
-        carray(given[2], (1,)),
-        carray(given[3], (1,)),
-        carray(given[4], (1,)),
-    )
-    a, h, tanh_h, dy = carray(given[5], wide), carray(given[6], shape), carray(given[7], shape), carray(given[8], shape)
-    dh, da, spare = carray(given[9], (rows, hidden)), carray(given[10], wide), carray(given[11], (rows, hidden))
+    first, w_joint = carray(given[1], (rows, hidden)), carray(given[2], (1,))
+    w_z, w_c = carray(given[3], (1,)), carray(given[4], (1,))
+    a, h, tanh_h = carray(given[5], wide), carray(given[6], shape), carray(given[7], shape)
+    dy, dh = carray(given[8], (rows, steps, hidden)), carray(given[9], (rows, hidden))
+    da, spare = carray(given[10], wide), carray(given[11], (rows, hidden))
     joint = 2 * hidden if kind & LOOKS else hidden
     threads = set_threads(1)
     for t in range(steps - 1, -1, -1):
@@ -412,7 +470,7 @@ def reset_backward(given: Any) -> None:
                 dh[row], da[t, row, hidden : 2 * hidden], da[t, row, 2 * hidden :],
             )  # fmt: skip
             if t > 0:
-                add(dh[row], dy[t - 1, row])
+                add(dh[row], dy[row, t - 1])
         product(hi - lo, da[t, lo, 2 * hidden :], 3 * hidden, w_c, hidden, hidden, spare[lo], hidden)
         for row in range(lo, hi):
             through_reset(a[t, row, :hidden], old[row], spare[row], dh[row], da[t, row, :hidden])
@@ -429,6 +487,8 @@ def reset_backward(given: Any) -> None:
 LOOPS = {
     one.__name__: one
     for one in (
+        inputs,
+        inputs_backward,
         elman_forward,
         elman_backward,
         lstm_forward,
