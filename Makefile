@@ -10,8 +10,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := .venv/.ready
 SHELL := /bin/sh
-# One thread per test worker: two workers fill two cores, and small tensors gain nothing from more.
-TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+# One thread per test worker: two workers fill two cores, and small tensors gain nothing from more. Compiled modules are
+# kept, whatever the shell says: the tests start dozens of processes, and each would compile the whole package again.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false PYTHONDONTWRITEBYTECODE=
 PYTEST_ARGS ?=
 
 .PHONY: help setup demo test browser check lint format slow bench lock clean
@@ -57,7 +58,7 @@ demo: $(READY)
 # Types are checked beside the tests: mypy has one core, and would leave the other idle.
 test: lint browser
 	@$(BIN)/mypy --no-error-summary > .venv/types.log 2>&1 & types=$$!; \
-		$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(PYTEST_ARGS); tests=$$?; \
+		$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist worksteal -p no:faker -m "not slow" $(PYTEST_ARGS); tests=$$?; \
 		wait $$types || { cat .venv/types.log; exit 1; }; exit $$tests
 
 # The studio's tests open a browser of the system's. In CI it is installed; elsewhere nothing is, and they skip.

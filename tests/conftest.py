@@ -1,12 +1,15 @@
 """Shared by all tests: one thread per worker, and properties that check the same examples on every machine."""
 
+import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
@@ -22,11 +25,30 @@ settings.register_profile("explore", deadline=None, max_examples=1000, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seqloom"))
 
 
+def pytest_collection_finish() -> None:
+    """Modules and collected tests live to the end: Python need not search them for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nobody_waits_for_the_disk() -> Iterator[None]:
-    """What tests write need not outlive a power cut. That files are flushed, and when, is tested by itself."""
+    """What tests write need not outlive a power cut, nor be written for TensorBoard too. That files are flushed, and
+    when, and what TensorBoard gets, is tested by itself."""
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(os, "fsync", lambda handle: None)
+        quick.setattr("seqloom.runs.record._tensorboard", lambda run, step: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_command_line_is_built_once() -> Iterator[None]:
+    """A program builds it for its one command; here thousands of commands run in one process."""
+    from seqloom.cli import app
+
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr(app, "build_app", cache(app.build_app))
+        quick.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 

@@ -99,19 +99,20 @@ def dangers(text: str) -> list[str]:
                 [node.module] if node.module.split(".")[0] in FORBIDDEN_MODULES else sorted(names & FORBIDDEN_CALLS)
             )
         elif isinstance(node, ast.Call):
-            found += [called(node)] if called(node) in FORBIDDEN_CALLS else []
+            found += [name] if (name := called(node)) in FORBIDDEN_CALLS else []
             found += [keyword.arg for keyword in node.keywords if keyword.arg == "allow_pickle"]
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_every_room_knows_only_the_rooms_before_it(path: Path) -> None:
-    assert broken_rules(path.read_text("utf-8"), module_parts(path)) == []
+def test_every_room_knows_only_the_rooms_before_it() -> None:
+    assert len(MODULES) > 100
+    broken = {path: broken_rules(path.read_text("utf-8"), module_parts(path)) for path in MODULES}
+    assert [rule for rules in broken.values() for rule in rules] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_is_unpickled_or_evaluated(path: Path) -> None:
-    assert dangers(path.read_text("utf-8")) == []
+def test_nothing_is_unpickled_or_evaluated() -> None:
+    found = {str(path.relative_to(SOURCE)): dangers(path.read_text("utf-8")) for path in MODULES}
+    assert {name: calls for name, calls in found.items() if calls} == {}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from seqloom import api, tasks
-from seqloom.cli.app import build_app
+from seqloom.cli import app
 from seqloom.core.config import to_mapping
 from seqloom.core.errors import SeqloomError
 from seqloom.core.problems import field_types, key_of, options, tags
@@ -148,7 +148,7 @@ def test_a_wrong_page_is_found_out() -> None:
 
 def parse(words: list[str]) -> None:
     """Fail unless the command line would accept these words; nothing is run."""
-    command: Any = typer.main.get_command(build_app())
+    command: Any = typer.main.get_command(app.build_app())
     context, rest = command.make_context("seqloom", list(words)), words
     while hasattr(command, "resolve_command"):
         name, command, rest = command.resolve_command(context, rest)
@@ -251,7 +251,7 @@ def all_options(command: Any) -> Iterator[str]:
 
 def test_every_command_and_option_is_documented() -> None:
     """In words, not only in `--help`."""
-    command: Any = typer.main.get_command(build_app())
+    command: Any = typer.main.get_command(app.build_app())
     text = "\n".join(path.read_text("utf-8") for path in PAGES)
     assert [name for name in sorted(set(all_options(command))) if not re.search(rf"{name}\b", text)] == []
     commands = [name for name in command.commands if name != "quickstart"]  # that one is `make demo`

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.data.corpora import pydocs
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LONGEST = 50  # lines: an example is read at one glance
 
@@ -15,7 +17,8 @@ Run = Callable[[str], str]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run an example in an empty directory; what it printed."""
+    """Run an example in an empty directory, with little held out of the reference of Python; what it printed."""
+    monkeypatch.setattr(pydocs, "HELD_OUT", 0.02)
 
     def run(name: str) -> str:
         monkeypatch.chdir(tmp_path)

@@ -47,7 +47,7 @@ def write(tmp_path: Path) -> Any:
 @pytest.fixture
 def toys(tmp_path: Path) -> ladder.Ladder:
     """Two runs that begin fast."""
-    steps = ["train.epochs=null", "train.steps=60", "train.evaluate_every=5", "train.log_every=1"]
+    steps = ["train.epochs=null", "train.steps=20", "train.evaluate_every=5", "train.log_every=1"]
     rungs = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
     content = {"base": "toys-copy", "overrides": [*TOYS, *steps], "rungs": rungs, "parameters": 7250, "seeds": [1]}
     (tmp_path / "toys.yaml").write_text(dump_yaml(content), encoding="utf-8")

@@ -91,15 +91,16 @@ def facts(found: Iterator[api.Translation]) -> list[tuple[str, str, float]]:
     return [(one.source, one.text, round(one.log_prob, 8)) for one in found]
 
 
-def test_ten_thousand_lines_at_any_batch_size(translator: api.Translator) -> None:
-    lines = random_lines(10_000, 1)
+@pytest.mark.parametrize("number", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_lines_at_any_batch_size(translator: api.Translator, number: int) -> None:
+    lines = random_lines(number, 1)
     assert "" in lines and all(odd in "".join(lines) for odd in ODD)
     options: dict[str, Any] = {"beam": 1, "max_length": 4}
     expected = facts(translator.translate(lines, batch_size=100, **options))
     assert [source for source, _, _ in expected] == lines
     assert all(bool(source.strip()) == (value < 0) for source, _, value in expected)
     assert len({text for _, text, _ in expected}) > 50  # lines that changed places would be noticed
-    for batch_size, window, count in ((33, 200, 2000), (1000, 10_000, 10_000)):
+    for batch_size, window, count in ((33, 200, number // 5), (1000, number, number)):
         some = iter(lines[:count])
         assert facts(translator.translate(some, batch_size=batch_size, window=window, **options)) == expected[:count]
     assert [facts(translator.translate(line, **options))[0] for line in lines[:100]] == expected[:100]

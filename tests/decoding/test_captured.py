@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqloom.core.candidates import best_tokens, top_tokens
+from seqloom.core.candidates import best_tokens, ranked_tokens
 from seqloom.core.tree import leaves
 from seqloom.decoding import captured
 from seqloom.decoding.beam import BeamConfig, beam_search, fixed_search
@@ -18,6 +18,7 @@ from seqloom.nn.positions import PositionsConfig
 V = 23
 MODELS: dict[str, Any] = {
     "transformer": TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2, tied="all"),
+    "untied": TransformerConfig(width=16, heads=2, encoder_layers=2, decoder_layers=2),
     "norm-first": TransformerConfig(
         width=16, heads=4, encoder_layers=1, decoder_layers=3, norm_first=True, activation="gelu", bias=False
     ),
@@ -57,12 +58,16 @@ def sources(count: int, longest: int = 9, seed: int = 1) -> dict[str, Tensor]:
     return {"tokens": tokens.masked_fill(~mask, 0), "mask": mask}
 
 
-def same(found: Any, wanted: Any) -> None:
-    assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in wanted]
-    for row, other in zip(found, wanted, strict=True):
-        for one, two in zip(row, other, strict=True):
-            assert one.finished == two.finished
-            assert one.score == pytest.approx(two.score, rel=1e-4, abs=1e-5)
+def same(found: Any, wanted: Any, other_kernels: bool = False) -> None:
+    """Other kernels round differently, so that one of two hypotheses that are equally probable may stand for the other;
+    most have no such twin."""
+    pairs = [pair for row, other in zip(found, wanted, strict=True) for pair in zip(row, other, strict=True)]
+    equal = [one.tokens == two.tokens for one, two in pairs]
+    assert sum(equal) >= 0.9 * len(equal) if other_kernels else all(equal)
+    for (one, two), alike in zip(pairs, equal, strict=True):
+        assert one.finished == two.finished
+        assert one.score == pytest.approx(two.score, rel=1e-4 if alike else 1e-3, abs=1e-5)
+        if alike:
             assert one.token_log_probs == pytest.approx(two.token_log_probs, rel=1e-3, abs=1e-4)
 
 
@@ -127,23 +132,29 @@ def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch
     assert steps
 
 
-@pytest.mark.parametrize("vocabulary", [5, 12, 400])
-def test_equal_tokens_are_told_apart_by_their_ids(vocabulary: int) -> None:
-    log_probs = torch.randint(-vocabulary // 2, 0, (30, vocabulary), generator=torch.Generator().manual_seed(0)).float()
-    values, ids, cut = top_tokens(log_probs, 4, spare=8)
-    wanted, places = best_tokens(log_probs, 4)
-    whole = torch.ones(30, dtype=torch.bool) if cut is None else ~cut.squeeze(1)
-    assert whole.sum() > 20  # more than nine equals are rare
-    assert torch.equal(values[whole], wanted[whole])
-    assert torch.equal(ids[whole], places[whole])
+@pytest.mark.parametrize("levels", [1, 3, 10**6])  # of probability: many equals, or next to none
+@pytest.mark.parametrize("vocabulary", [3, 5, 12, 400, 1037])
+def test_tokens_are_ranked_by_probability_and_equals_by_their_ids(vocabulary: int, levels: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_probs = torch.randint(-levels, 0, (30, vocabulary), generator=generator).float()
+    log_probs[::3, vocabulary // 2] = -torch.inf
+    values, ids = ranked_tokens(log_probs, 4)
+    for row, own, places in zip(log_probs.tolist(), values.tolist(), ids.tolist(), strict=True):
+        wanted = sorted((-log_prob, token) for token, log_prob in enumerate(row))[:4]
+        assert [(-log_prob, token) for log_prob, token in zip(own, places, strict=True)] == wanted
+    wanted_values, wanted_ids = best_tokens(log_probs, 4)
+    possible = ~wanted_values.isneginf()
+    order = ids.argsort(dim=1)
+    assert torch.equal(ids.gather(1, order)[possible], wanted_ids[possible])
 
 
-def test_equal_tokens_at_the_edge_are_left_to_the_plain_search() -> None:
-    model = made("luong")
+def test_equal_tokens_at_the_edge_of_the_beam_are_chosen_as_the_plain_search_does() -> None:
+    model, source, options = made("luong"), sources(3), BeamConfig(beam=2, n_best=2, max_length=6)
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.zero_()
-        assert fixed_search(model, sources(3), BeamConfig(beam=2), 0, record=False) is None
+        found = fixed_search(model, source, options, 0, record=False)
+    same(found, beam_search(model, source=source, options=options, end=0))
 
 
 def test_what_it_cannot_do_it_leaves() -> None:
@@ -165,15 +176,15 @@ def test_other_weights_have_another_key(name: str) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("name", ["transformer", "norm-first", "luong", "bahdanau"])
-def test_recorded_steps_find_the_same_again_and_with_other_weights(name: str) -> None:
-    model = made(name).cuda()
+@pytest.mark.parametrize("chosen", ["usual", "one", "exact", "by-source"])
+@pytest.mark.parametrize("name", ["untied", "norm-first", "luong", "bahdanau"])
+def test_recorded_steps_find_the_same_again_and_with_other_weights(name: str, chosen: str) -> None:
+    model, options = made(name).cuda(), OPTIONS[chosen]
     for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.1)):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(scale)
         source = {key: value.cuda() for key, value in sources(20, longest=14, seed=seed).items()}
-        options = BeamConfig(beam=4, n_best=2, max_length=45)
         plain = beam_search(model, source=source, options=options, end=0, capture=False)
-        same(beam_search(model, source=source, options=options, end=0, capture=True), plain)
+        same(beam_search(model, source=source, options=options, end=0, capture=True), plain, other_kernels=True)
         assert any(places.graph is not None for places in captured._recorded[model].places.values())

@@ -76,7 +76,9 @@ def test_some_heads() -> None:
     np.testing.assert_array_equal(np.asarray(panels[1].images[0].get_array()), found.weights[1, 2])
 
 
-@pytest.mark.parametrize(("layers", "heads", "count"), [(1, 1, 1), (4, 4, 7), (2, 4, 30), (6, 8, 7)])
+@pytest.mark.parametrize(
+    ("layers", "heads", "count"), [(1, 1, 1), (4, 4, 7), (2, 4, 30), pytest.param(6, 8, 7, marks=pytest.mark.slow)]
+)
 def test_names_are_legible_and_stay_apart(layers: int, heads: int, count: int) -> None:
     words = [f"word{n}" for n in range(count)]
     figure = draw_heads(maps(layers, heads, words, words), ["a title"])

@@ -85,7 +85,10 @@ def test_eight_texts_are_learned_by_heart(kind: str) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(130):
         optimizer.zero_grad()
-        model.loss(batch)[0].backward()
+        loss = model.loss(batch)[0]
+        if loss < 0.04:
+            break
+        loss.backward()
         optimizer.step()
     assert model.loss(batch)[0] < 0.05
     assert (model.probabilities(batch).argmax(dim=1) == batch["labels"]).all()

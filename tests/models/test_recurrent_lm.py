@@ -138,7 +138,9 @@ def test_eight_examples_are_learned_by_heart(cell):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
         optimizer.step()
-    assert loss.item() < 0.01
+        if loss.item() < 0.01:
+            return
+    pytest.fail(f"after 200 steps the loss is {loss.item():.3f}")
 
 
 def test_tied_embeddings_are_one_parameter():

@@ -74,12 +74,15 @@ def test_eight_examples_are_learned_by_heart(softmax: dict[str, Any]) -> None:
     lm.set_counts(torch.bincount(sequences.flatten(), minlength=V))
     inputs, targets = sequences[:, :-1], sequences[:, 1:]
     optimizer = torch.optim.Adam(lm.parameters(), lr=2e-2)
-    for _ in range(250):
-        optimizer.zero_grad()
-        lm.loss(inputs, targets)[0].backward()
-        torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
-        optimizer.step()
-    assert -lm.score(inputs, targets, lm.start(rows=8))[0].mean() < 0.03
+    for _ in range(10):
+        for _ in range(25):
+            optimizer.zero_grad()
+            lm.loss(inputs, targets)[0].backward()
+            torch.nn.utils.clip_grad_norm_(lm.parameters(), 1.0)
+            optimizer.step()
+        if (loss := -lm.score(inputs, targets, lm.start(rows=8))[0].mean()) < 0.03:
+            break
+    assert loss < 0.03
 
 
 def test_without_a_word_it_is_the_full_softmax_with_the_old_names() -> None:

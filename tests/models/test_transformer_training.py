@@ -45,6 +45,8 @@ def test_it_learns_eight_pairs_by_heart(name):
     for _ in range(120):
         optimizer.zero_grad()
         value, _ = model.loss(batch)
+        if value.item() < 0.02:
+            break
         value.backward()
         optimizer.step()
     assert value.item() < 0.02

@@ -13,6 +13,7 @@ from seqloom.runs.run import Run
 from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, event_to_json
 from seqloom.train.stop import Stop
 
+TENSORBOARD = record_module._tensorboard  # as it is before tests begin, which do without
 CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
 
 
@@ -141,7 +142,7 @@ def _full(*_):
 
 def test_tensorboard_gets_the_curves(recipe, tmp_path, monkeypatch):
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    monkeypatch.undo()
+    monkeypatch.setattr(record_module, "_tensorboard", TENSORBOARD)
     import warnings
 
     with warnings.catch_warnings():

@@ -106,6 +106,8 @@ def test_a_few_texts_are_learned_by_heart(tmp_path: Path, kind: str) -> None:
     for _ in range(80):
         optimizer.zero_grad()
         loss = task.loss(model, batch, None).value
+        if loss.item() < 0.02:
+            break
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.05

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from seqloom import api
+from seqloom.nn import packed
 from seqloom.nn.mixers import MIXERS
 from seqloom.tasks.translate import Task
 from seqloom.train.trainer import Trainer
@@ -35,3 +36,21 @@ def test_a_short_training_on_phrases_lowers_the_loss(kind: str) -> None:
     assert statistics.fmean(losses[-5:]) < 0.8 * statistics.fmean(losses[:5])
     metrics = task.validate(trainer.model.eval())
     assert metrics["loss"] < losses[0] and 0 <= metrics["bleu"] <= 100
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_translations_during_training_are_those_of_the_weights_of_the_day(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What decoding prepares of weights must not outlive them, however an optimizer changes them."""
+    pytest.importorskip("babel", reason="the extra corpora is not installed")
+    monkeypatch.setattr(packed, "WORTH", 0)  # however few they are
+    recipe: Any = api.read_recipe("translate-cldr", [*SMALL, "data.dev=40", f"train.optimizer={optimizer}"])[1]
+    task = Task.prepare(recipe)
+    trainer, fresh = Trainer(task, recipe.train, recipe.seed), task.model().eval()
+    for _ in range(2):
+        for _ in range(15):
+            trainer.update()
+        fresh.load_state_dict(trainer.model.state_dict())
+        assert task.validate(trainer.model.eval()) == pytest.approx(task.validate(fresh), rel=1e-6)
+        trainer.model.train()

@@ -76,6 +76,16 @@ def test_the_same_as_one_operation_at_a_time(tiny_task, optimizer):
 
 
 @cuda
+def test_weights_that_a_record_changed_have_another_version(tiny_task):
+    _, fast = trainers(tiny_task)
+    fast.update()  # recorded
+    for _ in range(3):
+        before = [parameter._version for parameter in fast.model.parameters()]
+        fast.update()
+        assert all(parameter._version > old for parameter, old in zip(fast.model.parameters(), before, strict=True))
+
+
+@cuda
 def test_outcomes_are_read_late_and_in_order(tiny_task):
     plain, fast = trainers(tiny_task, log_every=7, evaluate_every=100, save_every=100)
     told = [fast.advance() for _ in range(14)]

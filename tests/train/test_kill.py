@@ -1,4 +1,5 @@
-"""kill -9 at fifty random moments: every run is resumed, and every one ends at the same weights."""
+"""kill -9 at random moments, fifty of them with the slow tests: every run is resumed, and every one ends at the same
+weights."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from seqloom.core.files import tensors_from_file
 from seqloom.runs.run import Run
 
 SCRIPT = Path(__file__).parent / "kill_loop.py"
-KILLS = 50
+KILLS = [20, pytest.param(50, marks=pytest.mark.slow)]
 CURVE = ("progress", "evaluated", "skipped", "finished")
 CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
 
@@ -24,10 +25,10 @@ def curve(path):
     return [{key: value for key, value in entry.items() if key not in CLOCK} for entry in entries]
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory):
+@pytest.fixture(scope="module", params=KILLS)
+def killed(tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("killed")
-    command = [sys.executable, str(SCRIPT), str(folder), str(KILLS), "2024"]
+    command = [sys.executable, str(SCRIPT), str(folder), str(request.param), "2024"]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -37,16 +38,18 @@ def killed(tmp_path_factory):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "a child that was killed says nothing, and no other may fail"
-    return folder, json.loads(done.stdout)
+    report = json.loads(done.stdout)
+    assert len(report["hits"]) == request.param
+    return folder, report
 
 
 def test_the_kills_were_real_and_hit_every_phase(killed):
     _, report = killed
     hits = report["hits"]
-    assert len(hits) == KILLS
     phases = [hit["phase"] for hit in hits]
-    assert phases.count("saving") >= 3, phases
-    assert phases.count("training") + phases.count("evaluating") >= 3, phases
+    least = len(hits) // 16  # about a third of fifty hit each, so that few could hit one of them never
+    assert phases.count("saving") >= least, phases
+    assert phases.count("training") + phases.count("evaluating") >= least, phases
     assert any(not hit["resumed"] for hit in hits)
     assert any(hit["resumed"] for hit in hits)
     assert len({hit["steps"] for hit in hits}) >= 5, "at different moments"

@@ -52,8 +52,8 @@ def recipe(tmp_path, request):
     """Training: many quick steps. Evaluating: few steps, and a dev text that takes a while to read."""
     long = request.param == "evaluating"
     (tmp_path / "train.txt").write_text(text(2000, 1))
-    (tmp_path / "dev.txt").write_text(text(30_000 if long else 50, 2))
-    steps, every = (4, 3) if long else (200, 100)
+    (tmp_path / "dev.txt").write_text(text(15_000 if long else 50, 2))
+    steps, every = (4, 3) if long else (120, 60)
     path = tmp_path / "small.yaml"
     path.write_text(RECIPE.format(folder=tmp_path, steps=steps, every=every))
     return request.param, path, 3 if long else 5
@@ -99,7 +99,7 @@ def test_a_signal_saves_says_how_to_go_on_and_exits_75(recipe, number, tmp_path,
         assert events[-1]["step"] == at
         assert "evaluated" not in [event["event"] for event in events], "the evaluation was broken off"
     else:
-        assert events[-1]["step"] < 200
+        assert events[-1]["step"] < 120
 
     monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
     assert main(["train", "--resume", str(out)]) == 0

@@ -14,31 +14,29 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     for: if it equals the last of those wanted, equals were cut apart, and the rows are looked at again.
     """
     count = min(count, log_probs.shape[1])
-    values, ids, cut = top_tokens(log_probs, count)
-    if cut is not None and bool(cut.any()):
-        values, ids = _top(_lowest_ids(log_probs, values.amin(1, keepdim=True), count), count)
-        ids, order = ids.sort(dim=1)
-        values = values.gather(1, order)
-    return values, ids
-
-
-def top_tokens(log_probs: Tensor, count: int, spare: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same without a look at the device; and in which rows (B, 1) equals were cut apart, None if in none.
-
-    `spare` more are fetched, among which equals are still told apart by their ids: only more of them than that are cut.
-    """
-    vocabulary = log_probs.shape[1]
-    values, ids = _top(log_probs, min(count + 1 + spare, vocabulary))
-    if spare:
-        ids, order = ids.sort(dim=1)
-        values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
-        ids = ids.gather(1, order)
-    cut = None
-    if count < vocabulary and not (spare and values.shape[1] == vocabulary):
-        least = values[:, count - 1 : count]
-        cut = (values[:, -1:] == least) & ~least.isneginf()  # which of the impossible ones does not matter
+    values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))
+    least = values[:, count - 1 : count]
+    cut = (values[:, count:] == least) & ~least.isneginf()  # which of the impossible ones does not matter
+    if bool(cut.any()):
+        values, ids = _top(_lowest_ids(log_probs, least, count), count)
     ids, order = ids[:, :count].sort(dim=1)
-    return values[:, :count].gather(1, order), ids, cut
+    return values.gather(1, order), ids
+
+
+def ranked_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The same tokens, most probable first, and nothing is asked of the device: a stable sort leaves equals in the
+    order of their ids. It is one of the `count` blocks of largest maximum alone, of which equals stand in order too."""
+    rows, vocabulary = log_probs.shape
+    blocks = vocabulary // BLOCK
+    ids = torch.arange(vocabulary, device=log_probs.device).expand(rows, vocabulary)
+    if blocks >= 4 * count:
+        whole, rest = ids.split([blocks * BLOCK, vocabulary - blocks * BLOCK], dim=1)
+        largest = log_probs[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)).amax(2)  # (B, blocks)
+        chosen = largest.sort(dim=1, descending=True, stable=True).indices[:, :count].sort(dim=1).values
+        inside = chosen.unsqueeze(2) * BLOCK + whole[:, None, :BLOCK]  # (B, count, BLOCK)
+        ids = torch.cat([inside.flatten(1), rest], dim=1)
+    values, order = log_probs.gather(1, ids).sort(dim=1, descending=True, stable=True)
+    return values[:, :count], ids.gather(1, order[:, :count])
 
 
 def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

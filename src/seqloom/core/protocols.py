@@ -93,11 +93,8 @@ class Steppable(Protocol):
 class FixedSteppable(Protocol):
     """A Steppable whose steps can all have one shape, so that a GPU may repeat them: see `seqloom.decoding.captured`.
 
-    It may have `longest_source`: no source is padded beyond that. `captures` says that a GPU was seen to find the same
-    by such steps: then they are taken without being asked for.
+    It may have `longest_source`: no source is padded beyond that.
     """
-
-    captures: bool
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState: ...
 
@@ -114,10 +111,8 @@ class FixedSteppable(Protocol):
         """The same with room for more."""
         ...
 
-    def fixed_step(
-        self, tokens: Tensor, state: DecodeState, at: Tensor, count: int
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tree]:
-        """Read tokens (R, 1) after `at` others, a tensor: what `top_tokens` says of what follows, and the carry.
+    def fixed_step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
+        """Read tokens (R, 1) after `at` others, a tensor: what `ranked_tokens` says of what follows, and the carry.
 
         The memory may be changed in place. Never waits for the device.
         """

@@ -22,13 +22,15 @@ from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, FixedSteppable, StepOutput, Steppable, select
 from seqloom.core.tree import Tree, leaves, select_rows
 from seqloom.decoding.candidates import Candidates, best_candidates, first_there, with_new
-from seqloom.decoding.captured import BROKEN, Rule, captured_search
+from seqloom.decoding.captured import BROKEN, captured_search
+from seqloom.decoding.choosing import Rule
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
 from seqloom.decoding.recording import Recorder, SearchStep
 
 __all__ = ["BeamConfig", "Hypothesis", "beam_search"]
 
 LONGEST = 1000  # tokens where nothing is said: 2 × source + 20 would have no end for a book
+MANY = 8  # sources whose steps are recorded on a GPU
 UNSEEN = 1e-10  # what a source position nobody looked at counts as, so that the coverage penalty stays finite
 
 
@@ -70,23 +72,22 @@ def beam_search(
     banned: Collection[int] = (),
     attention: bool = False,
     recorder: Recorder | None = None,
-    capture: bool | None = None,
+    capture: bool = True,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, best first; fewer where the model allows fewer.
 
     `source` is what the model's `start` takes; without one, as many sequences are searched as `prompt` has rows, or
     `rows` of them. `prompt` (B, T) holds the tokens each hypothesis must begin with, without END; `prompt_mask` marks
     the real ones of prompts of unequal length. `banned` tokens are never chosen, unless forced. `attention` asks for
-    where the model looked, if it tells. A `recorder` is shown every step. On a GPU steps are recorded and repeated
-    where that is possible if `capture` is on; None is on where the model says so. A module must be in evaluation mode.
+    where the model looked, if it tells. A `recorder` is shown every step. On a GPU the steps of many sources are
+    recorded and repeated, where that is possible, unless `capture` is off. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
     if (rows if source is None else len(next(leaves(source)))) == 0:
         return []
     with torch.no_grad():
-        capture = getattr(model, "captures", False) if capture is None else capture
-        if capture and prompt is None and recorder is None and not attention and _on_gpu(source):
+        if capture and prompt is None and recorder is None and not attention and _many_on_gpu(source):
             found = fixed_search(model, source, options, end, banned)
             if found is not None:
                 return found
@@ -331,8 +332,10 @@ def _reordered(state: DecodeState, rows: Tensor, before: Tensor) -> DecodeState:
     return DecodeState(select_rows(state.carry, rows.flatten()), state.memory)
 
 
-def _on_gpu(source: Tree) -> bool:
-    return source is not None and next(leaves(source)).is_cuda
+def _many_on_gpu(source: Tree) -> bool:
+    """To record steps takes as long as to search for a few sources."""
+    some = None if source is None else next(leaves(source))
+    return some is not None and some.is_cuda and len(some) >= MANY
 
 
 def precise_on(device: torch.device) -> torch.dtype:

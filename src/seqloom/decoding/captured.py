@@ -5,8 +5,7 @@ step changes stands in fixed places, sources that are done stay where they are a
 asks the device for anything: whether all are done is looked at every few steps. Then, too, sources move together, to
 places for half as many, or to places with room for more tokens.
 
-It finds what `seqloom.decoding.beam` finds. Where it cannot (equally probable tokens at the edge of the beam), it says
-so, and the plain search is asked.
+It finds what `seqloom.decoding.beam` finds.
 """
 
 import math
@@ -23,7 +22,8 @@ from seqloom.core.errors import DivergedError
 from seqloom.core.graphs import record
 from seqloom.core.protocols import DecodeState, FixedSteppable
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
-from seqloom.decoding.candidates import Finished, best_candidates, first_there, with_new
+from seqloom.decoding.candidates import Finished, first_there
+from seqloom.decoding.choosing import Rule, choose
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
 
 LOOK = 8  # steps after which somebody looks whether all are done
@@ -33,22 +33,6 @@ WARM = 3  # steps of a shape that are run before it is recorded
 MOST = 24  # shapes that are kept
 
 BROKEN = "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a search is to do: the same of every step."""
-
-    beam: int
-    n_best: int
-    length_penalty: float
-    min_length: int
-    exact: bool
-    end: int
-    banned: tuple[int, ...]
-
-    def score(self, log_prob: Tensor, length: Tensor) -> Tensor:
-        return log_prob / length.to(log_prob.dtype) ** self.length_penalty
 
 
 @dataclass
@@ -86,12 +70,13 @@ def captured_search(
 
     None where the plain search must do it. `record=False` runs every step as it is, on any device.
     """
-    if not _busy.acquire(blocking=False):
+    search = _Search(model, rule, record)
+    begun = search.begin(source, limit)
+    if begun is None:
         return None
-    try:
-        return _Search(model, rule, record).run(source, limit)
-    finally:
-        _busy.release()
+    with _busy:  # meanwhile another search may begin, or write down what it found
+        search.run(begun, int(limit.max()))
+    return collect(search.nodes, search.found, len(limit))
 
 
 class _Search:
@@ -99,13 +84,9 @@ class _Search:
         self.model, self.rule, self.record = model, rule, record
         self.nodes, self.found = Nodes(), list[Finished]()
 
-    def run(self, source: dict[str, Tensor], limit: Tensor) -> list[list[Hypothesis]] | None:
-        sources, k, longest = len(limit), self.rule.beam, int(limit.max())
-        steps = min(ROOM, -(-longest // 8) * 8)
-        begun = self._begin(source, limit, steps)
-        if begun is None:
-            return None
-        tree, at = begun, 0
+    def run(self, tree: dict[str, Tree], longest: int) -> None:
+        """All steps, until nothing is left to be found."""
+        steps, at = _room(longest), 0
         while True:
             places = self._places(tree, steps)
             tree = places.tree
@@ -113,26 +94,22 @@ class _Search:
                 self._advance(places)
                 at += 1
             search = tree["search"]
-            done, broken, tied = (
-                torch.cat([search["done"], search["broken"], search["tied"]]).cpu().split([len(search["done"]), 1, 1])
-            )
+            done, broken = torch.cat([search["done"], search["broken"]]).cpu().split([len(search["done"]), 1])
             if bool(broken):
                 raise DivergedError(BROKEN)
-            if bool(tied):
-                return None
             staying = (~done).nonzero().squeeze(1)
             if len(staying) == 0 or 2 * len(staying) <= len(done):
                 self._collect(search, done.nonzero().squeeze(1), at)
                 if len(staying) == 0:
-                    return collect(self.nodes, self.found, sources)
-                tree = _fewer(tree, staying, k)
+                    return
+                tree = _fewer(tree, staying, self.rule.beam)
             if at == steps:
                 steps *= 2
                 tree = self._with_room(tree, steps)
 
-    def _begin(self, source: dict[str, Tensor], limit: Tensor, steps: int) -> dict[str, Tree] | None:
+    def begin(self, source: dict[str, Tensor], limit: Tensor) -> dict[str, Tree] | None:
         """All places before the first step: nothing is said, and what only fills up the shape is done."""
-        k, device = self.rule.beam, source["tokens"].device
+        k, device, steps = self.rule.beam, source["tokens"].device, _room(int(limit.max()))
         padded, sources = _padded(source, getattr(self.model, "longest_source", None)), len(limit)
         state = self.model.fixed(self.model.start(padded), k, steps)
         if state is None:
@@ -167,7 +144,6 @@ class _Search:
                 "own": torch.zeros(b, steps, k, dtype=torch.float64, device=device),
             },
             "broken": torch.zeros(1, dtype=torch.bool, device=device),
-            "tied": torch.zeros(1, dtype=torch.bool, device=device),
         }
         return {"carry": state.carry, "memory": state.memory, "search": search}
 
@@ -224,68 +200,25 @@ class _Search:
     def _step(self, places: Places) -> None:
         rule, tree = self.rule, places.tree
         search: dict[str, Any] = tree["search"]
-        (b, k), done, at = search["log_prob"].shape, search["done"].clone(), search["at"]
-        length, count = at + 1, k + 1 + len(rule.banned)
-        state = DecodeState(tree["carry"], tree["memory"])
-        values, ids, cut, carry = self.model.fixed_step(search["token"].view(-1, 1), state, at, count)
-        least = search["log_prob"] + values.amin(dim=1).view(b, k)
-        values, ids = self._permitted(values.double(), ids, places.banned, length)
-        best = best_candidates(values.view(b, k, -1), ids.view(b, k, -1), search["log_prob"], 2 * k)
-        chosen = best.going_on(rule.end, k)
-
-        ended, slot = best.ended(rule.end, k), best.slot[:, :k]
-        new = {
-            "score": rule.score(best.total[:, :k], length).masked_fill(~ended, -math.inf),
-            "log_prob": best.total[:, :k],
-            "end": best.own[:, :k],
-            "node": at * k + slot,
-            "length": torch.zeros_like(slot) + at,
-            "finished": ended,
-        }
-        finished = with_new(search["finished"], new)
-        stop = self._stops(finished["score"], chosen.total, search["limit"], length)
-
-        unfit = chosen.total[:, 0].isnan() | finished["score"][:, 0].isnan()
-        search["broken"].logical_or_((unfit & ~done).any())
-        if cut is not None:
-            matters = (
-                (least >= best.total[:, -1:]) & ~least.isneginf() & ~done.unsqueeze(1)
-            )  # it might have been chosen
-            search["tied"].logical_or_((cut.view(b, k) & matters).any())
-        kept = {"before": search["log_prob"].clone(), "log_prob": chosen.total, "finished": finished}
-        _put(_where(done, {name: search[name] for name in kept}, kept), {name: search[name] for name in kept})
-        search["length"].copy_(torch.where(done, search["length"], length))
-        search["token"].copy_(chosen.token)
-        for name, value in (("token", chosen.token), ("parent", chosen.slot), ("own", chosen.own)):
-            search["history"][name].index_copy_(1, at.view(1), value.unsqueeze(1))
-        rows = torch.arange(b, device=at.device).unsqueeze(1) * k + chosen.slot
-        _put(select_rows(carry, rows.flatten()), tree["carry"])
-        search["done"].logical_or_(stop)
+        state, count = DecodeState(tree["carry"], tree["memory"]), rule.beam + 1 + len(rule.banned)
+        values, ids, carry = self.model.fixed_step(search["token"].view(-1, 1), state, search["at"], count)
+        rows = choose(search, values, ids, places.banned, rule)
+        _put(select_rows(carry, rows), tree["carry"])
         search["at"].add_(1)
-
-    def _permitted(self, values: Tensor, ids: Tensor, banned: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        if len(banned):
-            values = values.masked_fill((ids.unsqueeze(-1) == banned).any(dim=-1), -math.inf)
-        if self.rule.min_length:
-            values = values.masked_fill((ids == self.rule.end) & (length <= self.rule.min_length), -math.inf)
-        return values, ids
-
-    def _stops(self, scores: Tensor, log_prob: Tensor, limit: Tensor, length: Tensor) -> Tensor:
-        """Which sources (b,) are done, by the rule that `seqloom.decoding.beam` has."""
-        best = log_prob[:, 0]
-        reach = self.rule.score(best, limit if self.rule.exact else length)
-        return (scores[:, self.rule.n_best - 1] >= reach) | best.isneginf() | (limit <= length)
 
     # What was found.
 
     def _collect(self, search: dict[str, Any], rows: Tensor, at: int) -> None:
         """The n best of sources that are done; history becomes nodes of a tree, (1 + at) · k for each source."""
         k = self.rule.beam
-        chosen = select_rows(
-            {key: value for key, value in search.items() if key not in ("at", "broken", "tied")},
-            rows.to(search["at"].device),
+        every, device = (
+            {key: value for key, value in search.items() if key not in ("at", "broken")},
+            search["at"].device,
         )
-        own: dict[str, Any] = tree_map(Tensor.cpu, chosen)
+        chosen = every if len(rows) == len(search["source"]) else select_rows(every, rows.to(device))
+        own: dict[str, Any] = tree_map(lambda part: part.to("cpu", non_blocking=True, copy=True), chosen)
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # once for all
         own = select_rows(own, (own["length"] > 0).nonzero().squeeze(1))  # what filled up the shape never began
         g, length = len(own["length"]), own["length"].unsqueeze(1)
         if g == 0:
@@ -323,6 +256,11 @@ class _Search:
         }
 
 
+def _room(longest: int) -> int:
+    """How many steps there is room for at first."""
+    return min(ROOM, -(-longest // 8) * 8)
+
+
 def _padded(source: dict[str, Tensor], longest: int | None) -> dict[str, Tensor]:
     """A source whose shape is one of few: more tokens, which are masked, and more sources, the first one again."""
     tokens, mask = source["tokens"], source["mask"]
@@ -343,7 +281,7 @@ def _fewer(tree: dict[str, Tree], staying: Tensor, k: int) -> dict[str, Tree]:
     rows = torch.full((1 << (number - 1).bit_length(),), int(staying[0]))
     rows[:number] = staying
     rows = rows.to(search["at"].device)
-    alone = ("at", "broken", "tied")
+    alone = ("at", "broken")
     fewer = select_rows({key: value for key, value in search.items() if key not in alone}, rows)
     place = torch.arange(len(rows), device=rows.device)
     fewer["done"] = place >= number
@@ -354,13 +292,6 @@ def _fewer(tree: dict[str, Tree], staying: Tensor, k: int) -> dict[str, Tree]:
         "memory": select_rows(tree["memory"], rows),
         "search": {**fewer, **{key: search[key] for key in alone}},
     }
-
-
-def _where(done: Tensor, old: Tree, new: Tree) -> Tree:
-    """Of two trees, the rows (b, …) of `old` where a source is done (b,)."""
-    if isinstance(new, dict):
-        return {key: _where(done, old[key], new[key]) for key in new}
-    return torch.where(done.view(-1, *(1,) * (new.dim() - 1)), old, new)
 
 
 def _put(new: Tree, places: Tree) -> None:

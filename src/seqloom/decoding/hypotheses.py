@@ -6,9 +6,14 @@ end are walked back to the root.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Numbers = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -49,19 +54,19 @@ class Nodes:
     def attended(self) -> bool:
         return bool(self._attention)
 
-    def paths(self, last: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The paths from the root to the nodes `last` (n,), each `lengths` (n,) tokens long, on the CPU.
+    def paths(self, last: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """The paths from the root to the nodes `last` (n,), each `lengths` (n,) tokens long.
 
         Tokens and log-probabilities (n, T), and the nodes (n, 1 + T) with the root in front; filled up at the end.
         """
-        tokens, parents, log_probs = (torch.cat(part).cpu() for part in zip(*self._grown, strict=True))
+        tokens, parents, log_probs = (torch.cat(part).cpu().numpy() for part in zip(*self._grown, strict=True))
         longest = int(lengths.max())
-        nodes = torch.zeros(len(last), longest + 1, dtype=torch.long)
+        nodes = np.zeros((len(last), longest + 1), dtype=np.int64)
         node = last
         for place in range(longest, -1, -1):
             inside = lengths >= place
-            nodes[:, place] = torch.where(inside, node, 0)
-            node = torch.where(inside, parents[node], node)
+            nodes[:, place] = np.where(inside, node, 0)
+            node = np.where(inside, parents[node], node)
         return tokens[nodes[:, 1:]], log_probs[nodes[:, 1:]], nodes
 
     def attention_after(self, nodes: Sequence[Tensor]) -> list[Tensor]:
@@ -82,23 +87,25 @@ def collect(
     `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and whether they are `finished`; a score
     of −∞ is an empty place. `widths` are the sources' own lengths, to which their attention is cut.
     """
-    merged = {key: torch.cat([part[key] for part in found]).cpu() for key in found[0]}
-    there = ~merged["score"].isneginf()  # (B, n)
-    owners = merged.pop("source").unsqueeze(1).expand_as(there)[there].tolist()
+    merged = {key: torch.cat([part[key] for part in found]).cpu().numpy() for key in found[0]}  # NumPy is the faster
+    there = ~np.isneginf(merged["score"])  # (B, n)
+    owners = np.broadcast_to(merged.pop("source")[:, None], there.shape)[there].tolist()
     best = {key: values[there] for key, values in merged.items()}
     tokens, log_probs, paths = nodes.paths(best["node"], best["length"])
-    lengths, finished, ends = (best[key].tolist() for key in ("length", "finished", "end"))
+    lengths, finished, ends, scores, sums = (
+        best[key].tolist() for key in ("length", "finished", "end", "score", "log_prob")
+    )
     looked: list[Tensor | None] = [None] * len(owners)
     if nodes.attended and owners:  # a token's attention was had at the node before it
-        before = [path[: length + done] for path, length, done in zip(paths, lengths, finished, strict=True)]
+        every = torch.from_numpy(paths)
+        before = [path[: length + done] for path, length, done in zip(every, lengths, finished, strict=True)]
         looked = [
             weights if widths is None else weights[:, : widths[owner]]
             for weights, owner in zip(nodes.attention_after(before), owners, strict=True)
         ]
     results: list[list[Hypothesis]] = [[] for _ in range(sources)]
-    rows = zip(owners, tokens.tolist(), log_probs.tolist(), lengths, finished, ends, strict=True)
-    for i, (owner, ids, own, length, done, end) in enumerate(rows):
+    rows = zip(owners, tokens.tolist(), log_probs.tolist(), lengths, finished, ends, sums, scores, looked, strict=True)
+    for owner, ids, own, length, done, end, log_prob, score, weights in rows:
         values = own[:length] + [end] * done
-        score, log_prob = float(best["score"][i]), float(best["log_prob"][i])
-        results[owner].append(Hypothesis(ids[:length], done, log_prob, score, values, looked[i]))
+        results[owner].append(Hypothesis(ids[:length], done, log_prob, score, values, weights))
     return results

@@ -375,11 +375,9 @@ class RecurrentSeq2Seq(Seq2Seq):
     def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         return state
 
-    def fixed_step(
-        self, tokens: Tensor, state: DecodeState, at: Tensor, count: int
-    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+    def fixed_step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
         _, _, carry = self.decode(tokens, state.carry, state.memory)
-        return *packed_once(self.output).top(self.before_output(carry["readout"]), count), carry
+        return *packed_once(self.output).ranked(self.before_output(carry["readout"]), count), carry
 
     def before_output(self, r: Tensor) -> Tensor:
         seen: Tensor = self.project(self.dropout(r))

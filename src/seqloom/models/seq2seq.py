@@ -33,7 +33,6 @@ class Seq2Seq(nn.Module, ABC):
 
     config: Any
     output: FullSoftmax
-    captures = False  # see `seqloom.core.protocols.FixedSteppable`
     whole_sentences = False  # whether what the output layer sees must be made of whole sentences at once
 
     @abstractmethod

@@ -363,16 +363,14 @@ class Transformer(Seq2Seq):
         caches = tuple(Growing(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
         return DecodeState({"own": F.pad(own, (0, more))}, {**memory, "caches": caches})
 
-    def fixed_step(
-        self, tokens: Tensor, state: DecodeState, at: Tensor, count: int
-    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+    def fixed_step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
         memory, own = state.memory, state.carry["own"]
         B = len(memory["added"])
         reading = FixedReading(own, at, len(tokens) // B)
         y = self.target_embed(self._placed(tokens).view(B, -1), reading.places, 0, at)
         step = decoder_step(self, self.decoder)
         y, _, _ = step(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], reading)
-        return *packed_once(self.output).top(self.decoder_norm(y), count), {"own": own}
+        return *packed_once(self.output).ranked(self.decoder_norm(y), count), {"own": own}
 
     # All steps of a known target at once.
 

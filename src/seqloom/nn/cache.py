@@ -4,7 +4,7 @@ The tokens that a step reads get the next free places of their source's cache, k
 and their keys and values are written there. Of these places a hypothesis *owns* those of its own tokens, and looks at
 no others. So hypotheses that begin alike share what they have in common, and when a beam is reordered, no key or value
 moves: a hypothesis takes along what it owns, a row of a mask. Places that nobody owns any more are given up when the
-cache has to grow.
+cache has to grow; machine code, which passes over them, has them taken again.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.core.tree import Growing
+from seqloom.nn.decoder_compiled import capacity, free_places, take_places
 from seqloom.nn.masks import Allowed
 from seqloom.nn.multihead import MultiHeadAttention
 
 ROOM = 6  # steps for which a cache grows at a time
+FORESEEN = 6  # times it grows within the memory it got at first, where machine code reads it
 
 Known = dict[str, Any]  # of R = B·k hypotheses, see `nothing`
 
@@ -29,8 +31,10 @@ def nothing() -> Known:
 
     own (R, P): which of its source's places are its own; None while all are. length (R,): how many tokens it has read;
     None while all have read equally many. read: how many that is, at most, a number that no device need be asked for.
+    compiled: whether they are read by machine code, which looks at a hypothesis' own places alone; None before the
+    first.
     """
-    return {"own": None, "length": None, "read": 0}
+    return {"own": None, "length": None, "read": 0, "compiled": None}
 
 
 def empty_cache(attention: MultiHeadAttention, sources: int) -> Growing:
@@ -49,6 +53,7 @@ class Reading:
     places: Tensor  # (k·T,) or (B, k·T): how many tokens stand before each; of padding, those before the last real one
     allowed: Allowed | None  # what each token may look at (B, 1, k·T, after), itself included
     known: Known  # of the hypotheses, after it
+    at: Tensor | None = None  # (B, k) where they are written, if not one after the other from `filled` on
 
     @classmethod
     def of(cls, tokens: Tensor, real: Tensor | None, known: Known, sources: int) -> "Reading":
@@ -57,12 +62,27 @@ class Reading:
         if real is not None and real.device.type == "cpu" and bool(real.all()):
             real = None
         own, filled = known["own"], _filled(known)
+        if known["compiled"] and T == 1:
+            return cls._anywhere(tokens, real, known, sources)
         allowed = None
         if own is not None or real is not None or k > 1:
             own, seen = _owned(tokens, real, own, filled, k)
             allowed = Allowed(seen.reshape(sources, 1, k * T, -1), each=real is None)
         places, length = _places(tokens, real, known, sources)
-        return cls(filled, filled + k * T, places, allowed, {"own": own, "length": length, "read": known["read"] + T})
+        known = {**known, "own": own, "length": length, "read": known["read"] + T}
+        return cls(filled, filled + k * T, places, allowed, known)
+
+    @classmethod
+    def _anywhere(cls, tokens: Tensor, real: Tensor | None, known: Known, sources: int) -> "Reading":
+        """Tokens (R, 1) that go wherever there is room: `with_room` has seen to it that there is."""
+        own = known["own"]
+        at = take_places(own, sources)
+        if real is not None:  # padding is nobody's own
+            own.scatter_(1, at.view(-1, 1), real)
+        allowed = Allowed(own.view(sources, 1, -1, own.shape[1]), each=real is None)
+        places, length = _places(tokens, real, known, sources)
+        known = {**known, "length": length, "read": known["read"] + 1}
+        return cls(own.shape[1], own.shape[1], places, allowed, known, at)
 
     @property
     def lengths(self) -> Tensor:
@@ -74,7 +94,10 @@ class Reading:
         """The cache with the new keys and values (B, Nkv, k·T, d) in it: written in place."""
         buffer = cache.buffer.clone() if torch.is_grad_enabled() else cache.buffer  # gradients need what was there
         for part, new in enumerate(keys_values):
-            buffer[:, :, part, self.filled : self.after] = new
+            if self.at is None:
+                buffer[:, :, part, self.filled : self.after] = new
+            else:
+                buffer[torch.arange(len(buffer)).unsqueeze(1), :, part, self.at] = new.transpose(1, 2)
         return Growing(buffer, cache.length + (self.after - self.filled))
 
     def write_both(self, cache: Growing, new: Tensor) -> Growing:
@@ -85,7 +108,11 @@ class Reading:
     def read(self, cache: Growing) -> tuple[Tensor, Tensor]:
         """All keys and values (B, Nkv, after, d) there are."""
         k, v = cache.buffer[:, :, :, : self.after].unbind(dim=2)
-        return k, v
+        own = self.known["own"]
+        if own is None or not self.known["compiled"]:
+            return k, v
+        nobodys = ~own.view(len(k), -1, self.after).any(dim=1)[:, None, :, None]  # where anything may stand, NaN too
+        return k.masked_fill(nobodys, 0), v.masked_fill(nobodys, 0)
 
 
 @dataclass(frozen=True)
@@ -105,12 +132,17 @@ class FixedReading:
         return self.at.expand(self.k)
 
     @cached_property
-    def allowed(self) -> Allowed:
-        """What each may look at (B, 1, k, P), itself included."""
+    def with_itself(self) -> Tensor:
+        """What each may look at (R, P), itself included."""
         own = self.own.view(-1, self.k, self.own.shape[1])
         itself = torch.eye(self.k, dtype=torch.bool, device=own.device).expand(len(own), -1, -1)
         own.index_copy_(2, self._written, itself)
-        return Allowed(own.unsqueeze(1), each=True)
+        return self.own
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """The same as a mask (B, 1, k, P)."""
+        return Allowed(self.with_itself.view(-1, 1, self.k, self.own.shape[1]), each=True)
 
     @cached_property
     def _written(self) -> Tensor:
@@ -167,6 +199,8 @@ def with_room(
 ) -> tuple[tuple[Growing, ...], Known]:
     """The caches of all layers with room for these tokens (R, T) and a few more, and what is known, to go with them."""
     filled, k, T = _filled(known), len(tokens) // max(sources, 1), tokens.shape[1]
+    if known["compiled"] and T == 1:
+        return _with_free_places(caches, known, tokens, sources)
     if filled + k * T <= caches[0].buffer.shape[3]:
         return caches, known
     kept = None
@@ -174,6 +208,34 @@ def with_room(
         kept, known = _living(known, sources)
         filled = kept.shape[1]
     return tuple(_larger(cache, kept, filled, filled + k * (T + ROOM - 1)) for cache in caches), known
+
+
+def _with_free_places(
+    caches: tuple[Growing, ...], known: Known, tokens: Tensor, sources: int
+) -> tuple[tuple[Growing, ...], Known]:
+    """Machine code takes any places that are nobody's, so none must be given up; there must be one for each token.
+
+    Behind the places of a cache there is room for more: memory that is not written to costs nothing, and if it is left
+    out of the buffer, it is not moved when sources leave.
+    """
+    own, k = known["own"], len(tokens) // sources
+    own = torch.ones(len(tokens), known["read"], dtype=torch.bool) if own is None else own
+    places = caches[0].buffer.shape[3]
+    if own.shape[1] < places:  # nobody owns what was never used
+        own = F.pad(own, (0, places - own.shape[1]))
+    if free_places(own, sources) < k:
+        own, places = F.pad(own, (0, ROOM * k)), places + ROOM * k
+        caches = tuple(_wider(cache, places, FORESEEN * ROOM * k) for cache in caches)
+    return caches, {**known, "own": own}
+
+
+def _wider(cache: Growing, places: int, least: int) -> Growing:
+    """A cache with so many places: as they lie, if there is room behind them; there will be for `least` or more."""
+    before, buffer = cache.buffer.shape[3], cache.buffer
+    if places > capacity(buffer):
+        buffer = _larger(cache, None, before, max(2 * places, least)).buffer
+    shape = *buffer.shape[:3], places, buffer.shape[4]
+    return Growing(buffer.as_strided(shape, buffer.stride()), cache.length)
 
 
 def _living(known: Known, sources: int) -> tuple[Tensor, Known]:
@@ -198,5 +260,5 @@ def _larger(cache: Growing, kept: Tensor | None, filled: int, capacity: int) -> 
     else:
         first = torch.arange(B * N * 2, device=kept.device).view(B, N * 2, 1) * before
         rows = first + F.pad(kept, (0, capacity - filled)).unsqueeze(1)  # (B, N·2, capacity)
-        buffer = cache.buffer.view(-1, d).index_select(0, rows.flatten()).view(B, N, 2, capacity, d)
+        buffer = cache.buffer.reshape(-1, d).index_select(0, rows.flatten()).view(B, N, 2, capacity, d)
     return Growing(buffer, torch.full_like(cache.length, filled))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.tree import Growing
+from seqloom.nn import decoder_compiled, decoder_gpu
 from seqloom.nn.blocks import ACTIVATIONS, Around, DecoderBlock
 from seqloom.nn.cache import FixedReading, Reading
 from seqloom.nn.masks import Allowed
@@ -52,6 +53,9 @@ def decoder_step(owner: nn.Module, blocks: Sequence[DecoderBlock]) -> "DecoderSt
 class DecoderStep:
     def __init__(self, blocks: Sequence[DecoderBlock]) -> None:
         self.blocks = [_Block(block) for block in blocks]
+        first = blocks[0].self_attention
+        self.suits = decoder_compiled.suits(first.q.weight, first.head_width)
+        self.suits_gpu = decoder_gpu.suits(first.q.weight) and decoder_gpu.suits_heads(first.head_width)
 
     def __call__(
         self,
@@ -67,16 +71,25 @@ class DecoderStep:
         `source` has the keys and values (B, N, S, d) of each block, `source_mask` (B, 1, 1, S) says which are real; or
         it is what is added to the scores, where every source has real ones.
         """
-        added, some = (source_mask, None) if isinstance(source_mask, Tensor) else (source_mask.added, source_mask.some)
-        own_added = None if reading.allowed is None else reading.allowed.added
+        between = self._between(reading, len(caches[0].buffer), source_mask, y)
         after, looked = [], y
         for number, block in enumerate(self.blocks):
-            y, cache = block.look_back(y, caches[number], reading, own_added)
-            y, where = block.look_at_source(y, source[number], added, some)
-            y = block.feed_forward(y)
+            y, cache = block.look_back(y, caches[number], reading, between)
+            y, where = block.look_at_source(y, source[number], source_mask, number == looking, between)
+            y = block.feed_forward(y, between)
             after.append(cache)
             looked = where if number == looking else looked
         return y, tuple(after), looked
+
+    def _between(
+        self, reading: Reading | FixedReading, sources: int, source_mask: Allowed | Tensor, y: Tensor
+    ) -> "Plain | Compiled":
+        """Decided at the first token, which is read in the plain way; those who remain of many keep to it."""
+        if isinstance(reading, Reading) and reading.known["compiled"] is None:
+            reading.known["compiled"] = self.suits and sources >= decoder_compiled.SOURCES
+        if isinstance(reading, FixedReading):
+            return OnGPU() if self.suits_gpu else Plain()
+        return Plain() if reading.at is None else Compiled(reading, source_mask, y)
 
 
 class _Block:
@@ -89,25 +102,29 @@ class _Block:
         self.arounds: tuple[Around, Around, Around] = block.around_self, block.around_cross, block.around_feed_forward
 
     def look_back(
-        self, y: Tensor, cache: Growing, reading: Reading | FixedReading, added: Tensor | None
+        self, y: Tensor, cache: Growing, reading: Reading | FixedReading, between: "Plain | Compiled"
     ) -> tuple[Tensor, Growing]:
-        around, B = self.arounds[0], len(cache.buffer)
-        made = self.own(around.before(y)).view(B, -1, 3, self.heads, self.width)  # (B, k, 3, N, d)
-        cache = reading.write_both(cache, made[:, :, 1:].permute(0, 3, 2, 1, 4))
-        heads, _ = _attended(made[:, :, 0], reading.read(cache), added)
-        return _after(around, y, self.own_out, heads), cache
+        around = self.arounds[0]
+        made = self.own(_before(around, y, between)).view(-1, 3, self.heads, self.width)
+        heads, cache = between.look_back(made, cache, reading)
+        return _after(around, y, self.own_out, heads, between), cache
 
     def look_at_source(
-        self, y: Tensor, source: tuple[Tensor, Tensor], added: Tensor, some: Tensor | None
+        self,
+        y: Tensor,
+        source: tuple[Tensor, Tensor],
+        allowed: Allowed | Tensor,
+        wanted: bool,
+        between: "Plain | Compiled",
     ) -> tuple[Tensor, Tensor]:
-        around, B = self.arounds[1], len(source[0])
-        q = self.cross(around.before(y)).view(B, -1, self.heads, self.width)
-        heads, looked = _attended(q, source, added, some)
-        return _after(around, y, self.cross_out, heads), looked
+        around = self.arounds[1]
+        q = self.cross(_before(around, y, between)).view(-1, self.heads, self.width)
+        heads, looked = between.look_at_source(q, source, allowed, wanted)
+        return _after(around, y, self.cross_out, heads, between), looked
 
-    def feed_forward(self, y: Tensor) -> Tensor:
+    def feed_forward(self, y: Tensor, between: "Plain | Compiled") -> Tensor:
         around = self.arounds[2]
-        return _after(around, y, self.down, self.up(around.before(y)))
+        return _after(around, y, self.down, self.up(_before(around, y, between)), between)
 
 
 def _joined(attention: MultiHeadAttention, parts: str) -> Packed:
@@ -118,6 +135,86 @@ def _joined(attention: MultiHeadAttention, parts: str) -> Packed:
     if biases[0] is None:
         return Packed(torch.cat(weights), None)
     return Packed(torch.cat(weights), torch.cat([biases[0].detach() * attention.scale, *biases[1:]]))
+
+
+def _before(around: Around, y: Tensor, between: "Plain | Compiled") -> Tensor:
+    """What the layer sees."""
+    return between.normed(around.norm, y) if around.first else y
+
+
+def _after(around: Around, y: Tensor, product: Packed, x: Tensor, between: "Plain | Compiled") -> Tensor:
+    """The layer's last product, the way around the layer, and the norm."""
+    made = product(x, y if around.residual else None)
+    return made if around.first else between.normed(around.norm, made, away=True)
+
+
+class Plain:
+    """What lies between the products, by PyTorch. `Compiled` computes the same."""
+
+    def look_back(self, made: Tensor, cache: Growing, reading: Reading | FixedReading) -> tuple[Tensor, Growing]:
+        """Scaled queries, keys and values (R, 3, N, d) to what the queries see (R, N·d) of their own tokens, and to
+        the cache after them."""
+        own = made.view(len(cache.buffer), -1, *made.shape[1:])  # (B, k, 3, N, d)
+        cache = reading.write_both(cache, own[:, :, 1:].permute(0, 3, 2, 1, 4))
+        added = None if reading.allowed is None else reading.allowed.added
+        return _attended(own[:, :, 0], reading.read(cache), added)[0], cache
+
+    def look_at_source(
+        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Scaled queries (R, N, d) to what they see (R, N·d); and to where they looked (B, N, k, S), if wanted."""
+        added, some = (allowed, None) if isinstance(allowed, Tensor) else (allowed.added, allowed.some)
+        return _attended(q.view(len(source[0]), -1, *q.shape[1:]), source, added, some)
+
+    def normed(self, norm: nn.Module, x: Tensor, away: bool = False) -> Tensor:
+        """If x is wanted no more, it may be written to."""
+        made: Tensor = norm(x)
+        return made
+
+
+class OnGPU(Plain):
+    """The same by kernels of our own, where all steps have one shape."""
+
+    def look_back(self, made: Tensor, cache: Growing, reading: Reading | FixedReading) -> tuple[Tensor, Growing]:
+        assert isinstance(reading, FixedReading)
+        own = made.view(len(cache.buffer), -1, *made.shape[1:])  # (B, k, 3, N, d)
+        cache = reading.write_both(cache, own[:, :, 1:].permute(0, 3, 2, 1, 4))
+        return decoder_gpu.look_back(made[:, 0], cache.buffer, reading.with_itself, reading.at), cache
+
+    def look_at_source(
+        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
+    ) -> tuple[Tensor, Tensor]:
+        assert isinstance(allowed, Tensor)
+        return decoder_gpu.look_at_source(q, *source, allowed), q
+
+
+class Compiled:
+    """The same by machine code, of one step."""
+
+    def __init__(self, reading: Reading, allowed: Allowed | Tensor, y: Tensor) -> None:
+        assert reading.at is not None and isinstance(allowed, Allowed)
+        self.own, self.at, self.mask = reading.known["own"], reading.at, allowed.mask[:, 0, 0].contiguous()
+        self.seen = torch.empty_like(y)  # (R, N·d), by one layer after the other
+
+    def look_back(self, made: Tensor, cache: Growing, reading: Reading | FixedReading) -> tuple[Tensor, Growing]:
+        return decoder_compiled.look_back(made, cache.buffer, self.own, self.at, self.seen), cache
+
+    def look_at_source(
+        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
+    ) -> tuple[Tensor, Tensor]:
+        keys, values = source[0].contiguous(), source[1].contiguous()
+        if not wanted:
+            return decoder_compiled.look_at_source(q, keys, values, self.mask, self.seen), q
+        (R, N, _), (B, S) = q.shape, self.mask.shape
+        looked = q.new_empty(R, N, S)
+        seen = decoder_compiled.look_at_source(q, keys, values, self.mask, self.seen, looked)
+        return seen, looked.view(B, -1, N, S).transpose(1, 2)
+
+    def normed(self, norm: nn.Module, x: Tensor, away: bool = False) -> Tensor:
+        if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
+            return decoder_compiled.layer_norm(x, norm.weight, norm.bias, norm.eps, x if away else torch.empty_like(x))
+        made: Tensor = norm(x)
+        return made
 
 
 def _attended(
@@ -134,9 +231,3 @@ def _attended(
     looked = looked if some is None else looked * some
     heads = torch.bmm(looked.view(B * N, k, -1), values)
     return heads.view(B, N, k, d).transpose(1, 2).reshape(B * k, N * d), looked
-
-
-def _after(around: Around, y: Tensor, product: Packed, x: Tensor) -> Tensor:
-    """The layer's last product, the way around the layer, and the norm."""
-    made = product(x, y if around.residual else None)
-    return made if around.first else around.norm(made)

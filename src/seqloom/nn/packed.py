@@ -1,25 +1,30 @@
 """Linear layers for decoding: few rows at a time, the same weights again and again.
 
 On a CPU the weights are laid out once as oneDNN's product wants them, and bias, activation and a sum are made within
-the product. Elsewhere, and where oneDNN is not there, it is the plain layer.
+the product. On a GPU that is `seqloom.nn.decoder_gpu`. Else it is the plain layer.
 """
 
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from seqloom.core.candidates import best_tokens, top_tokens
+from seqloom.core.candidates import best_tokens, ranked_tokens
+from seqloom.nn import decoder_compiled, decoder_gpu
 from seqloom.nn.cross_entropy import precise
 
 ROWS = 256  # for which weights are laid out; any other number will do
+WORTH = 1 << 20  # products of numbers from which on oneDNN, which takes longer to be called, is the faster
 AT_ONCE = 1 << 21  # logits that are made together: memory that is larger is had anew every time
-SPARE = 8  # tokens beyond those wanted, of which equals may be told apart
+IN_CACHE = 1 << 20  # the same where they are passed over only once
 FUSED = {"none": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh")}
 APART: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -40,34 +45,50 @@ class Packed:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self.weight, self.bias, self.activation = weight.detach(), None if bias is None else bias.detach(), activation
-        self.laid = None
+        self.laid, self.size = None, weight.numel()
+        self.on_gpu = decoder_gpu.suits(weight) and activation in decoder_gpu.ACTIVATIONS
         if packs(weight):
             self.laid = torch.ops.mkldnn._reorder_linear_weight(self.weight, ROWS)
+            self.product = torch.ops.mkldnn._linear_pointwise.default
+            self.sum = torch.ops.mkldnn._linear_pointwise.binary
 
     @classmethod
     def of(cls, linear: nn.Linear, activation: str = "none") -> "Packed":
         return cls(linear.weight, linear.bias, activation)
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        if self.laid is None or x.dtype != self.weight.dtype or torch.is_autocast_enabled("cpu"):
+        if not self._is_packed(x) or x.shape[0] * self.size < WORTH:
+            if self.on_gpu and self._fits_gpu(x):
+                return decoder_gpu.product(x, self.weight, self.bias, self.activation, plus)
             made = APART[self.activation](F.linear(x, self.weight, self.bias))
             return made if plus is None else plus + made
-        product = torch.ops.mkldnn._linear_pointwise
         if plus is not None:
-            found: Tensor = product.binary(x, plus, self.laid, self.bias, "add")
+            found: Tensor = self.sum(x, plus, self.laid, self.bias, "add")
             return found
         name, how = FUSED[self.activation]
-        return product(x, self.laid, self.bias, name, [], how)
+        made = self.product(x, self.laid, self.bias, name, [], how)
+        return made
+
+    def _fits_gpu(self, x: Tensor) -> bool:
+        return len(x) >= decoder_gpu.ROWS and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
+
+    def _is_packed(self, x: Tensor) -> bool:
+        return self.laid is not None and x.dtype == self.weight.dtype and not torch.is_autocast_enabled("cpu")
 
     def best(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` largest of log softmax(x Wᵀ + b) of rows x (R, D), and where they are: see `best_tokens`."""
+        if len(x) >= decoder_compiled.ROWS and self._is_packed(x) and decoder_compiled.there():
+            return decoder_compiled.best_tokens(self._logits(x, IN_CACHE), len(x), min(count, len(self.weight)))
         found = [best_tokens(part, count) for part in self._log_softmax(x)]
         values, ids = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*found, strict=True))
         return values, ids
 
-    def top(self, x: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same without a look at the device: see `top_tokens`."""
-        return top_tokens(precise(self(x)).log_softmax(dim=-1), count, SPARE)
+    def ranked(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The same, largest first, without a look at the device: see `ranked_tokens`."""
+        logits = self(x)
+        if self.on_gpu and decoder_gpu.suits_ranking(logits):
+            return decoder_gpu.ranked(logits, count)
+        return ranked_tokens(precise(logits).log_softmax(dim=-1), count)
 
     def log_softmax(self, x: Tensor) -> Tensor:
         """log softmax(x Wᵀ + b) of rows x (R, D), whole."""
@@ -77,15 +98,31 @@ class Packed:
     def _log_softmax(self, x: Tensor) -> Iterator[Tensor]:
         """Some rows at a time, so that what is made of them is still at hand when it is looked at; in place, for logits
         are many, and nobody else's."""
-        at_once = max(1, AT_ONCE // len(self.weight)) if x.device.type == "cpu" else max(1, len(x))
-        for some in x.split(at_once):
-            logits = precise(self(some))
+        for part in self._logits(x, AT_ONCE):
+            logits = precise(part)
             yield torch.log_softmax(logits, dim=-1, out=logits)
+
+    def _logits(self, x: Tensor, most: int) -> Iterator[Tensor]:
+        """On a CPU no more than so many at a time."""
+        at_once = max(1, most // len(self.weight)) if x.device.type == "cpu" else max(1, len(x))
+        return (self(some) for some in x.split(at_once))
+
+
+_steps = 0  # of all optimizers: torch's fused ones change weights without a trace in their versions
+
+
+def _stepped(*_: Any) -> None:
+    global _steps
+    _steps += 1
+
+
+register_optimizer_step_post_hook(_stepped)
 
 
 def versions(weights: Iterable[Tensor]) -> Hashable:
     """Another value whenever weights lie elsewhere, or were changed."""
-    return tuple((weight.data_ptr(), weight._version) for weight in weights)
+    own = list(weights)
+    return tuple(map(Tensor.data_ptr, own)), tuple(map(attrgetter("_version"), own)), _steps
 
 
 @dataclass(frozen=True)
@@ -95,6 +132,7 @@ class _Made:
     value: Any
 
 
+_making = threading.RLock()
 _made: WeakKeyDictionary[nn.Module, _Made] = WeakKeyDictionary()
 
 
@@ -103,11 +141,12 @@ def made_once(module: nn.Module, some: Tensor, weights: Callable[[], Iterable[Te
 
     `some` is the first of them: if it is still itself, the others are, too, and need not be looked up.
     """
-    known = _made.get(module)
-    if known is None or known.weights[0] is not some or known.key != versions(known.weights):
-        own = list(weights())
-        known = _made[module] = _Made(own, versions(own), make())
-    return known.value
+    with _making:  # what several threads want is made for all of them
+        known = _made.get(module)
+        if known is None or known.weights[0] is not some or known.key != versions(known.weights):
+            own = list(weights())
+            known = _made[module] = _Made(own, versions(own), make())
+        return known.value
 
 
 def packed_once(linear: nn.Linear) -> Packed:
