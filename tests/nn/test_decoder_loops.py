@@ -261,6 +261,16 @@ def test_ties_go_to_the_better_hypothesis_then_to_the_lower_token(monkeypatch: p
     assert [[one[0] for one in row] for row in found] == [[one[0] for one in row] for row in searched(model, options)]
 
 
+@pytest.mark.usefixtures("few")
+def test_without_numba_it_is_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = BeamConfig(beam=3, n_best=2)
+    with_it = searched(made(WIDE["plain"]), options)
+    monkeypatch.setattr(decoder_compiled, "there", lambda: False)
+    monkeypatch.setattr(decoder_compiled, "loops", None)  # whoever asks for it gets an error
+    without = searched(made(WIDE["plain"]), options)
+    assert [[one[:2] for one in row] for row in with_it] == [[one[:2] for one in row] for row in without]
+
+
 @torch.no_grad()
 @pytest.mark.usefixtures("few")
 def test_what_was_cloned_stays() -> None:
