@@ -43,14 +43,15 @@ def follow(seq2seq, batch):
         state = output.state
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_token_by_token_equals_whole(order, score):
+def test_token_by_token_equals_whole(order, score, every):
     """With every fifth of the combinations, begun at another for each order and score, so that all come about."""
     batch = some_batch((3, 2), (3, 3))
     choices = itertools.product((False, True), ("start", "every"), (False, True), ("elman", "lstm", "gru", "gru-cho"))
-    first = (len(SCORES) * list(ORDERS).index(order) + list(SCORES).index(score)) % 5
-    for coverage, context, reverse, cell in list(choices)[first::5]:
+    first = (len(SCORES) * list(ORDERS).index(order) + list(SCORES).index(score)) % every
+    for coverage, context, reverse, cell in list(choices)[first::every]:
         attention = {**ORDERS[order], "score": score, "coverage": coverage}
         follow(model(attention=attention, context=context, reverse=reverse, cell=cell), batch)
 
