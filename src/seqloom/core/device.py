@@ -1,5 +1,7 @@
 """Which device to compute on: named, or the best there is."""
 
+import functools
+import importlib.util
 import os
 
 import torch
@@ -28,6 +30,12 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ResourceError("device mps was asked for, but this machine has none. Use device=auto or cpu.")
     return device
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether kernels of our own can be compiled for a GPU."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def make_deterministic() -> None:

@@ -211,10 +211,8 @@ class _Search:
     def _collect(self, search: dict[str, Any], rows: Tensor, at: int) -> None:
         """The n best of sources that are done; history becomes nodes of a tree, (1 + at) · k for each source."""
         k = self.rule.beam
-        every, device = (
-            {key: value for key, value in search.items() if key not in ("at", "broken")},
-            search["at"].device,
-        )
+        device = search["at"].device
+        every = {key: value for key, value in search.items() if key not in ("at", "broken")}
         chosen = every if len(rows) == len(search["source"]) else select_rows(every, rows.to(device))
         own: dict[str, Any] = tree_map(lambda part: part.to("cpu", non_blocking=True, copy=True), chosen)
         if device.type == "cuda":

@@ -4,9 +4,7 @@ Everything stands in fixed places, which are written to; nothing waits for the d
 it found. On a GPU it is one kernel, `seqloom.decoding.choosing_triton`.
 """
 
-import functools
 import importlib
-import importlib.util
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqloom.core.device import has_triton
 from seqloom.decoding.candidates import best_candidates, with_new
 
 WIDEST = 32  # hypotheses of a source that the kernel is for
@@ -38,7 +37,7 @@ class Rule:
 def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rule: Rule) -> Tensor:
     """The k best continuations of each source go on, by tokens `ids` (R, K) of log p `values`, most probable first;
     those among its k best that end are set aside. Returned is which row (R,) each hypothesis was before."""
-    if values.is_cuda and rule.beam <= WIDEST and _kernels_are_there():
+    if values.is_cuda and rule.beam <= WIDEST and has_triton():
         return choose_by_kernel(search, values, ids, banned, rule)
     (b, k), done, at = search["log_prob"].shape, search["done"].clone(), search["at"]
     length = at + 1
@@ -92,11 +91,6 @@ def _put_where(going: Tensor, new: dict[str, Any], places: dict[str, Any]) -> No
 
 
 # On a GPU.
-
-
-@functools.cache
-def _kernels_are_there() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def choose_by_kernel(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rule: Rule) -> Tensor:

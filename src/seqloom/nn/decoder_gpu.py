@@ -4,11 +4,13 @@ Everywhere else PyTorch computes the same, and the tests hold the one to the oth
 """
 
 import functools
-import importlib.util
+import importlib
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from seqloom.core.device import has_triton
 
 ROWS = 32  # from which a product is worth a kernel of our own
 LEAST = 16  # rows and columns of what a kernel multiplies
@@ -21,18 +23,13 @@ ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
 
 
 @functools.cache
-def there() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
-@functools.cache
 def kernels() -> Any:
     return importlib.import_module("seqloom.nn.decoder_triton")
 
 
 def suits(weight: Tensor) -> bool:
     """Whether products with such weights can be made so: the GPU has units for TF32."""
-    if not weight.is_cuda or weight.dtype != torch.float32 or not there():
+    if not weight.is_cuda or weight.dtype != torch.float32 or not has_triton():
         return False
     return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqloom.core.device import has_triton
 from seqloom.nn import sequences_compiled as compiled
 from seqloom.nn import sequences_gpu as gpu
 from seqloom.nn.cells import Cell, State
@@ -44,7 +45,7 @@ def _applies_on_a_gpu(cell: Cell, x: Tensor, mask: Tensor | None) -> bool:
     """cuDNN's kernels must know where padding is, and so would wait; no step of training or in a graph may do that."""
     if not torch.is_autocast_enabled("cuda") and x.dtype != cell.weight_h.dtype:
         return False
-    if cell.sequence in gpu.STEPS and gpu.installed():
+    if cell.sequence in gpu.STEPS and has_triton():
         return x.shape[1] > 1 or mask is not None
     if cell.weight_h.dtype not in FULL:
         return False
@@ -79,7 +80,7 @@ def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tupl
 
 def steps_of(name: str, x: Tensor, h: Tensor) -> Steps:
     """What computes x (B, T, D) from a state (B, H) on."""
-    if x.device.type == "cuda" and name in gpu.STEPS and gpu.installed():
+    if x.device.type == "cuda" and name in gpu.STEPS and has_triton():
         return gpu.STEPS[name]
     return compiled.STEPS[name] if name in compiled.STEPS and compiled.applies(h, x.shape[1]) else STEPS[name]
 

@@ -8,7 +8,6 @@ plain loop.
 `states` (T + 1, B, H) has the first state before all others: that of step t is what step t − 1 left.
 """
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -27,10 +26,6 @@ from seqloom.nn.sequences_steps import (
     Steps,
     outputs_of,
 )
-
-
-def installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 class GPUReset(ResetSteps):
