@@ -13,6 +13,7 @@ from seqloom.decoding import captured
 from seqloom.decoding.beam import BeamConfig, beam_search, fixed_search
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
+from seqloom.nn import decoder_gpu
 from seqloom.nn.positions import PositionsConfig
 
 V = 23
@@ -188,3 +189,15 @@ def test_recorded_steps_find_the_same_again_and_with_other_weights(name: str, ch
         plain = beam_search(model, source=source, options=options, end=0, capture=False)
         same(beam_search(model, source=source, options=options, end=0, capture=True), plain, other_kernels=True)
         assert any(places.graph is not None for places in captured._recorded[model].places.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("without", ["suits", "suits_ranking"])
+@pytest.mark.parametrize("name", ["untied", "luong"])
+def test_recorded_steps_need_no_kernel_of_the_model(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large vocabularies and of other numbers PyTorch ranks the tokens."""
+    monkeypatch.setattr(decoder_gpu, without, lambda tensor: False)
+    model, options = made(name).cuda(), OPTIONS["usual"]
+    source = {key: value.cuda() for key, value in sources(20, longest=14).items()}
+    plain = beam_search(model, source=source, options=options, end=0, capture=False)
+    same(beam_search(model, source=source, options=options, end=0, capture=True), plain, other_kernels=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqloom.core.protocols import DecodeState, select
 from seqloom.models import transformer
 from seqloom.models.transformer import Transformer, TransformerConfig
-from seqloom.nn import packed
+from seqloom.nn import decoder_gpu, packed
 from seqloom.nn.decoder_step import fits
 from seqloom.nn.packed import Packed, packed_once
 from seqloom.nn.positions import PositionsConfig
@@ -157,3 +157,11 @@ def test_the_best_are_those_of_all(rows: int) -> None:
         torch.testing.assert_close(whole.gather(1, ids), values, rtol=0, atol=2e-6)
         assert torch.equal(ids, whole.topk(4).indices.sort().values)
         assert torch.equal(packed.ranked(x, 4)[1].sort(dim=1).values, ids)
+
+
+def test_the_parts_for_a_gpu_are_the_weights() -> None:
+    weight = torch.randn(100, 100) * 10.0 ** torch.randint(-20, 20, (100, 100))
+    large, small = decoder_gpu.parts(weight)
+    assert torch.equal(large + small, weight)
+    assert bool(((large.view(torch.int32) & 0x1FFF) == 0).all())  # 11 bits
+    assert bool((small.abs() <= weight.abs() * 2.0**-11).all())

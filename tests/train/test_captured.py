@@ -8,6 +8,7 @@ import torch
 
 from seqloom import api
 from seqloom.core.protocols import Loss
+from seqloom.nn.packed import versions
 from seqloom.train.captured import Preparation, shape_of
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped
@@ -76,13 +77,14 @@ def test_the_same_as_one_operation_at_a_time(tiny_task, optimizer):
 
 
 @cuda
-def test_weights_that_a_record_changed_have_another_version(tiny_task):
+def test_what_a_step_changed_is_seen_whether_it_is_recorded_or_repeated(tiny_task):
+    """Neither a graph nor a fused optimizer raises the versions of weights by itself."""
     _, fast = trainers(tiny_task)
-    fast.update()  # recorded
-    for _ in range(3):
-        before = [parameter._version for parameter in fast.model.parameters()]
+    for _ in range(6):
+        before = versions(fast.model.parameters())
         fast.update()
-        assert all(parameter._version > old for parameter, old in zip(fast.model.parameters(), before, strict=True))
+        assert versions(fast.model.parameters()) != before
+    assert fast.captured is not None and len(fast.captured.records) < 6  # some were repeated
 
 
 @cuda

@@ -30,6 +30,7 @@ from seqloom.nn.blocks import Activation, DecoderBlock, EncoderBlock, FeedForwar
 from seqloom.nn.cache import FixedReading, Reading, empty_cache, fixed_cache, nothing, with_room
 from seqloom.nn.decoder_step import decoder_step, fits
 from seqloom.nn.embedded import Embedded
+from seqloom.nn.encoder_pass import encoder_pass, keys_values, keys_values_pay, pays
 from seqloom.nn.masks import Allowed, hypotheses, last_real
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
 from seqloom.nn.multihead import MultiHeadAttention, choose_kernels, each_of, head_problems
@@ -238,15 +239,19 @@ class Transformer(Seq2Seq):
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         if self.config.source_begin is not None:
             tokens, mask = F.pad(tokens, (1, 0), value=self.config.source_begin), F.pad(mask, (1, 0), value=True)
-        S, looked = tokens.shape[1], []
+        S, looked = tokens.shape[1], list[Tensor]()
         choose_kernels(tokens)
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
+        if not weights and pays(self.encoder):
+            return self.encoder_norm(encoder_pass(self.encoder)(x, mask)), mask, looked
         for block in self.encoder:
             x, own = block(x, mask, weights)
             looked += [] if own is None else [own]
         return self.encoder_norm(x), mask, looked
 
     def _memory(self, x: Tensor, mask: Tensor) -> dict[str, Any]:
+        if keys_values_pay(self.decoder):
+            return {"mask": mask, "layers": keys_values(self.decoder, x)}
         attentions = [block.cross_attention for block in self.decoder]
         made = each_of([layer for attention in attentions for layer in (attention.k, attention.v)], x)
         layers = tuple(a.as_keys_values(*made[2 * i : 2 * i + 2]) for i, a in enumerate(attentions))
@@ -306,7 +311,7 @@ class Transformer(Seq2Seq):
     ) -> tuple[Tensor, tuple[Growing, ...], Tensor]:
         """The way through all blocks of one token each, y (R, D), in fewer passes."""
         source = Allowed(memory["mask"][:, None, None, :])
-        step = decoder_step(self, self.decoder)
+        step = decoder_step(self.decoder)
         y, after, looked = step(y, memory["layers"], source, caches, reading, self.aligned)
         return self.decoder_norm(y), after, looked
 
@@ -368,7 +373,7 @@ class Transformer(Seq2Seq):
         B = len(memory["added"])
         reading = FixedReading(own, at, len(tokens) // B)
         y = self.target_embed(self._placed(tokens).view(B, -1), reading.places, 0, at)
-        step = decoder_step(self, self.decoder)
+        step = decoder_step(self.decoder)
         y, _, _ = step(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], reading)
         return *packed_once(self.output).ranked(self.decoder_norm(y), count), {"own": own}
 

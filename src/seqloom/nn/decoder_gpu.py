@@ -8,16 +8,18 @@ import importlib
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.core.device import has_triton
 
 ROWS = 32  # from which a product is worth a kernel of our own
 LEAST = 16  # rows and columns of what a kernel multiplies
-PLACES = 32  # of keys and values that are looked at together
-TILES = {True: (128, 64, 32, 4, 3), False: (64, 32, 64, 4, 3)}  # rows, columns, depth, warps, stages; if many columns
-MANY = 4096
-DEEP, SHARES, DEEP_TILE, NUMBERS = 1024, 4, (64, 64, 32, 4, 3), 1024  # of products that several share
+PLACES = 16  # of keys and values that are looked at together
+TILE = 64, 64, 32  # rows, columns and depth of what one program multiplies at a time,
+NARROW, TALL = (64, 32, 64), (128, 64, 32)  # and where there would be few such tiles, or
+FEW, MANY = 64, 1500  # many
+ENOUGH, MOST = 200, 8  # programs that fill a GPU, and those that share a tile
+SHARE, WIDEST = 128, 4096  # what each takes of a depth, and columns that are shared
 VOCABULARY, BLOCK = 1 << 15, 128  # tokens at most that are ranked at once, and those looked at again
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
 
@@ -38,28 +40,59 @@ def suits_heads(width: int) -> bool:
     return width >= LEAST and width & (width - 1) == 0
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, plus: Tensor | None) -> Tensor:
-    """activation(x Wᵀ + b) + plus of x (R, D) and W (N, D)."""
-    x, (R, D), N = x.contiguous(), x.shape, len(weight)
-    rows, columns, depth, warps, stages = TILES[N >= MANY]
-    shares = SHARES if D >= DEEP and N < D else 1
-    if shares > 1:
-        rows, columns, depth, warps, stages = DEEP_TILE
-    out = x.new_empty(shares, R, N)
+def parts(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """W = W₁ + W₂, of which W₁ has the nearest numbers of 11 bits: `parted` of the kernels."""
+    large = ((weight.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    return large, weight - large
+
+
+def product(
+    x: Tensor,
+    weight: tuple[Tensor, Tensor],
+    bias: Tensor | None = None,
+    activation: str = "none",
+    plus: Tensor | None = None,
+    norm: nn.LayerNorm | None = None,
+) -> Tensor:
+    """norm(activation(x Wᵀ + b) + plus) of x (R, D) and the parts of W (N, D)."""
+    x, (R, D), N = x.contiguous(), x.shape, len(weight[0])
+    (rows, columns, depth), shares = _shared(R, N, D)
+    out, apart = x.new_empty(shares, R, N), norm is not None or shares > 1
     after = x if bias is None else bias, x if plus is None else plus.contiguous()
     what = {"BIAS": bias is not None, "PLUS": plus is not None, "ACTIVATION": ACTIVATIONS[activation]}
     nothing = {"BIAS": False, "PLUS": False, "ACTIVATION": 0}
-    grid = -(-R // rows), -(-N // columns), shares
     with torch.cuda.device_of(x):
-        kernels().product[grid](
-            x, weight, *after, out, R, N, D, -(-D // (shares * depth)) * depth, **(what if shares == 1 else nothing),
-            ROWS=rows, WIDTH=columns, DEPTH=depth, num_warps=warps, num_stages=stages,
+        kernels().product[(-(-R // rows), -(-N // columns), shares)](
+            x, *weight, *after, out, R, N, D, -(-D // (shares * depth)) * depth, **(nothing if apart else what),
+            ROWS=rows, WIDTH=columns, DEPTH=depth, num_warps=4, num_stages=3,
         )  # fmt: skip
-        if shares == 1:
+        if not apart:
             return out[0]
-        found = x.new_empty(R, N)
-        kernels().summed[(-(-R * N // NUMBERS),)](out, *after, found, R * N, N, SHARES=shares, **what, NUMBERS=NUMBERS)
+        found, (gain, shift, epsilon) = x.new_empty(R, N), (x, x, 0.0) if norm is None else _of_norm(norm)
+        kernels().summed[(R,)](
+            out, *after, gain, shift, epsilon, found, R, N, SHARES=shares, **what, NORM=norm is not None,
+            WIDTH=1 << (N - 1).bit_length(), num_warps=4,
+        )  # fmt: skip
     return found
+
+
+def suits_norm(norm: nn.LayerNorm) -> bool:
+    return norm.bias is not None and norm.weight.numel() <= WIDEST
+
+
+def _of_norm(norm: nn.LayerNorm) -> tuple[Tensor, Tensor, float]:
+    return norm.weight.detach(), norm.bias.detach(), norm.eps
+
+
+def _shared(R: int, N: int, D: int) -> tuple[tuple[int, int, int], int]:
+    """The tile for a product, and how many share each."""
+    tiles = -(-R // TILE[0]) * -(-N // TILE[1])
+    if tiles >= MANY:
+        return TALL, 1
+    shares = 1
+    while tiles * shares < ENOUGH and shares < MOST and 2 * shares * SHARE <= D and N <= WIDEST:
+        shares *= 2
+    return (NARROW if tiles < FEW else TILE), shares
 
 
 def suits_ranking(logits: Tensor) -> bool:
@@ -78,11 +111,11 @@ def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
-def look_back(q: Tensor, cache: Tensor, own: Tensor, at: Tensor) -> Tensor:
-    """Scaled queries (R, N, d) to what they see (R, N·d) of the places of a cache (B, N, 2, P, d) that they own (R, P)
-    after `at` tokens and their own."""
+def look_back(made: Tensor, cache: Tensor, own: Tensor, at: Tensor) -> Tensor:
+    """Scaled queries, keys and values (R, 3, N, d) to what the queries see (R, N·d): what they are and, in a cache (B,
+    N, 2, P, d), the places of the `at` tokens before that they own (R, P). Keys and values are written there."""
     keys, values = cache.unbind(dim=2)
-    return _attend(q, keys, values, own.view(torch.uint8), at, own=True)
+    return _attend(made[:, 0], keys, values, own.view(torch.uint8), at, own=True)
 
 
 def look_at_source(q: Tensor, keys: Tensor, values: Tensor, added: Tensor) -> Tensor:
@@ -101,6 +134,6 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, allowed: Tensor, at: Tensor
     with torch.cuda.device_of(q):
         kernels().attend[(B, N)](
             q, keys, values, allowed, at, out, q.stride(0), source, head, place, allowed.shape[-1], N, P,
-            HYPOTHESES=k, ROWS=max(LEAST, 1 << (k - 1).bit_length()), WIDTH=d, OWN=own, PLACES=PLACES, num_warps=2,
+            HYPOTHESES=k, ROWS=max(LEAST, 1 << (k - 1).bit_length()), WIDTH=d, OWN=own, PLACES=PLACES, num_warps=1,
         )  # fmt: skip
     return out

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from seqloom.core.tree import Growing
 from seqloom.nn import decoder_compiled, decoder_gpu
-from seqloom.nn.blocks import ACTIVATIONS, Around, DecoderBlock
+from seqloom.nn.blocks import ACTIVATIONS, Around, DecoderBlock, EncoderBlock
 from seqloom.nn.cache import FixedReading, Reading
 from seqloom.nn.masks import Allowed
 from seqloom.nn.multihead import MultiHeadAttention, softmax
@@ -24,29 +24,33 @@ PRODUCTS = {function: name for name, function in ACTIVATIONS.items() if name in 
 
 
 def fits(blocks: Sequence[DecoderBlock]) -> bool:
-    """Whether blocks are of the usual kind: all heads have their own keys, nothing is turned or gated, and numbers are
+    """Whether blocks are of the usual kind."""
+    attentions = [attention for block in blocks for attention in (block.self_attention, block.cross_attention)]
+    return usual(blocks, attentions)
+
+
+def usual(blocks: Sequence[DecoderBlock] | Sequence[EncoderBlock], attentions: Sequence[MultiHeadAttention]) -> bool:
+    """Whether nothing is to be learned, all heads have their own keys, nothing is turned or gated, and numbers are
     precise enough to be summed as they are."""
-    weight = blocks[0].self_attention.q.weight
+    weight = attentions[0].q.weight
     if torch.is_grad_enabled() or any(block.training for block in blocks):
         return False
     if weight.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(weight.device.type):
         return False
-    attentions = [attention for block in blocks for attention in (block.self_attention, block.cross_attention)]
-    usual = all(one.kv_heads == one.heads and one.rotary is None for one in attentions)
-    return usual and all(
+    return all(one.kv_heads == one.heads and one.rotary is None for one in attentions) and all(
         getattr(block.feed_forward, "gate", True) is None and block.feed_forward.activation in PRODUCTS
         for block in blocks
     )
 
 
-def decoder_step(owner: nn.Module, blocks: Sequence[DecoderBlock]) -> "DecoderStep":
+def decoder_step(blocks: Sequence[DecoderBlock]) -> "DecoderStep":
     """That of a model's blocks, made once for the weights they have."""
 
     def weights() -> Iterator[Tensor]:
         return (weight for block in blocks for weight in block.parameters())
 
     first = blocks[0].self_attention.q.weight
-    step: DecoderStep = made_once(owner, first, weights, lambda: DecoderStep(blocks))
+    step: DecoderStep = made_once(blocks[0], first, weights, lambda: DecoderStep(blocks))
     return step
 
 
@@ -96,8 +100,8 @@ class _Block:
     def __init__(self, block: DecoderBlock) -> None:
         own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
         self.heads, self.width = own.heads, own.head_width
-        self.own, self.own_out = _joined(own, "qkv"), Packed.of(own.out)
-        self.cross, self.cross_out = _joined(cross, "q"), Packed.of(cross.out)
+        self.own, self.own_out = joined(own, "qkv"), Packed.of(own.out)
+        self.cross, self.cross_out = joined(cross, "q"), Packed.of(cross.out)
         self.up, self.down = Packed.of(feed.up, PRODUCTS[feed.activation]), Packed.of(feed.down)  # type: ignore
         self.arounds: tuple[Around, Around, Around] = block.around_self, block.around_cross, block.around_feed_forward
 
@@ -127,7 +131,7 @@ class _Block:
         return _after(around, y, self.down, self.up(_before(around, y, between)), between)
 
 
-def _joined(attention: MultiHeadAttention, parts: str) -> Packed:
+def joined(attention: MultiHeadAttention, parts: str) -> Packed:
     """The products of some of a layer's queries, keys and values as one."""
     layers: list[Any] = [getattr(attention, part) for part in parts]
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
@@ -144,8 +148,8 @@ def _before(around: Around, y: Tensor, between: "Plain | Compiled") -> Tensor:
 
 def _after(around: Around, y: Tensor, product: Packed, x: Tensor, between: "Plain | Compiled") -> Tensor:
     """The layer's last product, the way around the layer, and the norm."""
-    made = product(x, y if around.residual else None)
-    return made if around.first else between.normed(around.norm, made, away=True)
+    plus = y if around.residual else None
+    return product(x, plus) if around.first else between.normed_product(around.norm, product, x, plus)
 
 
 class Plain:
@@ -166,10 +170,12 @@ class Plain:
         added, some = (allowed, None) if isinstance(allowed, Tensor) else (allowed.added, allowed.some)
         return _attended(q.view(len(source[0]), -1, *q.shape[1:]), source, added, some)
 
-    def normed(self, norm: nn.Module, x: Tensor, away: bool = False) -> Tensor:
-        """If x is wanted no more, it may be written to."""
+    def normed(self, norm: nn.Module, x: Tensor) -> Tensor:
         made: Tensor = norm(x)
         return made
+
+    def normed_product(self, norm: nn.Module, product: Packed, x: Tensor, plus: Tensor | None) -> Tensor:
+        return product(x, plus, norm)
 
 
 class OnGPU(Plain):
@@ -177,9 +183,7 @@ class OnGPU(Plain):
 
     def look_back(self, made: Tensor, cache: Growing, reading: Reading | FixedReading) -> tuple[Tensor, Growing]:
         assert isinstance(reading, FixedReading)
-        own = made.view(len(cache.buffer), -1, *made.shape[1:])  # (B, k, 3, N, d)
-        cache = reading.write_both(cache, own[:, :, 1:].permute(0, 3, 2, 1, 4))
-        return decoder_gpu.look_back(made[:, 0], cache.buffer, reading.with_itself, reading.at), cache
+        return decoder_gpu.look_back(made, cache.buffer, reading.with_itself, reading.at), cache
 
     def look_at_source(
         self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
@@ -210,9 +214,16 @@ class Compiled:
         seen = decoder_compiled.look_at_source(q, keys, values, self.mask, self.seen, looked)
         return seen, looked.view(B, -1, N, S).transpose(1, 2)
 
-    def normed(self, norm: nn.Module, x: Tensor, away: bool = False) -> Tensor:
+    def normed(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return self._normed(norm, x, torch.empty_like(x))
+
+    def normed_product(self, norm: nn.Module, product: Packed, x: Tensor, plus: Tensor | None) -> Tensor:
+        made = product(x, plus)
+        return self._normed(norm, made, made)
+
+    def _normed(self, norm: nn.Module, x: Tensor, out: Tensor) -> Tensor:
         if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
-            return decoder_compiled.layer_norm(x, norm.weight, norm.bias, norm.eps, x if away else torch.empty_like(x))
+            return decoder_compiled.layer_norm(x, norm.weight, norm.bias, norm.eps, out)
         made: Tensor = norm(x)
         return made
 

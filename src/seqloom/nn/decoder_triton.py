@@ -1,8 +1,10 @@
 # mypy: ignore-errors
 """A decoder's step on a GPU: its products, its attention and its most probable tokens, each in one kernel.
 
-Products of float32 are made by the units for TF32, which are several times as fast, in three parts ("tf32x3"): TF32
-keeps 11 bits of a number's 24, but x = x₁ + x₂ of which each is short enough, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂.
+Products of float32 are made by the units for TF32, which are several times as fast, in three parts: TF32 keeps 11 bits
+of a number's 24, but x = x₁ + x₂ of which each is short enough, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights come in parts.
+The units cut off what they sum, and what they sum for long loses by it; so they sum some places at a time, and these
+sums are added as float32.
 """
 
 import triton
@@ -19,28 +21,41 @@ def activated(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
+def parted(x):
+    """x = x₁ + x₂, of which x₁ is the nearest of 11 bits."""
+    large = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return large, x - large
+
+
+@triton.jit
 def product(
-    x, weight, bias, plus, out, rows, width, depth, share,
+    x, large, small, bias, plus, out, rows, width, depth, share,
     BIAS: tl.constexpr, PLUS: tl.constexpr, ACTIVATION: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """activation(x Wᵀ + b) + plus of x (R, D), W (N, D), b (N,) and plus (R, N): ROWS · WIDTH numbers of `out` (R, N).
+    """activation(x Wᵀ + b) + plus of x (R, D), W (N, D) in two parts, b (N,) and plus (R, N): ROWS · WIDTH numbers of
+    `out` (R, N).
 
-    Where a product is deep, several share it: each takes `share` of D, and has an `out` of its own.
+    Where there are few numbers, several share each: one takes `share` of D, and has an `out` of its own.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     is_row, is_column = row < rows, column < width
     x += row[:, None] * depth
-    weight += column[None, :].to(tl.int64) * depth
+    large += column[None, :].to(tl.int64) * depth
+    small += column[None, :].to(tl.int64) * depth
     out += tl.program_id(2).to(tl.int64) * rows * width
     begin = tl.program_id(2) * share
     made = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(begin, tl.minimum(begin + share, depth), DEPTH):
         at = first + tl.arange(0, DEPTH)
-        some = tl.load(x + at[None, :], mask=is_row[:, None] & (at < depth)[None, :], other=0)
-        others = tl.load(weight + at[:, None], mask=is_column[None, :] & (at < depth)[:, None], other=0)
-        made = tl.dot(some, others, made, input_precision="tf32x3")
+        wanted = is_column[None, :] & (at < depth)[:, None]
+        x1, x2 = parted(tl.load(x + at[None, :], mask=is_row[:, None] & (at < depth)[None, :], other=0))
+        w1 = tl.load(large + at[:, None], mask=wanted, other=0)
+        w2 = tl.load(small + at[:, None], mask=wanted, other=0)
+        block = tl.dot(x2, w1, input_precision="tf32")
+        block = tl.dot(x1, w2, block, input_precision="tf32")
+        made += tl.dot(x1, w1, block, input_precision="tf32")
     if BIAS:
         made += tl.load(bias + column, mask=is_column, other=0)[None, :]
     made = activated(made, ACTIVATION)
@@ -52,20 +67,26 @@ def product(
 
 @triton.jit
 def summed(
-    parts, bias, plus, out, numbers, width,
-    SHARES: tl.constexpr, BIAS: tl.constexpr, PLUS: tl.constexpr, ACTIVATION: tl.constexpr, NUMBERS: tl.constexpr,
+    parts, bias, plus, gain, shift, epsilon, out, rows, width,
+    SHARES: tl.constexpr, BIAS: tl.constexpr, PLUS: tl.constexpr, ACTIVATION: tl.constexpr, NORM: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """activation(Σ parts + b) + plus of what several have made of a product: parts (SHARES, R, N) to `out` (R, N)."""
-    place = tl.program_id(0).to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
-    there = place < numbers
-    made = tl.zeros((NUMBERS,), tl.float32)
+    """activation(Σ parts + b) + plus of what several have made of a product: a row of parts (SHARES, R, N) to one of
+    `out` (R, N). NORM: and LayerNorm of it, γ ⊙ (x − μ) / √(σ² + ε) + β."""
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    there, place = column < width, row * width + column
+    made = tl.zeros((WIDTH,), tl.float32)
     for part in tl.static_range(SHARES):
-        made += tl.load(parts + part * numbers + place, mask=there, other=0)
+        made += tl.load(parts + part * rows * width + place, mask=there, other=0)
     if BIAS:
-        made += tl.load(bias + place % width, mask=there, other=0)
+        made += tl.load(bias + column, mask=there, other=0)
     made = activated(made, ACTIVATION)
     if PLUS:
         made += tl.load(plus + place, mask=there, other=0)
+    if NORM:
+        away = tl.where(there, made - tl.sum(made, 0) / width, 0)
+        made = away * tl.rsqrt(tl.sum(away * away, 0) / width + epsilon)
+        made = made * tl.load(gain + column, mask=there, other=0) + tl.load(shift + column, mask=there, other=0)
     tl.store(out + place, made, mask=there)
 
 
@@ -78,8 +99,9 @@ def attend(
     """softmax(q kᵀ) v of one source's hypotheses and one head: rows of `out` (R, N·d).
 
     Scaled queries stand `q_row` apart; keys and values (B, N, P, d) stand `source`, `head` and `place` apart. OWN:
-    `allowed` (R, P) says what a hypothesis may look at, and it has read `read` tokens before this one; else `allowed`
-    (B, S) is added to the scores. Sums go on from block to block, scaled by the largest score so far:
+    behind the queries stand the keys and the values of the same tokens, which the hypotheses look at first and write to
+    the next places; they have read `read` tokens before, and `allowed` (R, P) says which are whose. Else `allowed` (B,
+    S) is added to the scores. Sums go on from block to block, scaled by the largest score so far:
 
         m' = max(m, s)     l' = l · e^(m − m') + Σ e^(s − m')     o' = o · e^(m − m') + e^(s − m') v     out = o / l
     """
@@ -87,14 +109,23 @@ def attend(
     row, column = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     there = row < HYPOTHESES
     mine = b * HYPOTHESES + row
-    query = tl.load(q + mine[:, None] * q_row + n * WIDTH + column[None, :], mask=there[:, None], other=0)
+    q += mine[:, None] * q_row + n * WIDTH + column[None, :]
+    query = tl.load(q, mask=there[:, None], other=0)
     k += b * source + n * head
     v += b * source + n * head
     if OWN:
-        places = tl.load(read).to(tl.int32) * HYPOTHESES + HYPOTHESES  # the rest is still empty
-    largest = tl.full((ROWS,), float("-inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    seen = tl.zeros((ROWS, WIDTH), tl.float32)
+        places = tl.load(read).to(tl.int32) * HYPOTHESES  # the rest is still empty
+        key = tl.load(q + heads * WIDTH, mask=there[:, None], other=0)
+        seen = tl.load(q + 2 * heads * WIDTH, mask=there[:, None], other=0)
+        written = (places + row[:, None]) * place + column[None, :]
+        tl.store(k + written, key, mask=there[:, None])
+        tl.store(v + written, seen, mask=there[:, None])
+        largest = tl.sum(query * key, 1)
+        total = tl.full((ROWS,), 1.0, tl.float32)
+    else:
+        largest = tl.full((ROWS,), float("-inf"), tl.float32)
+        total = tl.zeros((ROWS,), tl.float32)
+        seen = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(0, places, PLACES):
         at = first + tl.arange(0, PLACES)
         inside = at < places

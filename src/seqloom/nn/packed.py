@@ -5,9 +5,9 @@ the product. On a GPU that is `seqloom.nn.decoder_gpu`. Else it is the plain lay
 """
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -41,7 +41,7 @@ def packs(weight: Tensor) -> bool:
 
 
 class Packed:
-    """x (R, D) to activation(x Wᵀ + b), or to that and what is added to it."""
+    """x (R, D) to activation(x Wᵀ + b), to that and what is added to it, or to a norm of that."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self.weight, self.bias, self.activation = weight.detach(), None if bias is None else bias.detach(), activation
@@ -56,10 +56,27 @@ class Packed:
     def of(cls, linear: nn.Linear, activation: str = "none") -> "Packed":
         return cls(linear.weight, linear.bias, activation)
 
-    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+    @classmethod
+    def all_of(cls, layers: Sequence[nn.Linear]) -> "Packed":
+        """What each of these layers makes of x, side by side."""
+        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+        return cls(torch.cat([layer.weight.detach() for layer in layers]), torch.cat(biases) if biases else None)
+
+    @cached_property
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """The weights as a GPU wants them."""
+        return decoder_gpu.parts(self.weight)
+
+    def __call__(self, x: Tensor, plus: Tensor | None = None, norm: nn.Module | None = None) -> Tensor:
+        if not self.on_gpu or not self._fits_gpu(x):
+            made = self._product(x, plus)
+            return made if norm is None else norm(made)
+        within = norm if isinstance(norm, nn.LayerNorm) and decoder_gpu.suits_norm(norm) else None
+        made = decoder_gpu.product(x, self.parts, self.bias, self.activation, plus, within)
+        return made if norm is None or within is not None else norm(made)
+
+    def _product(self, x: Tensor, plus: Tensor | None) -> Tensor:
         if not self._is_packed(x) or x.shape[0] * self.size < WORTH:
-            if self.on_gpu and self._fits_gpu(x):
-                return decoder_gpu.product(x, self.weight, self.bias, self.activation, plus)
             made = APART[self.activation](F.linear(x, self.weight, self.bias))
             return made if plus is None else plus + made
         if plus is not None:

@@ -1,0 +1,105 @@
+"""Sources through a Transformer's encoder where nothing is to be learned, in as few passes as it takes.
+
+It computes what the blocks of `seqloom.nn.blocks` compute, and is tested to: as `seqloom.nn.decoder_step` does of one
+token, with queries, keys and values as one product, and the way around a layer and its norm within its last one.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.nn import decoder_gpu
+from seqloom.nn.blocks import Around, DecoderBlock, EncoderBlock
+from seqloom.nn.decoder_step import PRODUCTS, fits, joined, usual
+from seqloom.nn.mixers import SelfAttention
+from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.nn.packed import Packed, made_once
+
+WIDE = 256  # narrower layers are computed in the time it takes to launch a kernel, and PyTorch's are launched sooner
+
+
+def pays(blocks: Sequence[EncoderBlock]) -> bool:
+    """Whether blocks are of the usual kind, where that makes them faster."""
+    if not all(type(block.mixer) is SelfAttention for block in blocks):
+        return False
+    attentions = [_attention(block) for block in blocks]
+    return _wide(attentions[0].q.weight) and usual(blocks, attentions)
+
+
+def encoder_pass(blocks: Sequence[EncoderBlock]) -> "EncoderPass":
+    """That of a model's blocks, made once for the weights they have."""
+
+    def weights() -> Iterator[Tensor]:
+        return (weight for block in blocks for weight in block.parameters())
+
+    made: EncoderPass = made_once(blocks[0], _attention(blocks[0]).q.weight, weights, lambda: EncoderPass(blocks))
+    return made
+
+
+def keys_values_pay(blocks: Sequence[DecoderBlock]) -> bool:
+    return _wide(blocks[0].cross_attention.k.weight) and fits(blocks)
+
+
+def keys_values(blocks: Sequence[DecoderBlock], x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    """The keys and values (B, N, S, d) that a decoder's blocks have of an encoder's x (B, S, D): all as one product."""
+    first, (B, S, _) = blocks[0].cross_attention, x.shape
+    layers = [layer for block in blocks for layer in (block.cross_attention.k, block.cross_attention.v)]
+
+    def weights() -> Iterator[Tensor]:
+        return (weight for layer in layers for weight in layer.parameters())
+
+    packed: Packed = made_once(first, first.k.weight, weights, lambda: Packed.all_of(layers))
+    made = packed(x.flatten(0, 1)).view(B, S, len(blocks), 2, first.heads, first.head_width)
+    return tuple((k, v) for k, v in made.permute(2, 3, 0, 4, 1, 5).contiguous())
+
+
+class EncoderPass:
+    def __init__(self, blocks: Sequence[EncoderBlock]) -> None:
+        self.blocks = [_Block(block) for block in blocks]
+
+    def __call__(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (B, S, D) and its mask (B, S) to the same shape."""
+        some = mask.any(dim=1, keepdim=True)
+        allowed, rows = (mask | ~some)[:, None, None, :], x.flatten(0, 1)
+        for block in self.blocks:
+            rows = block(rows, allowed, some)
+        return rows.view(x.shape)
+
+
+class _Block:
+    def __init__(self, block: EncoderBlock) -> None:
+        attention, feed = _attention(block), block.feed_forward
+        self.heads, self.width = attention.heads, attention.head_width
+        self.own, self.out = joined(attention, "qkv"), Packed.of(attention.out)
+        self.up, self.down = Packed.of(feed.up, PRODUCTS[feed.activation]), Packed.of(feed.down)  # type: ignore
+        self.around_mixer, self.around_feed_forward = block.around_mixer, block.around_feed_forward
+
+    def __call__(self, x: Tensor, allowed: Tensor, some: Tensor) -> Tensor:
+        """Rows x (B·S, D) to the same shape; sources without `some` (B, 1) place to look at see zeros."""
+        B, S = len(allowed), allowed.shape[-1]
+        around = self.around_mixer
+        made = self.own(_before(around, x)).view(B, S, 3, self.heads, self.width)
+        q, k, v = made.permute(2, 0, 3, 1, 4)  # (B, N, S, d) each
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=1.0)
+        seen = seen.transpose(1, 2).reshape(B, -1).masked_fill(~some, 0)
+        x = _after(around, x, self.out, seen.view(x.shape))
+        around = self.around_feed_forward
+        return _after(around, x, self.down, self.up(_before(around, x)))
+
+
+def _wide(weight: Tensor) -> bool:
+    return len(weight) >= WIDE and decoder_gpu.suits(weight)
+
+
+def _attention(block: EncoderBlock) -> MultiHeadAttention:
+    assert isinstance(block.mixer, SelfAttention)
+    return block.mixer.attention
+
+
+def _before(around: Around, x: Tensor) -> Tensor:
+    return around.norm(x) if around.first else x
+
+
+def _after(around: Around, x: Tensor, product: Packed, made: Tensor) -> Tensor:
+    return product(made, x if around.residual else None, None if around.first else around.norm)
