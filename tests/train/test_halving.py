@@ -185,3 +185,29 @@ def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
     torch.testing.assert_close(parted.value, whole.value, atol=1e-9, rtol=1e-9)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+
+
+class Heavy(Crowded):
+    """Each row takes a quarter of a gigabyte."""
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        found = super().loss(model, batch, carry)
+        weight = torch.zeros(len(batch["inputs"]), 1 << 26, device=found.value.device)
+        return Loss(found.value + weight[:, 0].sum(), found.carry, found.tokens, found.count)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_gpu_that_is_full(fast: bool) -> None:
+    whole = trained(Heavy(), device="cuda", fast=fast)
+    torch.cuda.empty_cache()
+    room = torch.cuda.memory_reserved() + (1 << 30)  # for four rows of six
+    torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        parted = trained(Heavy(), device="cuda", fast=fast)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert parted.halved == {ROWS: 2}
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-9, rtol=0)
+    assert parted.tally.tokens == whole.tally.tokens

@@ -100,7 +100,8 @@ def choose_by_kernel(search: dict[str, Any], values: Tensor, ids: Tensor, banned
     rows = torch.empty(R, dtype=torch.long, device=values.device)
     with torch.cuda.device_of(values):
         importlib.import_module("seqloom.decoding.choosing_triton").choose[(b,)](
-            values.contiguous(), ids.contiguous(), banned, search["at"], search["limit"], search["done"].view(torch.uint8), search["length"],
+            values.contiguous(), ids.contiguous(), banned,
+            search["at"], search["limit"], search["done"].view(torch.uint8), search["length"],
             search["token"], search["log_prob"], search["before"],
             ended["score"], ended["log_prob"], ended["end"], ended["node"], ended["length"],
             ended["finished"].view(torch.uint8),
