@@ -213,5 +213,5 @@ def test_a_gpu_that_is_full(fast: bool) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert parted.halved[ROWS] in (2, 4)  # what else lies there may leave no gap for three rows
     for name, value in wanted.items():
-        torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-9, rtol=0)
+        torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-6, rtol=0)
     assert parted.tally.tokens == tokens
