@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -50,6 +51,21 @@ def test_weights_stay_in_one_piece_when_moved_copied_and_loaded(stack):
             other.load_state_dict(stack.state_dict())
             torch.testing.assert_close(other(x)[0], wanted)
             assert len({p.untyped_storage().data_ptr() for p in other.layers[0].parameters()}) == 1
+
+
+def test_several_threads_lay_weights_once(stack):
+    with torch.no_grad():
+        x, wanted = inputs(), None
+        for _ in range(20):
+            fresh = copy.deepcopy(stack)
+            for weight in fresh.parameters():
+                weight.data = weight.data.clone()  # in pieces
+            with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
+                warnings.simplefilter("error")
+                found = [outputs for outputs, _ in pool.map(lambda _, own=fresh: own(x, None), range(8))]
+            wanted = found[0] if wanted is None else wanted
+            for one in found:
+                assert torch.equal(one, wanted)
 
 
 def test_a_step_of_the_optimizer_reaches_the_flattened_weights(stack):

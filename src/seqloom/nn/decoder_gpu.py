@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqloom.core.device import has_triton
 
 ROWS = 32  # from which a product is worth a kernel of our own
+LARGEST = 1 << 26  # weights that are kept in parts as well, which takes twice their memory
 LEAST = 16  # rows and columns of what a kernel multiplies
 PLACES = 16  # of keys and values that are looked at together
 TILE = 64, 64, 32  # rows, columns and depth of what one program multiplies at a time,
@@ -30,8 +31,8 @@ def kernels() -> Any:
 
 
 def suits(weight: Tensor) -> bool:
-    """Whether products with such weights can be made so: the GPU has units for TF32."""
-    if not weight.is_cuda or weight.dtype != torch.float32 or not has_triton():
+    """Whether products with such weights can be made so: the GPU has units for TF32, and room for their parts."""
+    if not weight.is_cuda or weight.dtype != torch.float32 or weight.numel() > LARGEST or not has_triton():
         return False
     return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)
 

@@ -4,6 +4,7 @@ Nothing here defines anything: each kernel computes what the cell's equations sa
 included. `applies` decides, `run` runs.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "rnn_relu": torch.rnn_relu,
 }
 CUDNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+
+_laying = threading.Lock()
 
 
 def applies(cell: Cell, x: Tensor) -> bool:
@@ -106,7 +109,7 @@ def _in_one_piece(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
     Parameters are laid there once and stay: looking every time costs a microsecond and needs no hook, and a module
     moved, copied or loaded is put right by itself. Weights computed for this call (by weight dropout) are copied there.
     """
-    if len({weight.untyped_storage().data_ptr() for weight in weights}) == 1 or not _cudnn_takes(weights):
+    if _is_one_piece(weights) or not _cudnn_takes(weights):
         return weights
 
     def lay(tensors: list[Tensor]) -> None:
@@ -117,8 +120,14 @@ def _in_one_piece(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
 
     if not all(isinstance(weight, torch.nn.Parameter) for weight in weights):
         return list(OnePiece.apply(lay, *weights))
-    lay(weights)
+    with _laying:  # one thread lays them for all
+        if not _is_one_piece(weights):
+            lay(weights)
     return weights
+
+
+def _is_one_piece(weights: list[Tensor]) -> bool:
+    return len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
 
 
 class OnePiece(torch.autograd.Function):
