@@ -144,3 +144,16 @@ def test_more_positions_need_no_more_logits(gradients: bool) -> None:
     few, many = peak_of(128), peak_of(512)
     assert many - few < 100_000
     assert many < 512 * 100_000 * 4 / 2
+
+
+def test_a_target_that_is_no_token_is_refused() -> None:
+    hidden, weight = torch.randn(5, 4, requires_grad=True), torch.randn(9, 4)
+    with pytest.raises((IndexError, RuntimeError), match="index"):
+        linear_cross_entropy(hidden, weight, None, torch.tensor([1, 2, -1, 3, 4]))
+
+
+def test_a_gradient_by_hand_has_no_gradient_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight = torch.randn(5, 4, requires_grad=True), torch.randn(9, 4)
+    loss = linear_cross_entropy(hidden, weight, None, torch.tensor([1, 2, 0, 3, 4]))
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        torch.autograd.grad(loss, hidden, create_graph=True)

@@ -335,3 +335,14 @@ def test_the_trace_of_a_stack_follows_its_layers():
     assert len(traces) == len(state) == 3
     exactly(traces[-1]["h"], outputs)
     exactly([trace["c"][:, -1] for trace in traces], [layer["c"] for layer in state])
+
+
+@pytest.mark.parametrize("name", ["elman", "lstm", "gru"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_batch_of_padding_alone_has_gradients_of_zero(name, fused):
+    layer = Recurrent(CELLS[name](3, 5))
+    x = torch.randn(2, 6, 3, requires_grad=True)
+    outputs, _ = layer(x, mask=torch.zeros(2, 6, dtype=torch.bool), fused=fused)
+    outputs.sum().backward()
+    for given in (x, *layer.parameters()):
+        torch.testing.assert_close(given.grad, torch.zeros_like(given), rtol=0, atol=0)

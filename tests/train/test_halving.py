@@ -215,3 +215,23 @@ def test_a_gpu_that_is_full(fast: bool) -> None:
     for name, value in wanted.items():
         torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-6, rtol=0)
     assert parted.tally.tokens == tokens
+
+
+@pytest.mark.parametrize("weight", [0.05, 1.0, 0.0])
+def test_predictions_may_weigh_less_than_one_together(weight: float) -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(3, 2).double(), torch.randn(4, 3).double()
+
+    def loss_of(batch: Tree, carry: Tree) -> Loss:
+        count = torch.tensor(weight * len(batch["x"])).double()
+        return Loss(layer(batch["x"]).square().mean() * (weight > 0), None, 1, count)
+
+    found = []
+    for parts in (1, 2, 4):
+        layer.zero_grad()
+        loss = gradient_in_parts(layer, {"x": x}, None, parts, loss_of, Tensor.backward)
+        assert layer.weight.grad is not None
+        found.append((loss.value, layer.weight.grad.clone()))
+    for value, gradient in found[1:]:
+        torch.testing.assert_close(value, found[0][0])
+        torch.testing.assert_close(gradient, found[0][1])

@@ -83,3 +83,17 @@ def test_a_model_of_vectors_only():
     layer(torch.tensor([[1.0, 2.0, 6.0]])).sum().backward()
     optimizer.step()
     assert math.isclose(layer.bias.sum().item(), -1.5)
+
+
+def test_momentum_of_a_parameter_whose_first_gradient_comes_late():
+    network, other = model(), model()
+    other.load_state_dict(network.state_dict())
+    optimizer = build_optimizer("sgd", network, lr=0.1, momentum=0.9)
+    for step in range(3):
+        for number, parameter in enumerate(network.parameters()):
+            parameter.grad = torch.ones_like(parameter) if step or number else None
+        optimizer.step()
+    pairs = zip(network.parameters(), other.parameters(), strict=True)
+    moved = [(now - then).mean().item() for now, then in pairs]
+    late, early = -0.1 * (1 + 1.9), -0.1 * (1 + 1.9 + 2.71)
+    assert moved == pytest.approx([late, *[early] * (len(moved) - 1)], rel=1e-5)

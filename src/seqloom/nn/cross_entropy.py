@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.core.fusing import fusible
+from seqloom.nn.once import only_once
 
 LOGITS_AT_ONCE = 1 << 21
 FEWEST_ROWS = 64  # of a piece: with fewer, W itself is read too often
@@ -134,8 +135,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        only_once()
         found = (None if made is None else made * outer.to(made.dtype) for made in ctx.saved_tensors)
         return *found, None, None, None, None
 
@@ -170,7 +171,8 @@ def _gradient_and_loss(
     """p − t (n, V) and the sum of the losses of logits (n, V) and targets (n,); zeros for a target that does not
     count. `log_p` (n, V) is room for what is computed."""
     torch.log_softmax(logits, dim=1, out=log_p)
-    counted, targets = (targets != UNCOUNTED).unsqueeze(1), targets.unsqueeze(1).clamp(min=0)
+    counted, targets = (targets != UNCOUNTED).unsqueeze(1), targets.unsqueeze(1)
+    targets = targets.masked_fill(~counted, 0) if gaps else targets
     losses = -(1 - label_smoothing) * log_p.gather(1, targets)
     if label_smoothing:
         losses -= label_smoothing * log_p.mean(dim=1, keepdim=True)

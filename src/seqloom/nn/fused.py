@@ -76,8 +76,9 @@ def pack(mask: Tensor) -> Packing | None:
 
 def _run_packed(cell: Cell, x: Tensor, state: State, packing: Packing) -> tuple[Tensor, State]:
     rows, steps, _ = x.shape
-    if len(packing.rows) == 0:
-        return x.new_zeros(rows, steps, cell.hidden), state
+    if len(packing.rows) == 0:  # zeros, whose gradients are zeros
+        nothing = sum(part.flatten()[:0].sum() for part in (x, *cell.parameters()))
+        return x.new_zeros(rows, steps, cell.hidden) + nothing, state
     real = x.flatten(0, 1).index_select(0, packing.places)
     first = {name: leaf.index_select(0, packing.rows).unsqueeze(0) for name, leaf in state.items()}
     values, *last = _call(cell, (real, packing.sizes), first, ())

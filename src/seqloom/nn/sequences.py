@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from seqloom.core.device import has_triton
 from seqloom.nn import sequences_compiled as compiled
 from seqloom.nn import sequences_gpu as gpu
 from seqloom.nn.cells import Cell, State
+from seqloom.nn.once import only_once
 from seqloom.nn.sequences_steps import STEPS, Given, Padding, Steps, find_padding
 
 FEWEST = 4  # steps: below, the plain loop is as fast
@@ -86,7 +86,7 @@ def steps_of(name: str, x: Tensor, h: Tensor) -> Steps:
 
 
 class WholeSequence(torch.autograd.Function):
-    """`Steps` as one function to autograd. It cannot be differentiated twice; the plain loop can."""
+    """`Steps` as one function to autograd. It cannot be differentiated twice, and says so; the plain loop can."""
 
     @staticmethod
     def forward(context: Any, steps: Steps, padding: Padding | None, states: int, *given: Tensor) -> Any:
@@ -100,8 +100,8 @@ class WholeSequence(torch.autograd.Function):
         return outputs, *last
 
     @staticmethod
-    @once_differentiable
     def backward(context: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
+        only_once()
         steps, names, saved = context.steps, context.names, context.saved_tensors
         kept, (x, weight_x, *rest) = dict(zip(names, saved, strict=False)), saved[len(names) :]
         given = Given(rest[: context.states], rest[context.states :], context.padding)

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
+from seqloom.core.errors import out_of_memory
 from seqloom.core.fusing import Fusing, fusing
 from seqloom.core.graphs import record
 from seqloom.core.protocols import Loss
@@ -115,7 +116,7 @@ class CapturedStep:
             record.graph.replay()
             increment_version(self.parameters)  # a graph leaves no trace of what it changed
             after, tokens = record.after, record.tokens
-        else:
+        elif len(self.records) < self.most:
             began = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # the compiler's, of what it might do better
@@ -123,6 +124,9 @@ class CapturedStep:
             torch.cuda.synchronize(self.device)
             self.preparation.seconds += time.perf_counter() - began
             self.preparation.shapes += 1
+        else:
+            after, tokens = self._unrecorded(_uncounted(to_device(batch, self.device)), carry, seed)
+            self._forget_gradients()
         self.unread[self.waiting].copy_(self.outcome)
         self.waiting += 1
         return after, _counted(batch, tokens)
@@ -147,23 +151,31 @@ class CapturedStep:
     def _first(self, key: Hashable, batch: Tree, carry: Tree, seed: Callable[[], None]) -> tuple[Tree, int]:
         """The step one operation at a time, and then its record."""
         batch = _uncounted(to_device(batch, self.device))
+        place, tokens = self._unrecorded(batch, carry, seed, self._refuse_to_wait)
+        self._keep(key, batch, carry, place, tokens)
+        self._forget_gradients()
+        return place, tokens
+
+    def _unrecorded(
+        self, batch: Tree, carry: Tree, seed: Callable[[], None], before: Callable[[Tree, Tree], None] | None = None
+    ) -> tuple[Tree, int]:
+        """The step one operation at a time, on a stream of its own; and before it something else."""
         here = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
-            self._refuse_to_wait(batch, carry)
+            if before is not None:
+                before(batch, carry)
             after, tokens = self._tried(batch, carry, seed)
         here.wait_stream(self.stream)
-        place = self._placed(after)
-        if len(self.records) < self.most:
-            self._keep(key, batch, carry, place, tokens)
-        self._forget_gradients()
-        return place, tokens
+        return self._placed(after), tokens
 
     def _keep(self, key: Hashable, batch: Tree, carry: Tree, place: Tree, tokens: int) -> None:
         """Record a step that has just been made. Where there is no memory for it, it is the last that is tried."""
         try:
             graph = record(lambda: _put(self._step(batch, carry)[0], place), self.pool, self.stream)
-        except torch.OutOfMemoryError:
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
             self.most = len(self.records)
             self.preparation.notes.append("out of memory: other shapes of batches are made one operation at a time")
         else:
@@ -174,10 +186,8 @@ class CapturedStep:
         seed()
         try:
             return self._step(batch, carry)
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:  # whatever a compiler may come upon; the weights are as they were
-            if self.fused is None:
+            if self.fused is None or out_of_memory(error):
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.preparation.notes.append(f"the model could not be compiled and is computed as it is: {reason}")
@@ -203,8 +213,15 @@ class CapturedStep:
         optimizer: Any = self.optimizer
         optimizer.grad_scale = torch.ones_like(norm) if self.clip is None else norm.clamp(min=self.clip) / self.clip
         optimizer.found_inf = 1 - finite.float()
-        optimizer.step()
-        del optimizer.grad_scale, optimizer.found_inf
+        known = set(optimizer.state)
+        try:
+            optimizer.step()
+        except Exception:
+            for parameter in set(optimizer.state) - known:  # it may have made half of what it keeps of one
+                del optimizer.state[parameter]
+            raise
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf
 
     def _forget_gradients(self) -> None:
         """They are made anew in every step, in memory that belongs to its record."""

@@ -4,7 +4,7 @@ The loop is a generator of events; what it moves is in `seqloom.train.trainer`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from seqloom.core.errors import DivergedError, Interrupted
 from seqloom.core.protocols import Task
@@ -13,7 +13,7 @@ from seqloom.train.config import FitConfig
 from seqloom.train.events import Damaged, Evaluated, Event, Finished, Halved, Prepared, Saved, Skipped, Started, Stopped
 from seqloom.train.meter import Meter
 from seqloom.train.stop import Stop
-from seqloom.train.trainer import Tally, Trainer
+from seqloom.train.trainer import Trainer, Update
 
 
 def fit(
@@ -51,6 +51,7 @@ def fit(
             unsaved, passing = False, not (due or ending)  # a stop is no reason to keep other checkpoints in the end
             yield Saved(tally.step, store.save(tally.step, trainer.state(), passing))
         if stop.requested:
+            yield from _skipped(tally.step, trainer.settle())
             yield Stopped(tally.step)
             return
         if ending:
@@ -63,11 +64,9 @@ def fit(
             yield Halved(tally.step, rows, parts)
         if trainer.preparation.telling:
             yield Prepared(tally.step, *trainer.preparation.told())
-        for number, update in enumerate(updates, tally.step - len(updates) + 1):
-            if update.cause is not None:
-                yield Skipped(number, update.cause)
-        if tally.skips >= config.max_skips:
-            raise DivergedError(_diverged(tally, updates[-1].cause or ""))
+        yield from _skipped(tally.step, updates)
+        if trainer.diverged is not None:
+            raise DivergedError(_diverged(tally.step, trainer.diverged, config.max_skips))
         if tally.step % config.log_every == 0 or tally.step == trainer.total:
             yield meter.progress(tally.step, trainer.total, trainer.report(updates[-1]), task)
     seconds = time.perf_counter() - began
@@ -75,8 +74,15 @@ def fit(
     yield Finished(tally.step, ending, tally.best_step, tally.best or {}, *measured)
 
 
-def _diverged(tally: Tally, cause: str) -> str:
+def _skipped(step: int, updates: Sequence[Update]) -> Iterator[Skipped]:
+    """Those of the last updates, up to this step, that were not made."""
+    for number, update in enumerate(updates, step - len(updates) + 1):
+        if update.cause is not None:
+            yield Skipped(number, update.cause)
+
+
+def _diverged(step: int, cause: str, skips: int) -> str:
     return (
-        f"Training diverged at step {tally.step}: {cause}, {tally.skips} updates in a row. None of them reached the "
+        f"Training diverged at step {step}: {cause}, {skips} updates in a row. None of them reached the "
         "weights. Train anew with a smaller train.lr, a smaller train.clip or a longer train.warmup."
     )

@@ -85,8 +85,9 @@ def gradient_in_parts(
         losses.append(Loss(loss.value.detach(), detach(loss.carry), loss.tokens))
         del loss
     n = torch.stack(counts)
-    _scale(model.parameters(), held, counts[0].clamp(min=1) * parts / n.sum().clamp(min=1))
-    value = (torch.stack([loss.value for loss in losses]) * n).sum() / n.sum().clamp(min=1)
+    total = n.sum().clamp(min=torch.finfo(n.dtype).tiny)  # weighted predictions may be less than one
+    _scale(model.parameters(), held, torch.where(n.sum() > 0, counts[0].clamp(min=1) * parts / total, 0))
+    value = (torch.stack([loss.value for loss in losses]) * n).sum() / total
     return Loss(value, join([loss.carry for loss in losses]), sum(loss.tokens for loss in losses))
 
 

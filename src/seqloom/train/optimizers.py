@@ -35,7 +35,10 @@ def build_optimizer(
             for group in _groups([p for p in level if p.requires_grad], weight_decay)
         ]
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=_fusable(trainable))
+        sgd = torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=_fusable(trainable))
+        for parameter in trainable if momentum else ():  # torch's own begin as whatever the memory holds, and stay so
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)  # where a first update is left out
+        return sgd
     kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
     return kind(groups, lr=lr, betas=betas, fused=_fusable(trainable))
 

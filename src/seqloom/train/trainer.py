@@ -30,6 +30,7 @@ from seqloom.train.schedule import learning_rate
 
 WORTH_COMPILING = 1000  # steps: for fewer it takes longer to compile a model than to train it as it is
 OVERFLOW = "the norm of the gradient overflows"
+NOT_A_NUMBER = "the gradient is not a number"
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Tally:
     recent_steps: int = 0  # … and over how many updates
     memory: int = 0  # most bytes in tensors during an update that was watched
     limit: int | None = None  # values of a batch that did not fit in memory, see `seqloom.train.halving`
+    recorded: bool = True  # where steps can be; not any more, if there was no memory for it
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Trainer:
         self.captured = self._captured()
         self.known: list[Update] = []  # what updates did that nobody has been told of yet …
         self.unknown: list[tuple[float, int]] = []  # … and rate and tokens of those that are still under way
+        self.diverged: str | None = None  # why, if too many updates in a row were not finite
         self.watched = {min(1, self.total - 1)}  # the second update is the first that finds the optimizer's numbers
         if hasattr(task, "largest_step"):  # where batches differ
             self.watched.add(task.largest_step(seed) // config.accumulate)
@@ -144,6 +147,7 @@ class Trainer:
             tally.recent_loss, tally.recent_steps, tally.skips = tally.recent_loss + loss, tally.recent_steps + 1, 0
         else:
             tally.skips += 1
+            self.diverged = cause if tally.skips >= self.config.max_skips else self.diverged
         self.known.append(Update(loss, norm, tokens, rate, cause))
 
     def _advance(self) -> None:
@@ -175,7 +179,7 @@ class Trainer:
             if not out_of_memory(error):
                 raise
             self.known = self.settle()
-            self.captured = None
+            self.captured, self.tally.recorded = None, False
             self.preparation.notes.append("steps are made one operation at a time: out of memory")
         if self.captured is None:  # by now what filled the memory is gone
             del captured
@@ -289,7 +293,7 @@ class Trainer:
 
     def _blamed(self, cause: str) -> str:
         """The cause of a step that was not finite; with the parameter that shows it, where one does."""
-        for name, parameter in self.model.named_parameters() if cause == OVERFLOW else ():
+        for name, parameter in self.model.named_parameters() if cause in (OVERFLOW, NOT_A_NUMBER) else ():
             if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
                 return f"the gradient of {name} is not finite"
         return cause
@@ -356,6 +360,7 @@ class Trainer:
             self.scaler.load_state_dict(parts["scaler"])
             self.carry = to_device(parts["carry"], self.device)
             self.tally = Tally(**parts["tally"])
+            self.captured = self.captured if self.tally.recorded else None
             if self.captured is not None:
                 self._ready_optimizer()
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
@@ -382,4 +387,6 @@ def _cause(loss: float, norm: float) -> str | None:
     """Why an update must not be made, if so."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
-    return None if math.isfinite(norm) else OVERFLOW
+    if math.isfinite(norm):
+        return None
+    return NOT_A_NUMBER if math.isnan(norm) else OVERFLOW

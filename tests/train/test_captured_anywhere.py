@@ -1,0 +1,190 @@
+"""What becomes of recorded steps when something goes wrong, on any machine: instead of a graph being played, what was
+recorded is computed again, and the rest is as on a GPU."""
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.train.conftest import Session, TinyTask
+from tests.train.test_halving import Crowded
+
+from seqloom.core.errors import DivergedError
+from seqloom.core.tree import tree_map
+from seqloom.train import captured, trainer
+from seqloom.train.captured import CapturedStep, Preparation
+from seqloom.train.config import FitConfig
+from seqloom.train.events import Prepared, Skipped
+from seqloom.train.stop import Stop
+from seqloom.train.trainer import Trainer
+
+pytestmark = pytest.mark.usefixtures("quick_disk", "recorded_anywhere")
+
+
+class Again:
+    """A graph that is no graph."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.replay = work
+
+
+class Stream:
+    def __init__(self, *_: Any) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+
+@pytest.fixture
+def recorded_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, stand_in in {
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda _: contextlib.nullcontext(),
+        "graph_pool_handle": lambda: 0,
+        "synchronize": lambda _: None,
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda _: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(captured, "record", lambda work, pool=None, stream=None: Again(work))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(captured, "to_device", lambda tree, _: tree_map(torch.Tensor.clone, tree))
+
+    def made(self: Trainer) -> CapturedStep | None:
+        self.preparation = Preparation()
+        if not self.config.fast:
+            return None
+        step = CapturedStep(
+            self.model,
+            self.optimizer,
+            lambda batch, carry: self.task.loss(self.model, batch, carry),
+            clip=self.config.clip,
+            autocast=self._autocast,
+            device=self.device,
+        )
+        self.preparation = step.preparation
+        self._ready_optimizer()
+        return step
+
+    def ready(self: Trainer) -> None:  # Adam does not want to be capturable on a CPU
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.tensor(float(group["lr"]))
+
+    monkeypatch.setattr(trainer.Trainer, "_captured", made)
+    monkeypatch.setattr(trainer.Trainer, "_ready_optimizer", ready)
+
+
+def trained(task: Any = None, steps: int = 9, **options: Any) -> Trainer:
+    config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip": 0.05, **options})
+    found = Trainer(task or TinyTask(dropout=0.0), config, 3)
+    for _ in range(steps):
+        found.update()
+    return found
+
+
+class Interrupted(TinyTask):
+    """Somebody asks for a stop during step `at`."""
+
+    def __init__(self, stop: Stop, at: int | None, spoil: dict[int, Any]) -> None:
+        super().__init__(spoil=spoil)
+        self.stop, self.at = stop, at
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Any:
+        if step == self.at:
+            self.stop.request()
+        return super().batch(seed, step)
+
+
+def assert_alike(one: Trainer, other: Trainer) -> None:
+    for name, value in one.model.state_dict().items():
+        torch.testing.assert_close(value, other.model.state_dict()[name], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("spoil", [{}, {0: "loss"}, {0: float("inf"), 1: float("nan")}, {4: "loss"}], ids=str)
+def test_steps_that_are_not_finite_leave_everything_alone(optimizer: str, spoil: dict[int, Any]) -> None:
+    options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
+    rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # what new memory will hold
+    del rubbish
+    fast = trained(TinyTask(dropout=0.0, spoil=spoil), **options)
+    assert fast.captured is not None
+    assert_alike(fast, trained(TinyTask(dropout=0.0, spoil=spoil), fast=False, **options))
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA out of memory")])
+def test_where_there_is_no_memory_for_a_record_the_step_is_made_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(captured, "record", refuse)
+    fast = trained()
+    assert fast.captured is not None and not fast.captured.records
+    assert {float(state["step"]) for state in fast.optimizer.state.values()} == {9}
+    assert_alike(fast, trained(fast=False))
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_an_optimizer_without_memory_leaves_nothing_behind(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it keeps of a weight is made at its first step: here it is out of memory in the middle of that."""
+    real, left = torch.zeros_like, [calls]
+
+    def full(*arguments: Any, **named: Any) -> Any:
+        if left[0] and "optim" in inspect.stack()[1].filename:
+            left[0] -= 1
+            if not left[0]:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(torch, "zeros_like", full)
+    fast = trained(optimizer="adam")
+    assert left == [0] and fast.captured is None
+    assert not hasattr(fast.optimizer, "grad_scale")
+    assert_alike(fast, trained(optimizer="adam", fast=False))
+
+
+def test_what_was_taken_in_parts_is_taken_so_after_a_resume(tmp_path: Any, same: Any) -> None:
+    def run(name: str, until: int | None) -> Any:
+        session = Session(tmp_path / name, steps=8, save_every=1)
+        session.train(Crowded(3, dropout=0.3), until=until)
+        if until:
+            session.train(Crowded(dropout=0.3), resume=True)  # where there is room for the whole
+        return session.checkpoint(8)["model.safetensors"]
+
+    assert same(run("whole", None), run("stopped", 4))
+
+
+def test_a_stop_tells_of_all_that_was_skipped(tmp_path: Any) -> None:
+    def told(name: str, at: int | None) -> list[int]:
+        session, stop = Session(tmp_path / name, steps=9, log_every=5, evaluate_every=50), Stop()
+        task = Interrupted(stop, at, {2: "loss", 3: "loss", 7: "loss"})
+        events = list(session.events(task, stop=stop))
+        if at is not None:
+            events += list(session.events(task, resume=True))
+        return [event.step for event in events if isinstance(event, Skipped)]
+
+    assert told("whole", None) == told("stopped", 3) == [3, 4, 8]
+
+
+def test_too_many_in_a_row_are_too_many_even_if_it_recovers_before_anybody_looks(tmp_path: Any) -> None:
+    session = Session(tmp_path / "run", steps=40, log_every=20, evaluate_every=100, max_skips=5)
+    with pytest.raises(DivergedError, match="5 updates in a row"):
+        session.train(TinyTask(spoil=dict.fromkeys(range(3, 15), "loss")))
+
+
+def test_a_resume_in_the_middle_of_too_many_says_what_is_wrong(tmp_path: Any) -> None:
+    session, stop = Session(tmp_path / "run", steps=60, log_every=10, evaluate_every=100, max_skips=5), Stop()
+    task = Interrupted(stop, 8, dict.fromkeys(range(2, 40), "loss"))
+    list(session.events(task, stop=stop))
+    with pytest.raises(DivergedError, match="the loss is nan"):
+        session.train(task, resume=True)
+
+
+def test_shapes_beyond_those_that_are_kept_are_no_preparation(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "MOST_RECORDS", 1)
+    monkeypatch.setattr(captured, "TELLING", 0.0)
+    events = Session(tmp_path / "run", steps=12, log_every=4, evaluate_every=100).train(TinyTask())
+    assert sum(event.shapes for event in events if isinstance(event, Prepared)) == 1
