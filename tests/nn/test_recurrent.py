@@ -344,5 +344,5 @@ def test_a_batch_of_padding_alone_has_gradients_of_zero(name, fused):
     x = torch.randn(2, 6, 3, requires_grad=True)
     outputs, _ = layer(x, mask=torch.zeros(2, 6, dtype=torch.bool), fused=fused)
     outputs.sum().backward()
-    for given in (x, *layer.parameters()):
-        torch.testing.assert_close(given.grad, torch.zeros_like(given), rtol=0, atol=0)
+    for one in (x, *layer.parameters()):
+        torch.testing.assert_close(one.grad, torch.zeros_like(one), rtol=0, atol=0)

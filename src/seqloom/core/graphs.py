@@ -13,13 +13,14 @@ def record(work: Callable[[], Any], pool: Any = None, stream: Any = None) -> Any
     Graphs that share a `pool` of memory must not be played at the same time. While one is recorded no garbage is
     collected: to free another graph's memory then would spoil the record.
     """
-    graph = torch.cuda.CUDAGraph()
+    graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     collecting = gc.isenabled()
     gc.disable()
     try:
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             work()
     finally:
+        torch.cuda.set_stream(here)  # where torch would not, after a record that failed
         if collecting:
             gc.enable()
     return graph

@@ -102,9 +102,13 @@ class FixedSteppable(Protocol):
         """Another one whenever its weights are others, or have other values."""
         ...
 
-    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState | None:
-        """A state before its first token, with k hypotheses of each source and room for so many steps; None if it
-        cannot."""
+    @property
+    def fixable(self) -> bool:
+        """Whether that is so of this very model, as it is now."""
+        ...
+
+    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        """A state before its first token, with k hypotheses of each source and room for so many steps."""
         ...
 
     def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:

@@ -8,6 +8,7 @@ places for half as many, or to places with room for more tokens.
 It finds what `seqloom.decoding.beam` finds.
 """
 
+import contextlib
 import math
 import threading
 from collections.abc import Hashable
@@ -18,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from seqloom.core.errors import DivergedError
+from seqloom.core.errors import DivergedError, out_of_memory
 from seqloom.core.graphs import record
 from seqloom.core.protocols import DecodeState, FixedSteppable
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
@@ -30,7 +31,9 @@ LOOK = 8  # steps after which somebody looks whether all are done
 ROOM = 32  # steps that there is room for at first; then twice as many, and so on
 ALIKE = 8  # sources are padded to a multiple of so many tokens, so that there are few shapes
 WARM = 3  # steps of a shape that are run before it is recorded
-MOST = 24  # shapes that are kept
+FEWEST = 8  # sources that are moved together no more
+SHARE = 8  # of a GPU's memory this part is kept for what was recorded of a model,
+KEPT = 1 << 30  # and so many bytes elsewhere
 
 BROKEN = "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
 
@@ -44,15 +47,20 @@ class Places:
     ran: int = 0
     graph: Any = None
 
+    @property
+    def bytes(self) -> int:
+        return sum(leaf.nbytes for leaf in leaves(self.tree))
+
 
 @dataclass
 class Recorded:
     """What was recorded of a model, while its weights lie where they lay."""
 
     weights: Hashable
-    places: dict[Hashable, Places] = field(default_factory=dict)
+    places: dict[Hashable, Places] = field(default_factory=dict)  # those used last stand last
     pool: Any = None
-    refused: str = ""  # why a step could not be recorded
+    stream: Any = None
+    refused: bool = False  # whether a step could not be recorded
 
 
 _recorded: WeakKeyDictionary[Any, Recorded] = WeakKeyDictionary()
@@ -70,19 +78,36 @@ def captured_search(
 
     None where the plain search must do it. `record=False` runs every step as it is, on any device.
     """
-    search = _Search(model, rule, record)
-    begun = search.begin(source, limit)
-    if begun is None:
+    if not model.fixable:
         return None
-    with _busy:  # meanwhile another search may begin, or write down what it found
-        search.run(begun, int(limit.max()))
-    return collect(search.nodes, search.found, len(limit))
+    # Places outlive the search, and any inference mode it is made in.
+    with torch.inference_mode(False), torch.no_grad(), torch.cuda.device_of(source["tokens"]):
+        try:
+            return _Search(model, rule, record).found_of(source, limit)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+    forget(model)
+    torch.cuda.empty_cache()
+    return None
+
+
+def forget(model: Any) -> None:
+    """What was recorded of a model, and the memory it takes."""
+    with contextlib.suppress(KeyError), _busy:
+        del _recorded[model]
 
 
 class _Search:
     def __init__(self, model: FixedSteppable, rule: Rule, record: bool) -> None:
         self.model, self.rule, self.record = model, rule, record
         self.nodes, self.found = Nodes(), list[Finished]()
+
+    def found_of(self, source: dict[str, Tensor], limit: Tensor) -> list[list[Hypothesis]]:
+        begun = self.begin(source, limit)
+        with _busy:  # meanwhile another search may begin, or write down what it found
+            self.run(begun, int(limit.max()))
+        return collect(self.nodes, self.found, len(limit))
 
     def run(self, tree: dict[str, Tree], longest: int) -> None:
         """All steps, until nothing is left to be found."""
@@ -98,7 +123,9 @@ class _Search:
             if bool(broken):
                 raise DivergedError(BROKEN)
             staying = (~done).nonzero().squeeze(1)
-            if len(staying) == 0 or 2 * len(staying) <= len(done):
+            if len(staying) and at >= longest:
+                raise RuntimeError("a search went on beyond its longest hypothesis")
+            if len(staying) == 0 or 2 * len(staying) <= len(done) > FEWEST:
                 self._collect(search, done.nonzero().squeeze(1), at)
                 if len(staying) == 0:
                     return
@@ -107,13 +134,11 @@ class _Search:
                 steps *= 2
                 tree = self._with_room(tree, steps)
 
-    def begin(self, source: dict[str, Tensor], limit: Tensor) -> dict[str, Tree] | None:
+    def begin(self, source: dict[str, Tensor], limit: Tensor) -> dict[str, Tree]:
         """All places before the first step: nothing is said, and what only fills up the shape is done."""
         k, device, steps = self.rule.beam, source["tokens"].device, _room(int(limit.max()))
         padded, sources = _padded(source, getattr(self.model, "longest_source", None)), len(limit)
         state = self.model.fixed(self.model.start(padded), k, steps)
-        if state is None:
-            return None
         b = len(padded["tokens"])
         limits = torch.zeros(b, dtype=torch.long)
         limits[:sources] = limit
@@ -155,15 +180,16 @@ class _Search:
         if not self.record:
             return Places(tree, torch.tensor(self.rule.banned, device=device))
         known = _recorded.get(self.model)
-        if known is None or known.weights != self.model.weights_key() or len(known.places) > MOST:
+        if known is None or known.weights != self.model.weights_key():
             known = _recorded[self.model] = Recorded(self.model.weights_key())
         key = self.rule, steps, tuple((leaf.shape, leaf.dtype) for leaf in leaves(tree))
-        places = known.places.get(key)
+        places = known.places.pop(key, None)
         if places is None:
+            _make_room(known.places, device)
             places = Places(tree_map(Tensor.clone, tree), torch.tensor(self.rule.banned, device=device))
-            known.places[key] = places
         elif places.tree is not tree:
             _put(tree, places.tree)
+        known.places[key] = places
         return places
 
     def _advance(self, places: Places) -> None:
@@ -181,10 +207,13 @@ class _Search:
         if known.refused:
             return
         known.pool = known.pool or torch.cuda.graph_pool_handle()
+        known.stream = known.stream or torch.cuda.Stream(places.banned.device)
         try:
-            places.graph = record(lambda: self._step(places), known.pool)
+            places.graph = record(lambda: self._step(places), known.pool, known.stream)
         except RuntimeError as error:
-            known.refused = str(error)
+            if out_of_memory(error):
+                raise
+            known.refused = True
 
     def _with_room(self, tree: dict[str, Tree], steps: int) -> dict[str, Tree]:
         search, k = tree["search"], self.rule.beam
@@ -252,6 +281,13 @@ class _Search:
             "length": length.expand_as(order),
             "finished": torch.zeros_like(score, dtype=torch.bool),
         }
+
+
+def _make_room(places: dict[Hashable, Places], device: torch.device) -> None:
+    """Let go what was not used for longest, as long as there is more than is to be kept."""
+    most = torch.cuda.get_device_properties(device).total_memory // SHARE if device.type == "cuda" else KEPT
+    while places and sum(one.bytes for one in places.values()) > most:
+        del places[next(iter(places))]
 
 
 def _room(longest: int) -> int:

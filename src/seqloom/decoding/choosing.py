@@ -15,7 +15,7 @@ from torch import Tensor
 from seqloom.core.device import has_triton
 from seqloom.decoding.candidates import best_candidates, with_new
 
-WIDEST = 32  # hypotheses of a source that the kernel is for
+WIDEST = 1024  # continuations of a source that the kernel is for
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Rule:
 def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rule: Rule) -> Tensor:
     """The k best continuations of each source go on, by tokens `ids` (R, K) of log p `values`, most probable first;
     those among its k best that end are set aside. Returned is which row (R,) each hypothesis was before."""
-    if values.is_cuda and rule.beam <= WIDEST and has_triton():
+    if values.is_cuda and rule.beam * values.shape[1] <= WIDEST and has_triton():
         return choose_by_kernel(search, values, ids, banned, rule)
     (b, k), done, at = search["log_prob"].shape, search["done"].clone(), search["at"]
     length = at + 1

@@ -54,7 +54,7 @@ def choose(
     left = candidate < K * COUNT
     own = tl.load(values + b * K * COUNT + candidate, mask=left, other=0).to(tl.float64)
     said = tl.load(ids + b * K * COUNT + candidate, mask=left, other=0)
-    for place in tl.static_range(BANNED):
+    for place in range(BANNED):
         own = tl.where(said == tl.load(banned + place), float("-inf"), own)
     if LEAST > 0:
         own = tl.where((said == END) & (step + 1 <= LEAST), float("-inf"), own)

@@ -368,6 +368,10 @@ class RecurrentSeq2Seq(Seq2Seq):
         values, ids = self.next_best(carry["readout"], count)
         return BestOutput(values, ids, DecodeState(carry, state.memory), None if weights is None else weights[:, 0])
 
+    @property
+    def fixable(self) -> bool:
+        return True
+
     def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         rows = torch.arange(len(state.memory["summary"]), device=state.memory["summary"].device)
         return DecodeState(select_rows(state.carry, rows.repeat_interleave(k)), state.memory)

@@ -351,12 +351,13 @@ class Transformer(Seq2Seq):
 
     # Steps that all have one shape.
 
-    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState | None:
+    @property
+    def fixable(self) -> bool:
+        return self.config.target_begin is None and fits(self.decoder)
+
+    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         """Of each hypothesis: own (R, P), which of the P = k · steps places of its source are its own."""
-        memory, begun = state.memory, self.config.target_begin is not None
-        if begun or not fits(self.decoder):
-            return None
-        mask = memory["mask"]
+        memory, mask = state.memory, state.memory["mask"]
         caches = tuple(fixed_cache(block.self_attention, len(mask), k * steps) for block in self.decoder)
         added = Allowed(mask[:, None, None, :], each=True).added
         own = torch.zeros(len(mask) * k, k * steps, dtype=torch.bool, device=mask.device)

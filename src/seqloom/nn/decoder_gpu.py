@@ -16,6 +16,7 @@ ROWS = 32  # from which a product is worth a kernel of our own
 LARGEST = 1 << 26  # weights that are kept in parts as well, which takes twice their memory
 LEAST = 16  # rows and columns of what a kernel multiplies
 PLACES = 16  # of keys and values that are looked at together
+WIDEST_HEAD, MOST_HYPOTHESES = 128, 32  # of a source, for which every such GPU has room
 TILE = 64, 64, 32  # rows, columns and depth of what one program multiplies at a time,
 NARROW, TALL = (64, 32, 64), (128, 64, 32)  # and where there would be few such tiles, or
 FEW, MANY = 64, 1500  # many
@@ -37,8 +38,9 @@ def suits(weight: Tensor) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)
 
 
-def suits_heads(width: int) -> bool:
-    return width >= LEAST and width & (width - 1) == 0
+def suits_attention(width: int, hypotheses: int) -> bool:
+    """Whether the kernel is for heads so wide, and so many hypotheses of a source."""
+    return LEAST <= width <= WIDEST_HEAD and width & (width - 1) == 0 and hypotheses <= MOST_HYPOTHESES
 
 
 def parts(weight: Tensor) -> tuple[Tensor, Tensor]:

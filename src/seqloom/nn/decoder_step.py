@@ -59,7 +59,7 @@ class DecoderStep:
         self.blocks = [_Block(block) for block in blocks]
         first = blocks[0].self_attention
         self.suits = decoder_compiled.suits(first.q.weight, first.head_width)
-        self.suits_gpu = decoder_gpu.suits(first.q.weight) and decoder_gpu.suits_heads(first.head_width)
+        self.suits_gpu = decoder_gpu.suits(first.q.weight)
 
     def __call__(
         self,
@@ -92,7 +92,8 @@ class DecoderStep:
         if isinstance(reading, Reading) and reading.known["compiled"] is None:
             reading.known["compiled"] = self.suits and sources >= decoder_compiled.SOURCES
         if isinstance(reading, FixedReading):
-            return OnGPU() if self.suits_gpu else Plain()
+            suits = self.suits_gpu and decoder_gpu.suits_attention(self.blocks[0].width, reading.k)
+            return OnGPU() if suits else Plain()
         return Plain() if reading.at is None else Compiled(reading, source_mask, y)
 
 

@@ -28,6 +28,7 @@ from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_tol
 from seqloom.data.noised_batches import NoisedBatches, Piece, pieces
 from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.captured import forget
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, precise
 from seqloom.tasks.language_model import TextTask, device_of
@@ -187,6 +188,7 @@ class Task(TextTask):
             for number, (best,) in zip(members.tolist(), found, strict=True):
                 own = self._exact(best.tokens, read.noised(number, EVALUATION, 0).target)
                 right, told = right + sum(own), told + len(own)
+        forget(model)  # it may learn on, and would need the memory
         return {f"exact_{'spans' if self.spans else 'texts'}": right / told}
 
     def _exact(self, said: list[int], meant: list[int]) -> list[bool]:

@@ -24,6 +24,7 @@ from seqloom.data.nearest import copy_baseline
 from seqloom.data.pair_batches import Array, PairBatches, Ragged, pair_tree
 from seqloom.data.parallel import Pair, ParallelCorpus
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
+from seqloom.decoding.captured import forget
 from seqloom.decoding.side_by_side import side_by_side
 from seqloom.evaluate.alignment import Example, score_alignments
 from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
@@ -330,6 +331,7 @@ class Task:
 
         batches = list(self._every(split, chosen))
         decoded = side_by_side(search, [batch for _, batch in batches], device)
+        forget(model)  # it may learn on, and would need the memory
         for (members, _), found in zip(batches, decoded, strict=True):
             for index, (best,) in zip(members.tolist(), found, strict=True):
                 said[index] = self.tokenizer.decode(best.tokens) if pairs[index].source else ""  # blank stays blank

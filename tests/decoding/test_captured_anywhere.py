@@ -1,0 +1,104 @@
+"""What is recorded of searches, when it is let go, and when it is not tried: on any machine. Instead of a graph being
+played, what was recorded is computed again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.decoding.test_captured import made, same, sources
+
+from seqloom.core.tree import leaves
+from seqloom.decoding import captured
+from seqloom.decoding.beam import BeamConfig, beam_search, fixed_search
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn import decoder_gpu
+from seqloom.nn.positions import PositionsConfig
+
+OPTIONS = BeamConfig(beam=2, max_length=12)
+
+
+class Again:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.replay = work
+
+
+@pytest.fixture(autouse=True)
+def recorded_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "record", lambda work, pool=None, stream=None: Again(work))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: 1)
+
+
+def found(model: Any, seed: int = 1, **options: Any) -> Any:
+    with torch.no_grad():
+        return fixed_search(model, sources(9, seed=seed), BeamConfig(**{"beam": 2, "max_length": 12, **options}), 0)
+
+
+@pytest.mark.parametrize("name", ["transformer", "luong"])
+def test_recorded_steps_find_the_same_with_other_shapes_and_weights(name: str) -> None:
+    model = made(name)
+    for seed in range(4):
+        if seed == 2:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(1.05)
+        for longest in (12, 40):
+            plain = beam_search(
+                model, source=sources(9, seed=seed), options=BeamConfig(beam=2, max_length=longest), end=0
+            )
+            same(found(model, seed, max_length=longest), plain)
+    assert any(places.graph is not None for places in captured._recorded[model].places.values())
+
+
+def test_what_was_not_used_for_longest_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "KEPT", 1 << 19)
+    model = made("transformer")
+    for beam in range(1, 12):
+        found(model, beam=beam, max_length=30)
+        known = captured._recorded[model].places
+        before = sum(leaf.nbytes for places in list(known.values())[:-1] for leaf in leaves(places.tree))
+        assert before <= captured.KEPT
+    assert {key[0].beam for key in known if isinstance(key, tuple)} == set(range(12 - len(known), 12))
+    captured.forget(model)
+    assert model not in captured._recorded
+    captured.forget(model)
+
+
+def test_a_search_in_inference_mode_may_come_before_one_without() -> None:
+    model = made("transformer")
+    with torch.inference_mode():
+        wanted = found(model)
+    same(found(model), wanted)
+
+
+def test_without_memory_the_plain_search_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made("transformer")
+    found(model)
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(captured._Search, "_step", full)
+    assert found(model, beam=3) is None
+    assert model not in captured._recorded
+
+
+def test_a_model_that_cannot_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TransformerConfig(width=16, heads=2, positions=PositionsConfig(kind="rotary"))
+    model = config.build(23).eval()
+    monkeypatch.setattr(type(model), "encode", lambda *_: pytest.fail("it reads the source for nothing"))
+    assert found(model) is None
+
+
+def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "record", lambda work, pool=None, stream=None: Again(lambda: None))
+    with pytest.raises(RuntimeError, match="beyond its longest"):
+        found(made("transformer"))
+
+
+@pytest.mark.parametrize(
+    ("width", "hypotheses", "suits"), [(64, 5, True), (24, 5, False), (256, 5, False), (64, 33, False)]
+)
+def test_the_kernel_of_attention_is_for_what_every_gpu_has_room_for(width: int, hypotheses: int, suits: bool) -> None:
+    assert decoder_gpu.suits_attention(width, hypotheses) == suits
