@@ -1,18 +1,20 @@
 """A step in few passes is a step through the blocks; packed layers are the layers, and follow their weights."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from seqloom.core.protocols import DecodeState, select
 from seqloom.models import transformer
 from seqloom.models.transformer import Transformer, TransformerConfig
-from seqloom.nn import decoder_gpu, packed
+from seqloom.nn import decoder_gpu, decoder_step, packed
 from seqloom.nn.decoder_step import fits
-from seqloom.nn.packed import Packed, packed_once
+from seqloom.nn.packed import Packed, made_of, packed_once
 from seqloom.nn.positions import PositionsConfig
 
 V, PLAIN = 37, TransformerConfig(width=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
@@ -94,6 +96,92 @@ def test_other_weights_are_seen() -> None:
         fresh.load_state_dict(model.state_dict())
         assert not torch.allclose(before, after, atol=1e-3)
         torch.testing.assert_close(after, steps(fresh)[0])
+
+
+def replaced_bias(model: Any) -> None:
+    model.output.bias = nn.Parameter(torch.randn(V))
+
+
+def replaced_weight(model: Any) -> None:
+    layer = model.decoder[1].feed_forward.up
+    layer.weight = nn.Parameter(torch.randn_like(layer.weight))
+
+
+def replaced_blocks(model: Any) -> None:
+    for _ in range(2):
+        model.decoder[1] = model.config.decoder_block().eval()
+
+
+def fewer_blocks(model: Any) -> None:
+    del model.decoder[1:]
+
+
+def more_blocks(model: Any) -> None:
+    model.decoder.append(model.config.decoder_block().eval())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", [replaced_bias, replaced_weight, replaced_blocks, fewer_blocks, more_blocks])
+def test_weights_that_are_others_are_seen(change: Callable[[Any], None]) -> None:
+    config = replace(PLAIN, align_layer=1)
+    model = made(config)
+    for _ in range(2):
+        steps(model, count=1)
+        change(model)
+        fresh = replace(config, decoder_layers=len(model.decoder)).build(V).eval()
+        fresh.load_state_dict(model.state_dict())
+        torch.testing.assert_close(steps(model, count=1)[0], steps(fresh, count=1)[0])
+
+
+def test_no_other_weights_come_to_lie_where_those_lay() -> None:
+    """Or else they would be taken for them."""
+    layer = nn.Linear(64, 64)
+    at, made = layer.weight.data_ptr(), made_of([layer], object)
+    layer.weight.data = layer.weight.data * 2
+    others = [torch.empty(64, 64) for _ in range(100)]
+    assert at not in map(Tensor.data_ptr, others)
+    assert made_of([layer], object) is not made
+
+
+@torch.no_grad()
+def test_weights_from_a_function_of_others_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`q.weight` is another tensor whenever it is asked for."""
+
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    model, twin = made(PLAIN), made(PLAIN)
+    making: list[Any] = []
+    monkeypatch.setattr(decoder_step.DecoderStep, "__init__", counted(decoder_step.DecoderStep.__init__, making))
+    q: Any = model.decoder[0].self_attention.q
+    parametrize.register_parametrization(q, "weight", Twice())
+    twin.decoder[0].self_attention.q.weight.mul_(2)
+    q.parametrizations.weight.original.copy_(twin.decoder[0].self_attention.q.weight / 2)
+    found = steps(model)
+    assert len(making) == 1
+    torch.testing.assert_close(found[0], steps(twin)[0])
+    q.parametrizations.weight.original.mul_(3)
+    twin.decoder[0].self_attention.q.weight.mul_(3)
+    torch.testing.assert_close(steps(model)[0], steps(twin)[0])
+
+
+def counted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
+    def counting(*given: Any) -> Any:
+        calls.append(given)
+        return function(*given)
+
+    return counting
+
+
+def test_a_model_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        model = made(PLAIN)
+        found = steps(model, count=2)
+    fresh = made(PLAIN)
+    fresh.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(found[0], steps(fresh, count=2)[0])
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -6,7 +6,7 @@ It computes what the blocks of `seqloom.nn.blocks` compute of one token, and is 
 one product, with the scale of attention in the weights of the queries; `seqloom.nn.packed` has the products.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from seqloom.nn.blocks import ACTIVATIONS, Around, DecoderBlock, EncoderBlock
 from seqloom.nn.cache import FixedReading, Reading
 from seqloom.nn.masks import Allowed
 from seqloom.nn.multihead import MultiHeadAttention, softmax
-from seqloom.nn.packed import Packed, made_once
+from seqloom.nn.packed import Packed, made_of
 
 PRODUCTS = {function: name for name, function in ACTIVATIONS.items() if name in ("relu", "gelu", "gelu-tanh")}
 
@@ -45,12 +45,7 @@ def usual(blocks: Sequence[DecoderBlock] | Sequence[EncoderBlock], attentions: S
 
 def decoder_step(blocks: Sequence[DecoderBlock]) -> "DecoderStep":
     """That of a model's blocks, made once for the weights they have."""
-
-    def weights() -> Iterator[Tensor]:
-        return (weight for block in blocks for weight in block.parameters())
-
-    first = blocks[0].self_attention.q.weight
-    step: DecoderStep = made_once(blocks[0], first, weights, lambda: DecoderStep(blocks))
+    step: DecoderStep = made_of(blocks, lambda: DecoderStep(blocks))
     return step
 
 

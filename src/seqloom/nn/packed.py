@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -137,14 +137,32 @@ register_optimizer_step_post_hook(_stepped)
 
 
 def versions(weights: Iterable[Tensor]) -> Hashable:
-    """Another value whenever weights lie elsewhere, or were changed."""
+    """Another value whenever weights lie elsewhere, or were changed, as far as torch counts it: what is written through
+    `.data`, or into weights made in inference mode, is not."""
     own = list(weights)
-    return tuple(map(Tensor.data_ptr, own)), tuple(map(attrgetter("_version"), own)), _steps
+    try:
+        changes = tuple(map(attrgetter("_version"), own))
+    except RuntimeError:  # some were made in inference mode, and count nothing
+        changes = tuple(0 if weight.is_inference() else weight._version for weight in own)
+    return tuple(map(Tensor.data_ptr, own)), changes, _steps
+
+
+def parameters(modules: Iterable[nn.Module]) -> list[Tensor]:
+    """Of these modules and those within them. torch's own walk takes eight times as long, and every step asks."""
+    todo, found = list(modules), []
+    for module in todo:
+        own = module.__dict__
+        if within := own["_modules"]:
+            todo += within.values()
+        if weights := own["_parameters"]:
+            found += weights.values()
+    return [weight for weight in found if weight is not None]
 
 
 @dataclass(frozen=True)
 class _Made:
     weights: list[Tensor]
+    kept: list[Tensor]  # the same memory, so that no other weights can come to lie there
     key: Hashable  # of the weights it was made of
     value: Any
 
@@ -153,20 +171,26 @@ _making = threading.RLock()
 _made: WeakKeyDictionary[nn.Module, _Made] = WeakKeyDictionary()
 
 
-def made_once(module: nn.Module, some: Tensor, weights: Callable[[], Iterable[Tensor]], make: Callable[[], Any]) -> Any:
-    """What was made of a module's weights, made anew only when they are others, or have other values.
+def made_of(modules: Sequence[nn.Module], make: Callable[[], Any]) -> Any:
+    """What was made of the weights of modules, made anew only when they are others, or have other values: see
+    `versions` for what is seen of that. It is kept for as long as the first module is there."""
+    return _made_once(modules[0], parameters(modules), make)
 
-    `some` is the first of them: if it is still itself, the others are, too, and need not be looked up.
-    """
+
+def made_once(module: nn.Module, some: Tensor, weights: Callable[[], Iterable[Tensor]], make: Callable[[], Any]) -> Any:
+    """The same of weights that are looked up by the caller; `some` is any of them."""
+    return _made_once(module, list(weights()), make)
+
+
+def _made_once(module: nn.Module, own: list[Tensor], make: Callable[[], Any]) -> Any:
     with _making:  # what several threads want is made for all of them
-        known = _made.get(module)
-        if known is None or known.weights[0] is not some or known.key != versions(known.weights):
-            own = list(weights())
-            known = _made[module] = _Made(own, versions(own), make())
+        known, key = _made.get(module), versions(own)
+        if known is None or known.key != key or not all(map(is_, own, known.weights)):
+            known = _made[module] = _Made(own, [weight.detach() for weight in own], key, make())
         return known.value
 
 
 def packed_once(linear: nn.Linear) -> Packed:
     """A layer, packed for the weights it has now."""
-    packed: Packed = made_once(linear, linear.weight, linear.parameters, lambda: Packed.of(linear))
+    packed: Packed = made_of([linear], lambda: Packed.of(linear))
     return packed
