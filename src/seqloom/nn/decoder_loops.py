@@ -23,6 +23,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import models, register_model
 
+from seqloom.core.machine_code import kept
+
 WIDTH = 16
 REGISTER = 4 * WIDTH  # bytes
 BLOCK = 4 * WIDTH  # logits whose maximum is looked at first
@@ -270,14 +272,7 @@ function = njit(**OPTIONS)
 
 def loop(signature: str) -> Callable[[Callable[..., Any]], Any]:
     """Compiled at once, and kept for the next process. It holds no lock of Python's."""
-
-    def compiled(one: Callable[..., Any]) -> Any:
-        try:
-            return njit(signature, nogil=True, cache=True, **OPTIONS)(one)
-        except RuntimeError:  # there is no folder to keep it in
-            return njit(signature, nogil=True, **OPTIONS)(one)
-
-    return compiled
+    return kept(njit, signature, nogil=True, **OPTIONS)
 
 
 @function
