@@ -1,8 +1,11 @@
 """A decoder's step in machine code computes what PyTorch computes, in double precision where that can be."""
 
+import functools
+import importlib
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,13 +15,15 @@ from hypothesis import strategies as st
 from tests.nn.test_decoder_step import KINDS, made, steps
 from torch import Tensor, nn
 
+from seqloom.core import machine_code
 from seqloom.core.candidates import best_tokens
 from seqloom.core.protocols import DecodeState, select
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer
 from seqloom.nn import decoder_compiled
+from seqloom.nn.packed import Packed
 
-pytestmark = pytest.mark.skipif(not decoder_compiled.there(), reason="needs numba")
+pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 WIDE = {name: replace(config, width=48, heads=3) for name, config in KINDS.items()}  # heads of 16
 
 
@@ -265,10 +270,92 @@ def test_ties_go_to_the_better_hypothesis_then_to_the_lower_token(monkeypatch: p
 def test_without_numba_it_is_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     options = BeamConfig(beam=3, n_best=2)
     with_it = searched(made(WIDE["plain"]), options)
-    monkeypatch.setattr(decoder_compiled, "there", lambda: False)
-    monkeypatch.setattr(decoder_compiled, "loops", None)  # whoever asks for it gets an error
+    monkeypatch.setattr(decoder_compiled, "loops", lambda: None)
     without = searched(made(WIDE["plain"]), options)
     assert [[one[:2] for one in row] for row in with_it] == [[one[:2] for one in row] for row in without]
+
+
+@pytest.mark.parametrize("error", [ImportError, OSError, SystemError])
+def test_loops_that_cannot_be_compiled_are_not_there(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> None:
+        raise error(name)
+
+    assert machine_code.usable()  # it is only about what comes after numba
+    monkeypatch.setattr(decoder_compiled, "loops", functools.cache(decoder_compiled.loops.__wrapped__))
+    monkeypatch.setattr(importlib, "import_module", fails)
+    assert not decoder_compiled.there()
+
+
+def test_loops_are_not_asked_for_where_numba_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder_compiled, "loops", functools.cache(decoder_compiled.loops.__wrapped__))
+    monkeypatch.setattr(decoder_compiled, "usable", lambda: False)
+    assert not decoder_compiled.there()
+
+
+@pytest.mark.usefixtures("few")
+def test_what_torch_makes_where_nothing_is_said_does_not_matter() -> None:
+    """Neither the kind of numbers nor the device."""
+    model, options, before = made(WIDE["plain"]), BeamConfig(beam=3, n_best=2), torch.get_default_dtype()
+    wanted, logits = searched(model, options), torch.randn(5, 90)
+    best = best_of(logits, 4)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = searched(model, options)
+    finally:
+        torch.set_default_dtype(before)
+    assert [[one[:3] for one in row] for row in found] == [[one[:3] for one in row] for row in wanted]
+    own = torch.zeros(3, 4, dtype=torch.bool)
+    with torch.device("meta"):
+        assert torch.equal(best_of(logits, 4)[1], best[1])
+        assert decoder_compiled.take_places(own, 3).tolist() == [[0], [0], [0]]
+
+
+def test_numbers_of_another_kind_are_refused() -> None:
+    """Loops are given addresses, and would read whatever lies there."""
+    x, mask = torch.ones(2, 16), torch.ones(2, 3, dtype=torch.bool)
+    keys = torch.ones(2, 1, 3, 16)
+    decoder_compiled.look_at_source(x, keys, keys, mask, torch.empty_like(x))
+    with pytest.raises(AssertionError):
+        decoder_compiled.look_at_source(x, keys.double(), keys, mask, torch.empty_like(x))
+    with pytest.raises(AssertionError):
+        decoder_compiled.look_at_source(x, keys, keys, mask.long(), torch.empty_like(x))
+    with pytest.raises(AssertionError):
+        decoder_compiled.layer_norm(x, x[0].bfloat16(), x[0], 1e-5, torch.empty_like(x))
+
+
+@pytest.mark.usefixtures("few")
+def test_sources_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, source = made(WIDE["plain"]), {"tokens": torch.zeros(3, 0, dtype=torch.long)}
+    source["mask"] = source["tokens"].bool()
+
+    def found() -> list[list[int]]:
+        options = BeamConfig(beam=3, max_length=8)
+        return [row[0].tokens for row in beam_search(model, source=source, options=options, end=0)]
+
+    quick = found()
+    monkeypatch.setattr(decoder_compiled, "loops", lambda: None)
+    assert quick == found()
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("count", [3, decoder_compiled.MOST, decoder_compiled.MOST + 1, 400])
+def test_many_of_a_row_are_sorted_by_torch(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    best = decoder_compiled.best_tokens
+
+    def noted(parts: Any, rows: int, count: int) -> tuple[Tensor, Tensor]:
+        taken.append(count)
+        return best(parts, rows, count)
+
+    monkeypatch.setattr(decoder_compiled, "best_tokens", noted)
+    torch.manual_seed(0)
+    layer, x = nn.Linear(16, 300), torch.randn(4, 16)
+    with torch.no_grad():
+        values, ids = Packed.of(layer).best(x, count)
+        wanted = best_tokens(layer(x).log_softmax(-1), count)
+    assert taken == ([count] if count <= decoder_compiled.MOST else [])
+    assert torch.equal(ids, wanted[1])
+    torch.testing.assert_close(values, wanted[0])
 
 
 @torch.no_grad()
@@ -291,12 +378,13 @@ def test_few_sentences_do_not_load_it() -> None:
         "import sys, torch\n"
         "from seqloom.decoding.beam import BeamConfig, beam_search\n"
         "from seqloom.models.transformer import TransformerConfig\n"
+        "torch.manual_seed(0)\n"
         "model = TransformerConfig(width=32, heads=2).build(50).eval()\n"
         "source = {'tokens': torch.ones(8, 4, dtype=torch.long), 'mask': torch.ones(8, 4, dtype=torch.bool)}\n"
-        "beam_search(model, source=source, options=BeamConfig(), end=0)\n"
+        "beam_search(model, source=source, options=BeamConfig(min_length=3), end=0)\n"
         "assert 'numba' not in sys.modules\n"
         "source = {name: value.repeat(8, 1) for name, value in source.items()}\n"
-        "beam_search(model, source=source, options=BeamConfig(), end=0)\n"
+        "beam_search(model, source=source, options=BeamConfig(min_length=3), end=0)\n"
         "assert 'numba' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)

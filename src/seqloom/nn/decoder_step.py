@@ -85,7 +85,8 @@ class DecoderStep:
     ) -> "Plain | Compiled":
         """Decided at the first token, which is read in the plain way; those who remain of many keep to it."""
         if isinstance(reading, Reading) and reading.known["compiled"] is None:
-            reading.known["compiled"] = self.suits and sources >= decoder_compiled.SOURCES
+            many = sources >= decoder_compiled.SOURCES
+            reading.known["compiled"] = self.suits and many and decoder_compiled.there()
         if isinstance(reading, FixedReading):
             suits = self.suits_gpu and decoder_gpu.suits_attention(self.blocks[0].width, reading.k)
             return OnGPU() if suits else Plain()
@@ -208,7 +209,7 @@ class Compiled:
         (R, N, _), (B, S) = q.shape, self.mask.shape
         looked = q.new_empty(R, N, S)
         seen = decoder_compiled.look_at_source(q, keys, values, self.mask, self.seen, looked)
-        return seen, looked.view(B, -1, N, S).transpose(1, 2)
+        return seen, looked.view(B, R // B, N, S).transpose(1, 2)
 
     def normed(self, norm: nn.Module, x: Tensor) -> Tensor:
         return self._normed(norm, x, torch.empty_like(x))

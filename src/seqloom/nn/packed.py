@@ -94,8 +94,9 @@ class Packed:
 
     def best(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` largest of log softmax(x Wᵀ + b) of rows x (R, D), and where they are: see `best_tokens`."""
-        if len(x) >= decoder_compiled.ROWS and self._is_packed(x) and decoder_compiled.there():
-            return decoder_compiled.best_tokens(self._logits(x, IN_CACHE), len(x), min(count, len(self.weight)))
+        count, many = min(count, len(self.weight)), len(x) >= decoder_compiled.ROWS
+        if many and count <= decoder_compiled.MOST and self._is_packed(x) and decoder_compiled.there():
+            return decoder_compiled.best_tokens(self._logits(x, IN_CACHE), len(x), count)
         found = [best_tokens(part, count) for part in self._log_softmax(x)]
         values, ids = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*found, strict=True))
         return values, ids
