@@ -188,6 +188,7 @@ def test_numbers_that_are_none_are_refused() -> None:
         ({"n_best": 6}, "n_best must be at most beam, and 6 is more than 5"),
         ({"n_best": 0}, "n_best must be at least 1"),
         ({"length_penalty": -1.0}, "length_penalty must be 0"),
+        ({"length_penalty": 300.0}, "length_penalty must be at most 10, not 300.0"),
         ({"coverage_penalty": math.nan}, "coverage_penalty must be 0"),
         ({"min_length": -1}, "min_length must be at least 0"),
         ({"min_length": 7, "max_length": 6}, "max_length must be at least min_length, 7, not 6"),

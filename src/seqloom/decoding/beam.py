@@ -30,6 +30,7 @@ from seqloom.decoding.recording import Recorder, SearchStep
 __all__ = ["BeamConfig", "Hypothesis", "beam_search"]
 
 LONGEST = 1000  # tokens where nothing is said: 2 × source + 20 would have no end for a book
+MOST_PENALTY = 10  # beyond it the longest always wins, and length^α soon is no number
 MANY = 8  # sources whose steps are recorded on a GPU
 UNSEEN = 1e-10  # what a source position nobody looked at counts as, so that the coverage penalty stays finite
 
@@ -53,6 +54,8 @@ class BeamConfig:
         for name in ("length_penalty", "coverage_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
                 yield f"{name} must be 0 (none) or a positive number, not {getattr(self, name)}"
+        if MOST_PENALTY < self.length_penalty < math.inf:
+            yield f"length_penalty must be at most {MOST_PENALTY}, not {self.length_penalty}"
         if self.stopping not in ("usual", "exact"):
             yield f"stopping must be usual or exact, not {self.stopping!r}"
         if self.max_length is not None and self.max_length < max(self.min_length, 1):
