@@ -3,14 +3,18 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from tests.decoding.test_beam_rules import Fixed
 
 from seqloom.decoding import side_by_side as module
+from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.side_by_side import most_together, side_by_side
 
 CPU = torch.device("cpu")
+MODES = [torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.no_grad(), torch.enable_grad()]
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +58,70 @@ def test_an_error_comes_through_and_leaves_nothing_behind() -> None:
         side_by_side(work, [1, 2, 3], CPU)
     assert torch.get_num_threads() == 2
     assert not module._threads.locked()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_nobody_waits_for_ends_soon(error: type[BaseException]) -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+    both = threading.Barrier(2, timeout=20)
+
+    def work(item: int) -> None:
+        begun.append(item)
+        both.wait()
+        if item == 0:
+            raise error
+        beam_search(Fixed([0.0, 0.6, 0.4]), options=BeamConfig(beam=2, max_length=5000), end=0)
+        ended.append(item)
+
+    with pytest.raises(error):
+        side_by_side(work, [0, 1], CPU)
+    assert (sorted(begun), ended) == ([0, 1], [])
+    assert not module._threads.locked()
+    assert beam_search(Fixed([1.0, 0.0, 0.0]), options=BeamConfig(max_length=3), end=0)  # here nothing was stopped
+
+
+def test_what_has_not_begun_does_not_begin() -> None:
+    begun: list[int] = []
+    interrupted = threading.Event()
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 0:
+            interrupted.set()
+            raise KeyboardInterrupt
+        interrupted.wait(20)
+        time.sleep(0.05)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(work, list(range(50)), CPU)
+    assert len(begun) < 10
+
+
+@pytest.mark.parametrize("torch_mode", MODES, ids=lambda mode: type(mode).__name__)
+def test_modes_are_those_of_the_caller(torch_mode: AbstractContextManager[object]) -> None:
+    def modes(_: object = None) -> tuple[object, ...]:
+        product = torch.ones(1, 1) @ torch.ones(1, 1)
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), product.dtype, product.is_inference()
+
+    with torch_mode:
+        wanted = modes()
+        assert side_by_side(modes, [1, 2, 3], CPU) == [wanted] * 3
+
+
+def test_other_threads_keep_their_number() -> None:
+    """Also one that begins to use torch while batches are decoded."""
+    seen: list[int] = []
+
+    def work(item: int) -> int:
+        if item == 0:
+            other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+            other.start()
+            other.join()
+        return torch.get_num_threads()
+
+    assert side_by_side(work, [0, 1, 2], CPU) == [1, 1, 1]
+    assert seen == [2]
 
 
 def test_inside_another_nothing_is_split_again() -> None:

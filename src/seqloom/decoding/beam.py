@@ -26,6 +26,7 @@ from seqloom.decoding.captured import BROKEN, captured_search
 from seqloom.decoding.choosing import Rule
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
 from seqloom.decoding.recording import Recorder, SearchStep
+from seqloom.decoding.side_by_side import go_on
 
 __all__ = ["BeamConfig", "Hypothesis", "beam_search"]
 
@@ -163,6 +164,7 @@ class _Search:
         self.nodes.grow(tokens.flatten(), beams.node.flatten(), beams.log_prob.flatten())
         found: list[dict[str, Tensor]] = []
         for length in itertools.count(1):  # of every hypothesis, after the step
+            go_on()
             width = 1 if length <= forced else self.options.beam
             values, ids, output = self._step(tokens.view(-1, 1), state, beams, width, length)
             coverage = self._look(output, beams)

@@ -6,8 +6,9 @@ two take turns: while it searches for the one, the other is written down, or beg
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import torch
@@ -17,25 +18,93 @@ Result = TypeVar("Result")
 IMPATIENCE = 2e-4  # seconds for which Python lets the thread wait that has work for the GPU
 FEWEST = 16  # sentences that are worth a thread of their own
 
-_threads = threading.Lock()  # how many there are is one number for the whole process
+_threads = threading.Lock()  # one set of threads for the whole process
+
+
+class Stopped(Exception):
+    """Nobody waits for this batch any more."""
+
+
+class _Own(threading.local):
+    """What a thread knows for itself."""
+
+    stop: threading.Event | None = None
+
+
+_own = _Own()
+
+
+def go_on() -> None:
+    """For a search to ask at every step: it ends here if others were interrupted, or failed."""
+    if _own.stop is not None and _own.stop.is_set():
+        raise Stopped
 
 
 def side_by_side(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The function's results, in the order of the items."""
+    """The function's results, in the order of the items. Where one fails, or Ctrl-C comes, the others end soon."""
     threads = torch.get_num_threads()
     together = min({"cpu": threads, "cuda": 2}.get(device.type, 1), len(items))
     if together < 2 or not _threads.acquire(blocking=False):
         return [function(item) for item in items]
-    patience = sys.getswitchinterval()
+    patience, as_here, stop = sys.getswitchinterval(), _modes(device), threading.Event()
+
+    def work(item: Item) -> Result:
+        with as_here():
+            _own.stop = stop
+            go_on()
+            return function(item)
+
+    pool = ThreadPoolExecutor(together)
     try:
         if device.type != "cpu":
             sys.setswitchinterval(IMPATIENCE)
-        with ThreadPoolExecutor(together, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(function, items))
+        _take_one_each(pool, together, threads)
+        found = [pool.submit(work, item) for item in items]
+        return [one.result() for one in found]
     finally:
-        sys.setswitchinterval(patience)
+        try:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+        finally:
+            sys.setswitchinterval(patience)
+            torch.set_num_threads(threads)
+            _threads.release()
+
+
+def _take_one_each(pool: ThreadPoolExecutor, together: int, threads: int) -> None:
+    """One thread of torch's for each thread of the pool.
+
+    What is set holds for the thread that sets it and for all that use torch for the first time afterwards, for ever. So
+    it is set back at once, and not when all is decoded.
+    """
+    all_there = threading.Barrier(together + 1)
+
+    def begin() -> None:
+        torch.get_num_threads()  # from now on the thread has a number of its own
+        torch.set_num_threads(1)
+        all_there.wait()
+
+    try:
+        for _ in range(together):
+            pool.submit(begin)
+        all_there.wait()
+    finally:
+        all_there.abort()
         torch.set_num_threads(threads)
-        _threads.release()
+
+
+def _modes(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
+    """What torch has set for this thread alone, to be set in another."""
+    kind = device.type
+    inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+
+    @contextmanager
+    def as_here() -> Iterator[None]:
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), torch.autocast(kind, dtype, enabled):
+            yield
+
+    return as_here
 
 
 def most_together(sentences: int, most: int, device: torch.device) -> int:
