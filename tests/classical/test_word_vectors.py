@@ -1,6 +1,5 @@
 """Word vectors: the equations against autograd, the compiled loops against the equations, GloVe's counts."""
 
-import importlib.util
 import math
 from collections import Counter
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqloom.classical import glove, negative_sampling
+from seqloom.classical import glove, negative_sampling, words_training
 from seqloom.classical.counter_draws import GAMMA, Noise, below, draws, lower
 from seqloom.classical.machine_code import compiler
 from seqloom.classical.negative_sampling import Predictions, Sampler, Text, kept_shares
@@ -224,12 +223,12 @@ def test_without_a_folder_to_keep_machine_code_in_it_is_compiled_all_the_same(mo
 
 
 def test_which_engine_computes(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(words_training, "usable", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert engine_of(WordTrainConfig())[0] == "torch"
     with pytest.raises(ResourceError, match=r"seqloom\[fast\]"):
         engine_of(WordTrainConfig(engine="numba"))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(words_training, "usable", lambda: True)
     assert engine_of(WordTrainConfig())[0] == "numba"
     assert engine_of(WordTrainConfig(engine="torch"))[0] == "torch"
 

@@ -150,7 +150,7 @@ def test_numbers_of_many_states_stand_below_their_letters() -> None:
 def test_without_numba_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     task = hmm.Task.prepare(read_recipe("hmm-letters")[1])
     for there in (True, False):
-        monkeypatch.setattr(hmm, "installed", lambda there=there: there)
+        monkeypatch.setattr(hmm, "usable", lambda there=there: there)
         assert task.warnings() == ([] if there else [WITHOUT])
 
 

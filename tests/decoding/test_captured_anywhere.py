@@ -102,3 +102,21 @@ def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_the_kernel_of_attention_is_for_what_every_gpu_has_room_for(width: int, hypotheses: int, suits: bool) -> None:
     assert decoder_gpu.suits_attention(width, hypotheses) == suits
+
+
+def test_what_is_recorded_does_not_outlive_what_it_reads() -> None:
+    """Weights that come back lie where they lay; what was packed of them does not."""
+    model = made("untied")
+    found(model)
+    known, kept = captured._recorded[model], [parameter.data for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.data = parameter.data * 1.1
+    beam_search(model, source=sources(2), options=OPTIONS, end=0)
+    for parameter, data in zip(model.parameters(), kept, strict=True):
+        parameter.data = data
+    assert known.weights != model.weights_key()
+
+
+def test_a_source_without_a_mask_is_for_the_plain_search() -> None:
+    with torch.no_grad():
+        assert fixed_search(made("transformer"), {**sources(9), "mask": None}, OPTIONS, 0) is None

@@ -105,7 +105,7 @@ def fixed_search(
     model: Steppable, source: Tree, options: BeamConfig, end: int, banned: Collection[int] = (), record: bool = True
 ) -> list[list[Hypothesis]] | None:
     """The same by steps that all have one shape, for a GPU to repeat; None where model or options do not allow it."""
-    apt = isinstance(model, FixedSteppable) and isinstance(source, dict) and "mask" in source
+    apt = isinstance(model, FixedSteppable) and isinstance(source, dict) and source.get("mask") is not None
     if not apt or options.coverage_penalty > 0 or not bool(source["mask"].any(dim=1).all()):
         return None
     assert isinstance(model, FixedSteppable)

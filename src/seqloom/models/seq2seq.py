@@ -20,7 +20,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
 from seqloom.nn.cross_entropy import UNCOUNTED, consistent_cross_entropy
-from seqloom.nn.packed import packed_once, versions
+from seqloom.nn.packed import packed_once, remade, versions
 from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
 
 Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
@@ -71,7 +71,7 @@ class Seq2Seq(nn.Module, ABC):
     # Steps that all have one shape: `seqloom.core.protocols.FixedSteppable`.
 
     def weights_key(self) -> Hashable:
-        return versions(self.parameters())
+        return versions(self.parameters()), remade()
 
     @property
     def longest_source(self) -> int | None:

@@ -4,7 +4,7 @@ It computes what the blocks of `seqloom.nn.blocks` compute, and is tested to: as
 token, with queries, keys and values as one product, and the way around a layer and its norm within its last one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +14,7 @@ from seqloom.nn.blocks import Around, DecoderBlock, EncoderBlock
 from seqloom.nn.decoder_step import PRODUCTS, fits, joined, usual
 from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.multihead import MultiHeadAttention
-from seqloom.nn.packed import Packed, made_once
+from seqloom.nn.packed import Packed, made_of
 
 WIDE = 256  # narrower layers are computed in the time it takes to launch a kernel, and PyTorch's are launched sooner
 
@@ -29,11 +29,7 @@ def pays(blocks: Sequence[EncoderBlock]) -> bool:
 
 def encoder_pass(blocks: Sequence[EncoderBlock]) -> "EncoderPass":
     """That of a model's blocks, made once for the weights they have."""
-
-    def weights() -> Iterator[Tensor]:
-        return (weight for block in blocks for weight in block.parameters())
-
-    made: EncoderPass = made_once(blocks[0], _attention(blocks[0]).q.weight, weights, lambda: EncoderPass(blocks))
+    made: EncoderPass = made_of(blocks, lambda: EncoderPass(blocks))
     return made
 
 
@@ -45,11 +41,7 @@ def keys_values(blocks: Sequence[DecoderBlock], x: Tensor) -> tuple[tuple[Tensor
     """The keys and values (B, N, S, d) that a decoder's blocks have of an encoder's x (B, S, D): all as one product."""
     first, (B, S, _) = blocks[0].cross_attention, x.shape
     layers = [layer for block in blocks for layer in (block.cross_attention.k, block.cross_attention.v)]
-
-    def weights() -> Iterator[Tensor]:
-        return (weight for layer in layers for weight in layer.parameters())
-
-    packed: Packed = made_once(first, first.k.weight, weights, lambda: Packed.all_of(layers))
+    packed: Packed = made_of(layers, lambda: Packed.all_of(layers))
     made = packed(x.flatten(0, 1)).view(B, S, len(blocks), 2, first.heads, first.head_width)
     return tuple((k, v) for k, v in made.permute(2, 3, 0, 4, 1, 5).contiguous())
 

@@ -168,6 +168,7 @@ class _Made:
     value: Any
 
 
+_remade = 0  # how often something was made in the place of something else, whose memory is gone
 _making = threading.RLock()
 _made: WeakKeyDictionary[nn.Module, _Made] = WeakKeyDictionary()
 
@@ -175,20 +176,19 @@ _made: WeakKeyDictionary[nn.Module, _Made] = WeakKeyDictionary()
 def made_of(modules: Sequence[nn.Module], make: Callable[[], Any]) -> Any:
     """What was made of the weights of modules, made anew only when they are others, or have other values: see
     `versions` for what is seen of that. It is kept for as long as the first module is there."""
-    return _made_once(modules[0], parameters(modules), make)
-
-
-def made_once(module: nn.Module, some: Tensor, weights: Callable[[], Iterable[Tensor]], make: Callable[[], Any]) -> Any:
-    """The same of weights that are looked up by the caller; `some` is any of them."""
-    return _made_once(module, list(weights()), make)
-
-
-def _made_once(module: nn.Module, own: list[Tensor], make: Callable[[], Any]) -> Any:
+    own = parameters(modules)
     with _making:  # what several threads want is made for all of them
-        known, key = _made.get(module), versions(own)
+        known, key = _made.get(modules[0]), versions(own)
         if known is None or known.key != key or not all(map(is_, own, known.weights)):
-            known = _made[module] = _Made(own, [weight.detach() for weight in own], key, make())
+            global _remade
+            _remade += known is not None
+            known = _made[modules[0]] = _Made(own, [weight.detach() for weight in own], key, make())
         return known.value
+
+
+def remade() -> int:
+    """Another number whenever something that was made of any model's weights is no longer there."""
+    return _remade
 
 
 def packed_once(linear: nn.Linear) -> Packed:

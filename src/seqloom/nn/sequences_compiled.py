@@ -7,13 +7,14 @@ oneDNN's, which are as fast with few rows as with many (MKL's, where oneDNN has 
 
 import ctypes
 import functools
-import importlib.util
+import importlib
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from seqloom.core import machine_code
 from seqloom.nn.sequences_steps import (
     SURE,
     ElmanSteps,
@@ -56,12 +57,13 @@ def applies(state: Tensor, steps: int) -> bool:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """torch's own library, if it has within what the loops ask for; None where it has not, or numba is missing."""
+    """torch's own library, if it has within what the loops ask for; None where it has not, or numba does not work."""
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    if importlib.util.find_spec("numba") is None or not torch.backends.mkl.is_available() or not path.is_file():
+    if not torch.backends.mkl.is_available() or not path.is_file():
         return None
     found = ctypes.CDLL(str(path))
-    return found if all(hasattr(found, name) for name in (*NAMES.values(), "GOMP_parallel")) else None
+    there = all(hasattr(found, name) for name in (*NAMES.values(), "GOMP_parallel"))
+    return found if there and machine_code.usable() else None
 
 
 @functools.cache
@@ -75,10 +77,7 @@ def address(loop: str) -> int:
         importlib.import_module("llvmlite.binding").add_symbol(
             symbol, ctypes.cast(getattr(library(), known), ctypes.c_void_p).value
         )
-    try:
-        made = cfunc(SIGNATURE, cache=True, **OPTIONS)(LOOPS[loop])
-    except RuntimeError:  # there is no folder to keep it in
-        made = cfunc(SIGNATURE, **OPTIONS)(LOOPS[loop])
+    made = machine_code.kept(cfunc, SIGNATURE, **OPTIONS)(LOOPS[loop])
     return int(made.address or 0)
 
 
