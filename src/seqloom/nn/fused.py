@@ -128,7 +128,9 @@ def _in_one_piece(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _is_one_piece(weights: list[Tensor]) -> bool:
-    return len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
+    """Each at another place of it: one that another thread is just moving there is still at the place it had."""
+    places = {(weight.untyped_storage().data_ptr(), weight.storage_offset()) for weight in weights}
+    return len(places) == len(weights) and len({storage for storage, _ in places}) == 1
 
 
 class OnePiece(torch.autograd.Function):
