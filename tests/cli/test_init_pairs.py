@@ -1,6 +1,7 @@
 """`init` for sentence pairs: a recipe for a translator that trains as written."""
 
 import gzip
+import re
 import shlex
 from itertools import product
 from pathlib import Path
@@ -38,8 +39,7 @@ def test_two_files(seqloom: Any, files: Path) -> None:
     shown = seqloom("init", "a.en", "a.de")
     assert shown.code == 0 and shown.err == ""
     assert shown.out == (
-        "a.en and a.de: 36 pairs, 180 and 180 words to train on.\n"
-        "Wrote a.yaml. Look it over, then: seqloom train a.yaml\n"
+        "a.en and a.de: 36 pairs, 144 and 144 words in train.\nWrote a.yaml. Look it over, then: seqloom train a.yaml\n"
     )
     recipe = load_yaml(files / "a.yaml")
     assert recipe["task"] == "translate" and recipe["tokenizer"]["kind"] == "byte-pair"
@@ -53,6 +53,8 @@ def test_the_recipe_trains_as_written(seqloom: Any, files: Path) -> None:
     assert seqloom("init", "a.en", "a.de").code == 0
     trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
     assert trained.code == 0, trained.err
+    card = (files / "runs/a/card.md").read_text()
+    assert re.search(r"\| train \| 36 \| 144 \| [\d,]+ \| 144 \|", card)  # as init said
     figures = [float(line.split("loss ")[1].split()[0]) for line in trained.out.splitlines() if "dev: loss" in line]
     assert figures[-1] < figures[0] - 0.3
     assert "Try: seqloom translate runs/a" in trained.out

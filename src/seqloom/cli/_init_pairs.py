@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqloom.cli.init import TOKENIZERS
+from seqloom.core.words import counted
 
 if TYPE_CHECKING:
     from seqloom.data.corpora.pairs import Config
@@ -131,8 +132,9 @@ def write_recipe(
         tokenizer=TOKENIZERS[tokens].format(size=size.size),
         **{key: value for key, value in vars(size).items() if key != "size"},
     )
-    words = " and ".join(f"{counts[side].words:,}" for side in ("source", "target"))
-    return text, [f"{len(corpus.split('train')):,} pairs, {words} words to train on", *corpus.notes]
+    sizes = corpus.sizes("train")
+    words = " and ".join(f"{sizes[f'{side}_words']:,}" for side in ("source", "target"))
+    return text, [f"{counted(sizes['pairs'], 'pair')}, {words} words in train", *corpus.notes]
 
 
 def _in_list(plain: str) -> str:
