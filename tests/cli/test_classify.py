@@ -149,6 +149,18 @@ def test_a_word_that_is_written_like_a_place(seqloom: Any, runs: Path, word: str
     assert "is taken as" not in seqloom("classify", runs / "gru", "a dull/slow film", "dull", "see a.txt", "").err
 
 
+def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path, type_in: Any) -> None:
+    for name in ("num.en", "two words", "README"):
+        (here / name).write_text("a dull film\n")
+        shown = seqloom("classify", runs / "gru", name)
+        quoted = f"'{name}'" if " " in name else name
+        assert shown.code == 0 and shown.out.count("\n") == 1
+        assert shown.err.startswith(f"note: {name} is taken as a text: read the file with: < {quoted}\n")
+        type_in(f"{name}\n".encode())  # a text all the same
+        again = seqloom("classify", runs / "gru")
+        assert again.out == shown.out and "is taken as" not in again.err
+
+
 def test_a_run_that_does_not_classify(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: `seqloom tag` uses it", "needs a classifier")
     seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: `seqloom classify` uses it")

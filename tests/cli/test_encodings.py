@@ -195,3 +195,10 @@ def test_colours_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert "48;2;" in capsys.readouterr().out
     encodings._matrix(Console(width=80, file=sys.stdout), "", ["a"], ["b"], np.array([[1.0]]), "{:.0f}")
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_text_that_is_the_name_of_a_file(seqloom: Any, here: Path) -> None:
+    (here / "num.en").write_text("the market falls\n")
+    shown = seqloom("encodings", "num.en", "the market")
+    assert shown.code == 0
+    assert shown.err == "note: num.en is taken as a text: files are not read here\n"

@@ -31,6 +31,13 @@ def test_lines_for_people(seqloom: Any, runs: Path) -> None:
         assert line == f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {scored.text}"
 
 
+def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path) -> None:
+    (here / "num.en").write_text("the cat\n")
+    shown = seqloom("score", runs / "chars", "the cat", "num.en")
+    assert shown.code == 0 and shown.out.count("\n") == 2
+    assert shown.err == "note: num.en is taken as a text: read the file with: < num.en\n"
+
+
 def test_word_order_matters(seqloom: Any, runs: Path) -> None:
     right, wrong, _ = seqloom("score", runs / "grams", *TEXTS, "--json").objects
     assert right["log_prob"] > wrong["log_prob"] + 1

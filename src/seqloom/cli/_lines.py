@@ -1,6 +1,7 @@
 """What commands share that answer line by line: where lines come from, where answers go, what is said at the end."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,15 +24,25 @@ def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple
     if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
     lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
-    if place := next(filter(_like_a_place, texts or []), None):
-        why = f"read the file with: < {place}" if os.path.isfile(place) else "there is no such run or file"
-        print(f"note: {place} is taken as a text: {why}", file=sys.stderr)
+    note_place(texts or [])
     return lines, window or (1 if by_hand else WINDOW * batch)
 
 
+def note_place(texts: Iterable[str], reads: bool = True) -> None:
+    """Say of the first text that is a file's name, or written like a place, that it is a text here.
+
+    `reads`: the command would read a file as its input.
+    """
+    if (place := next(filter(_like_a_place, texts), None)) is None:
+        return
+    file = f"read the file with: < {shlex.quote(place)}" if reads else "files are not read here"
+    why = file if os.path.isfile(place) else "there is no such run or file"
+    print(f"note: {place} is taken as a text: {why}", file=sys.stderr)
+
+
 def _like_a_place(text: str) -> bool:
-    """One word that is written like the name of a run or of a file."""
-    return len(text.split()) == 1 and ("/" in text or text.endswith(FILES))
+    """What is the name of a file, or one word that is written like that of a run or of a file."""
+    return os.path.isfile(text) or (len(text.split()) == 1 and ("/" in text or text.endswith(FILES)))
 
 
 def check_answers(path: Path | None, what: str) -> None:

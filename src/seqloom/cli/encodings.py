@@ -12,6 +12,7 @@ import typer
 
 from seqloom.cli._input import arguments
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import note_place
 from seqloom.cli._pictures import Out, check_out, write_picture
 from seqloom.core.errors import DataError, UsageError
 
@@ -55,6 +56,7 @@ def encodings(
     if corpus is not None and vocabulary is not None:
         raise UsageError("Words come either from a --corpus or from a --vocabulary, not from both.")
     arguments(texts)
+    note_place(texts, reads=False)
     check_out(out)
     from seqloom.data.folder import use_data_folder
     from seqloom.inspect.encodings import compare, encode

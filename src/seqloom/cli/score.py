@@ -9,6 +9,7 @@ import typer
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import note_place
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def score(
 
     model = load(run, device, LanguageModel)
     lines = iter(arguments(texts) if texts else lines_of(sys.stdin.buffer))
+    note_place(texts or [])
     while block := list(islice(lines, AT_ONCE)):
         for scored in model.score(block):
             print_json(_object(scored)) if as_json else print(_line(scored))
