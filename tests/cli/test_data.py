@@ -83,3 +83,14 @@ def test_a_set_that_is_not_there_says_where_it_is_had(
 )
 def test_unknown_names_are_answered_with_the_nearest(seqloom: Any, words: list[str], message: str) -> None:
     seqloom("data", *words).refuses(2, message)
+
+
+def test_no_text_commands_the_terminal(seqloom: Any, here: Path) -> None:
+    lines = [f"{n}\x1b[2J a\u202eb\tc\n" for n in range(9)]
+    (here / "a.txt").write_text("".join(lines))
+    (here / "a.tsv").write_text("".join(line.replace("\t", f"\t{n} ") for n, line in enumerate(lines)))
+    (here / "b.tsv").write_text("text\tlabel\n" + "".join(f"{n} \x1bwords\tno\x07{n % 2}\n" for n in range(18)))
+    for corpus, train in {"text": "a.txt", "pairs": "a.tsv", "table": "b.tsv"}.items():
+        shown = seqloom("data", "show", corpus, f"train={train}", "dev_fraction=0.2", "test_fraction=0.2")
+        assert shown.code == 0, shown.err
+        assert "\\x1b" in shown.out and not set("\x1b\x07\u202e") & set(shown.out)

@@ -111,6 +111,16 @@ def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.Monk
     assert task.copying("dev") == {}
 
 
+def test_no_text_commands_the_terminal(seqloom: Any, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes("the cat \x1b[2J\x0b \u202eabc .\nthe 👩\u200d👧 sat\u2028 .\n".encode())
+    (tmp_path / "a.de").write_bytes("die \x1b]0;x\x07 .\nshalom שלום\u200f .\n".encode())
+    shown = seqloom("evaluate", run, "--source", tmp_path / "a.en", "--reference", tmp_path / "a.de")
+    assert shown.code == 0 and "Some that differ" in shown.out
+    assert not set("\x1b\x07\x0b\u202e\u2028") & set(shown.out)
+    assert "    the cat \\x1b[2J\\x0b \\u202eabc .\n    die \\x1b]0;x\\x07 .\n" in shown.out
+    assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # what writes words stays
+
+
 def test_another_search_is_not_kept(seqloom: Any, run: Path) -> None:
     before = (run / "metrics/dev.json").read_text()
     found = seqloom("evaluate", run, "--beam", 1, "--json").json

@@ -38,6 +38,11 @@ def test_a_text_that_is_the_name_of_a_file(seqloom: Any, runs: Path, here: Path)
     assert shown.err == "note: num.en is taken as a text: read the file with: < num.en\n"
 
 
+def test_no_text_commands_the_terminal(seqloom: Any, runs: Path) -> None:
+    shown = seqloom("score", runs / "chars", "the \x1b[2J cat")
+    assert shown.code == 0 and "\x1b" not in shown.out and "the \\x1b[2J cat" in shown.out
+
+
 def test_word_order_matters(seqloom: Any, runs: Path) -> None:
     right, wrong, _ = seqloom("score", runs / "grams", *TEXTS, "--json").objects
     assert right["log_prob"] > wrong["log_prob"] + 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import check_answers, one_line
+from seqloom.cli._lines import check_answers, escaped, one_line
 from seqloom.cli._understanding import figure_lines
 
 if TYPE_CHECKING:
@@ -86,5 +86,5 @@ def _answered(model: "Answerer", split: str) -> Iterator[Row]:
 
 
 def _short(text: str) -> str:
-    line = one_line(text)
+    line = escaped(one_line(text))
     return line if len(line) <= LONG else f"{line[: LONG - 1]}…"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import escaped
 
 if TYPE_CHECKING:
     from seqloom.data.examples import ExampleCorpus
@@ -116,7 +117,7 @@ def print_absent(found: Any) -> None:
 def print_shares(title: str, counts: Mapping[str, int]) -> None:
     """What there is of each kind in train, the most frequent first."""
     total, most = sum(counts.values()), dict(list(counts.items())[:MOST_SHARES])
-    shares = [f"{name} {count / total:.1%}" for name, count in most.items()]
+    shares = [f"{escaped(name)} {count / total:.1%}" for name, count in most.items()]
     shares += [f"and {len(counts) - len(most)} more"] if len(most) < len(counts) else []
     for start in range(0, len(shares), SHARES_TO_A_LINE):
         lead = f"{title}:".ljust(8)
@@ -145,5 +146,5 @@ def _print_json(found: Any, counts: Mapping[str, Mapping[str, Any]], **more: Any
 
 def _cut(line: str) -> str:
     indent = line[: len(line) - len(line.lstrip(" "))]
-    line = indent + " ".join(line.split())
+    line = indent + escaped(" ".join(line.split()))
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

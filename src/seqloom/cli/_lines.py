@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.core.errors import UsageError
@@ -13,6 +14,8 @@ from seqloom.core.errors import UsageError
 BATCH = 128
 WINDOW = 8  # batches read before the first line is answered, so that lines of one length are read together
 FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
+_COMMANDS = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
+_TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
 
 
@@ -63,6 +66,17 @@ def check_answers(path: Path | None, what: str) -> None:
 def one_line(text: str) -> str:
     """A name or a text that must neither end the line nor begin a new field."""
     return text.translate(_ONE_LINE)
+
+
+def escaped(text: str) -> str:
+    """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
+    return "".join(
+        _spelled(letter) if letter in _TURNING or category(letter) in _COMMANDS else letter for letter in text
+    )
+
+
+def _spelled(letter: str) -> str:
+    return letter if letter == "\t" else letter.encode("unicode_escape").decode("ascii")
 
 
 def unknown_seen(lines: Iterable[str], model: Any, notes: "Notes") -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import check_answers
+from seqloom.cli._lines import check_answers, escaped
 from seqloom.core.metrics import OF_HUNDRED
 from seqloom.core.words import counted
 
@@ -128,4 +128,5 @@ def _print_mistakes(found: "Report") -> None:
     if not wrong:
         return
     print("  Some that differ from their reference (source, reference, translation):")
-    print("\n\n".join(f"    {line.source}\n    {line.reference}\n    {line.hypothesis}" for line in wrong))
+    shown = [map(escaped, (line.source, line.reference, line.hypothesis)) for line in wrong]
+    print("\n\n".join("\n".join(f"    {text}" for text in texts) for texts in shown))

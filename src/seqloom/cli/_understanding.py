@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import check_answers, one_line
+from seqloom.cli._lines import check_answers, escaped, one_line
 from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
@@ -168,17 +168,19 @@ def _print(model: Any, data: str, split: str, found: Any) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     print()
     of, unit = found.counted
-    console.print(class_table(found.by_class, of, _unit(model, split) if of == "class" else unit))
+    by_class = {escaped(name): hits for name, hits in found.by_class.items()}
+    console.print(class_table(by_class, of, _unit(model, split) if of == "class" else unit))
+    confusion = replace(found.confusion, labels=tuple(map(escaped, found.confusion.labels)))
     spans = of == "span"
-    if found.confusion.labels and not spans and len(found.confusion.labels) <= MAPPED:
+    if confusion.labels and not spans and len(confusion.labels) <= MAPPED:
         colour = console.color_system is not None and not console.no_color
         print("\nwhat is taken for what: a row is what it is, a column what it was called")
-        console.print(confusion_map(found.confusion, width=console.width, colour=colour), end="", crop=False)
-    if mistakes := mistake_lines(found.confusion, MISTAKES):
+        console.print(confusion_map(confusion, width=console.width, colour=colour), end="", crop=False)
+    if mistakes := mistake_lines(confusion, MISTAKES):
         print("\nmost frequent mistakes" + (" of words" if spans else ""))
         print("\n".join(f"  {line}" for line in mistakes))
     for line in _remarks(found):
-        print(line)
+        print(escaped(line))
 
 
 def figure_lines(metrics: Mapping[str, float], intervals: Mapping[str, Any]) -> Iterator[str]:
@@ -205,6 +207,6 @@ def _print_examples(model: "Judging", split: str) -> None:
     if wrong:
         print("\nmistakes it was surest of")
     for one in wrong[:EXAMPLES]:
-        text = one_line(one.text)
-        said = f"{one_line(one.expected)}, called {one_line(one.label)} ({one.probability:.1%})"
+        text, expected, label = (escaped(one_line(part)) for part in (one.text, one.expected, one.label))
+        said = f"{expected}, called {label} ({one.probability:.1%})"
         print(f"  {said}: {text if len(text) <= LONG else text[: LONG - 1] + '…'}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import escaped
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean
 
@@ -96,7 +97,7 @@ def _print_explanation(found: "Explanation", total: "Statistics", title: str, li
     from seqloom.evaluate.bleu import corpus_in_words, in_words
 
     for line in ["", title, *in_words(found), "", *corpus_in_words(total, lines, found.statistics)]:
-        print(line)
+        print(escaped(line))
 
 
 def _statistics(own: "Statistics") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from seqloom.cli._corpora import (
     show_tagged,
 )
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import escaped
 from seqloom.cli._series import show_labelled_series, show_series
 from seqloom.cli._tracks import show_tracks
 
@@ -76,7 +77,7 @@ def _show_text(found: "Corpus", lines: int, as_json: bool) -> None:
     for split in counts if lines else ():
         print(f"\n{split} begins:")
         for line in "\n".join(found.split(split)[:lines]).split("\n")[:lines]:
-            print(f"  {line[:WIDTH]}")
+            print(f"  {escaped(line)[:WIDTH]}")
 
 
 def _show_pairs(found: "ParallelCorpus", lines: int, as_json: bool) -> None:
@@ -108,5 +109,6 @@ def _show_pairs(found: "ParallelCorpus", lines: int, as_json: bool) -> None:
 
 
 def _beside(pair: "Pair") -> str:
-    source, target = (side if len(side) <= WIDTH else f"{side[: WIDTH - 1]}…" for side in (pair.source, pair.target))
+    sides = map(escaped, (pair.source, pair.target))
+    source, target = (side if len(side) <= WIDTH else f"{side[: WIDTH - 1]}…" for side in sides)
     return f"{source} → {target}"

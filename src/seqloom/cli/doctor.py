@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._lines import escaped
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _classes(found: "ExampleFacts") -> list[str]:
     if not found.classes:
         return []
     counts, total = list(found.classes.items()), sum(found.classes.values())
-    shown = [f"{name}: {count:,} ({count / total:.1%})" for name, count in counts]
+    shown = [f"{escaped(name)}: {count:,} ({count / total:.1%})" for name, count in counts]
     if len(shown) > CLASSES:
         shown = [*shown[: CLASSES - 3], "…", *shown[-2:]]
     return [f"classes: {len(counts)}, in {total:,} {found.of_classes} of train: {', '.join(shown)}"]

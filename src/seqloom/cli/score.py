@@ -9,7 +9,7 @@ import typer
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import note_place
+from seqloom.cli._lines import escaped, note_place
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,4 +54,4 @@ def _object(scored: "Scored") -> dict[str, object]:
 
 def _line(scored: "Scored") -> str:
     unknown = f"   (unknown: {', '.join(scored.unknown)})" if scored.unknown else ""
-    return f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {scored.text}{unknown}"
+    return f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {escaped(scored.text + unknown)}"
