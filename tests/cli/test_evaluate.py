@@ -138,6 +138,8 @@ def test_data_that_has_changed_or_gone_since_is_refused(
     words = ["ngram-kn5", *own, f"data.dev={text}", "model.order=2", "--out", tmp_path / "run"]
     assert seqloom("train", *words).code == 0
     text.write_text("another text .\n")
-    seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, "has changed since it was trained: dev", lines=1)
+    changed = seqloom("evaluate", tmp_path / "run", "--split=dev")
+    changed.refuses(3, "has changed since it was trained: dev", "measured all the same: --text FILE.", lines=1)
+    assert seqloom("evaluate", tmp_path / "run", "--text", text).code == 0
     text.unlink()
     seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, str(text), "does not exist", lines=1)

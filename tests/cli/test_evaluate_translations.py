@@ -121,6 +121,18 @@ def test_no_text_commands_the_terminal(seqloom: Any, run: Path, tmp_path: Path) 
     assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # what writes words stays
 
 
+def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
+    shutil.copytree(parallel, tmp_path / "files")
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(str(parallel), str(tmp_path / "files")))
+    for side in ("en", "de"):
+        (tmp_path / f"files/train.{side}").write_text("another one\n")
+    shown = seqloom("evaluate", run, "--split", "test")
+    shown.refuses(3, "train of pairs differ", "measured all the same: --source FILE --reference FILE.", lines=1)
+    files = ["--source", tmp_path / "files/test.en", "--reference", tmp_path / "files/test.de"]
+    assert seqloom("evaluate", run, *files).code == 0
+
+
 def test_another_search_is_not_kept(seqloom: Any, run: Path) -> None:
     before = (run / "metrics/dev.json").read_text()
     found = seqloom("evaluate", run, "--beam", 1, "--json").json

@@ -1,5 +1,7 @@
 """Measure a trained model, or several as one, on a split of its data."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +13,7 @@ from seqloom.cli._json import print_json
 from seqloom.cli._translations import evaluate_translations
 from seqloom.cli._understanding import evaluate_understanding
 from seqloom.cli._word_vectors import evaluate_word_vectors
-from seqloom.core.errors import UsageError
+from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ LABELS = {
     "next_naive": "  as the last one",
 }
 OF_TRANSLATORS = "--beam, --length-penalty, --source, --reference and --out are for translators"
+OF_TEXTS = ("language-model", "ngram", "hmm", "masked-lm", "bidirectional-lm", "denoise")  # tasks any text will do for
 OF_CLASSIFIERS = "--confusion and --reliability are for classifiers and taggers"
 
 
@@ -160,7 +163,7 @@ def evaluate(
         files = None if source is None or reference is None else (source, reference)
         parts = [model if isinstance(model, Translator) else run for model, run in zip(models, runs, strict=True)]
         model = models[0] if len(runs) == 1 else ensemble(parts, device)  # which says so if one is no translator
-        with use_data_folder(data_dir):
+        with use_data_folder(data_dir), _or_other("--source FILE --reference FILE"):
             evaluate_translations(model, split, files, options, out, as_json)
         return
     if any(option is not None for option in (beam, length_penalty, source, out)):
@@ -173,7 +176,8 @@ def evaluate(
         from seqloom.data.corpora.text import read_documents
 
         other = read_documents(text, documents or _documents(models[0]))
-    with use_data_folder(data_dir):
+    way = "--text FILE" if models[0].run.recipe["task"] in OF_TEXTS else ""
+    with use_data_folder(data_dir), _or_other(way):
         metrics, mixture = _mixed(models, split, other, given) if interpolate else (_alone(models[0], split, other), {})
     if other is not None:
         measured, counts = str(text), asdict(Counts.of(other))
@@ -194,6 +198,15 @@ def evaluate(
         print(f"  loss = {LABELS['masked_loss']} + {weight:g} · {LABELS['detection_loss']}")
     if interpolate:
         _print_parts(runs, mixture)
+
+
+@contextmanager
+def _or_other(way: str) -> Iterator[None]:
+    """Where a run's own data has changed, say which options still measure it, if any do."""
+    try:
+        yield
+    except ChangedDataError as error:
+        raise (DataError(f"{error} Other data can be measured all the same: {way}.") if way else error) from None
 
 
 def _documents(model: "Trained") -> Any:

@@ -25,6 +25,10 @@ class DataError(SeqloomError):
     exit_code = 3
 
 
+class ChangedDataError(DataError):
+    """The data of a run is not what it was trained on."""
+
+
 class CheckpointError(SeqloomError):
     """A run directory or checkpoint is damaged, foreign, or of another format."""
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.config import Discriminator, config
-from seqloom.core.errors import DataError, UsageError
+from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
@@ -344,7 +344,7 @@ def refuse_changed_data(run: Run, corpus: Fingerprinted) -> None:
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))
     if changed:
-        raise DataError(
+        raise ChangedDataError(
             f"The data of {run.path} has changed since it was trained: {', '.join(changed)} of {corpus.name} differ "
             f"(then {run.data['version']}, now {corpus.version}). Bring the old data back, or train anew on the new."
         )
