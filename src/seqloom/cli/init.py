@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqloom.core.errors import UsageError
+from seqloom.core.errors import DataError, UsageError
 
 TEMPLATE = """\
 # Language model on {name}: made by `seqloom init`, yours to change. Train it with: seqloom train {recipe}
@@ -114,6 +114,8 @@ def init(
         raise UsageError("--text and --label name columns of a table for a classifier: --task classify.")
     if chosen == "forecast" and tokens is not None:
         raise UsageError("--tokens is about texts; a series has numbers.")
+    for file in texts:
+        _check_there(file)
     name = {
         "translate": lambda: pairs.recipe_name(texts),
         "language-model": lambda: texts[0].name.removesuffix(".gz").removesuffix(".txt"),
@@ -160,6 +162,14 @@ def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
     if columns or ending in examples.TABLES:
         return "classify"
     return "tag" if ending in examples.CONLL else "language-model"
+
+
+def _check_there(file: Path) -> None:
+    from seqloom.data.readers import placed
+
+    if not placed(file).exists():
+        folder = "" if file.is_absolute() else ", and from which folder the command is run"
+        raise DataError(f"{file} does not exist. Check the name{folder}.")
 
 
 def _checked(out: Path) -> Path:
