@@ -111,7 +111,8 @@ def test_one_wrong_value(seqloom: Any, here: Path, override: str, words: list[st
         ("task: language-model\n\tseed: 1\n", ["line 2", "tabs"]),
         ("seed: 1\nseed: 2\n", ["line 2", "'seed' stands twice"]),
         ("- a\n- b\n", ["must be keys and values"]),
-        ("", ["task"]),
+        ("", ["mine.yaml is empty"]),
+        ("# nothing\n", ["mine.yaml is empty"]),
         ("task: !!python/object/apply:os.system [true]\n", ["line 1", "tags"]),
         ("task: [\n", ["line 2"]),
     ],
@@ -234,7 +235,10 @@ def rewrite(path: Path, old: str, new: str) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "newer run": (lambda run: rewrite(run / "recipe.yaml", "format: 1", "format: 2"), ["format 2", "reads format 1"]),
-    "foreign run": (lambda run: (run / "recipe.yaml").write_text("name: other tool\n"), ["format None"]),
+    "foreign run": (
+        lambda run: (run / "recipe.yaml").write_text("name: other tool\n"),
+        ["does not say its run format"],
+    ),
     "broken recipe": (lambda run: (run / "recipe.yaml").write_bytes(b"\xff{"), ["recipe.yaml", "damaged"]),
     "unknown model": (lambda run: rewrite(run / "recipe.yaml", "recurrent-lm", "oracle"), ["recipe.yaml", "'oracle'"]),
     "newer recipe": (lambda run: rewrite(run / "recipe.yaml", "  hidden:", "  sparkle: 1\n  hidden:"), ["sparkle"]),

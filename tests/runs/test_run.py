@@ -102,8 +102,10 @@ def test_what_is_not_a_run(tmp_path):
 def test_another_format_is_refused_by_name(tmp_path, text):
     run = Run.create(tmp_path / "one", {}, {})
     (run.path / "recipe.yaml").write_text(text)
-    with pytest.raises(CheckpointError, match="run format") as caught:
+    with pytest.raises(CheckpointError, match="run format" if text else "is empty") as caught:
         Run.open(run.path)
+    assert ("is damaged: its recipe.yaml is empty" in str(caught.value)) == (not text)
+    assert "None" not in str(caught.value)
     if "9.9" in text:
         assert "format 2, written by seqloom 9.9" in str(caught.value)
 

@@ -55,6 +55,8 @@ def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Any]]:
     """The name of a recipe and what it says, as it stands: nothing is filled in or checked yet."""
     name, path = _find_recipe(str(source))
     mapping = load_yaml(path)
+    if not mapping:
+        raise UsageError(f"{path} is empty: a recipe says what to train. `seqloom init` writes one for a text.")
     for header in ("format", "seqloom"):  # a recipe taken from a run
         mapping.pop(header, None)
     return name, mapping

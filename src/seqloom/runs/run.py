@@ -91,7 +91,11 @@ class Run:
             recipe = load_yaml(path / "recipe.yaml")
         except UsageError as error:
             raise CheckpointError(f"{path} is damaged: {error}") from error
-        version = recipe.pop("format", None)
+        if "format" not in recipe:
+            what = "damaged, or not seqloom's: its recipe.yaml does not say its run format"
+            what = what if recipe else "damaged: its recipe.yaml is empty"
+            raise CheckpointError(f"{path} is {what}. Bring the file back, copy the run again, or train anew.")
+        version = recipe.pop("format")
         writer = recipe.pop("seqloom", "an unknown version")
         if version != FORMAT:
             raise CheckpointError(
