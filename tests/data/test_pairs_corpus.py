@@ -157,8 +157,12 @@ def test_given_splits_are_taken_as_they_are_and_repeats_are_told(here: Path) -> 
 
 def test_too_few_pairs(here: Path) -> None:
     path = table(here / "p.tsv", "a\tb\na\tc\nd\te\n")
-    with pytest.raises(DataError, match=r"too short: dev and test .* has only 2 different.\n.*data.dev, data.test"):
+    with pytest.raises(DataError, match=r"only 2 different ones.\n.*data.dev, data.test") as caught:
         load(train=path)
+    said = f"Too few pairs in {path}: train, dev and test must each have a source sentence of their own, and there are"
+    assert str(caught.value).startswith(said)
+    with pytest.raises(DataError, match=r": train and dev must each .* there is only 1\.\n.*data.dev\."):
+        load(train=table(here / "q.tsv", "a\tb\n"), test_fraction=0.0)
     assert len(load(train=path, test_fraction=0.0).split("train")) >= 1
 
 

@@ -116,3 +116,17 @@ def test_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(DataError, match="cannot be read"):
         read_text(tmp_path / "d")
+
+
+def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
+    content = b"one\ntw\0o\n" + b"three\n" * 99
+    said = refused(write(tmp_path / "a.txt", content))
+    assert "line 2 holds a NUL byte (byte 7 of the text). Take it out" in said and "tr -d '\\000'" in said
+    assert "binary" not in said
+    assert "(byte 7 of the text, and 2 in all)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
+    assert "it is a binary file" in refused(write(tmp_path / "c.txt", b"a\0b\0" * 99))
+
+
+def test_line_ends_of_old_macs(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path / "a.txt", b"one\rtwo\r\rthree\r")) == ["one", "two", "", "three"]
+    assert read_lines(write(tmp_path / "b.txt", b"one\rtwo\n")) == ["one\rtwo"]

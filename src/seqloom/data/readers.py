@@ -1,7 +1,8 @@
 """Reading text strictly: UTF-8 or a clear word about which file, line and byte is not.
 
-A byte order mark at the beginning is dropped and Windows line ends become "\\n"; nothing else is changed. Lines end at
-"\\n" alone: U+2028 and the like, which `str.splitlines` would cut at, are ordinary characters.
+A byte order mark at the beginning is dropped and Windows line ends become "\\n", and so do those of old Macs, "\\r", in
+a text that has no others; nothing else is changed. Lines end at "\\n" alone: U+2028 and the like, which
+`str.splitlines` would cut at, are ordinary characters.
 """
 
 import gzip
@@ -15,6 +16,7 @@ from seqloom.core.words import shown
 
 ENDINGS = (".txt", ".txt.gz")
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the beginning of a file: the byte order mark
+STRAY = 100  # bytes for each NUL, at least, of what is a text all the same
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP = b"\x1f\x8b"
 
@@ -105,7 +107,7 @@ def decoded(content: bytes, path: Path | str) -> str:
     if content.startswith(_GZIP):
         raise DataError(f"{path} is compressed with gzip. Its name must end in .gz (if it does, it is so twice).")
     if (place := content.find(b"\0")) >= 0:
-        raise DataError(f"{path} must be text, but line {_line(content, place)} holds a NUL byte: it is a binary file.")
+        raise DataError(_nul(content, place, path))
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -113,7 +115,17 @@ def decoded(content: bytes, path: Path | str) -> str:
             f"{path} must be UTF-8, but line {_line(content, error.start)} holds the byte 0x{content[error.start]:02X} "
             f"(byte {error.start + 1} of the text). Convert it, for example: iconv -f LATIN1 -t UTF-8."
         ) from None
-    return text.removeprefix(MARK).replace("\r\n", "\n")
+    text = text.removeprefix(MARK)
+    return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
+
+
+def _nul(content: bytes, place: int, path: Path | str) -> str:
+    """What to say of the first NUL byte: a text may have a stray one, a binary file has many."""
+    found, count = f"{path} must be text, but line {_line(content, place)} holds a NUL byte", content.count(0)
+    if count > max(1, len(content) // STRAY):
+        return f"{found}: it is a binary file."
+    more = "" if count == 1 else f", and {count:,} in all"
+    return f"{found} (byte {place + 1:,} of the text{more}). Take it out, for example: tr -d '\\000' < OLD > NEW."
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -154,12 +154,18 @@ def _complete(config: Config, splits: dict[str, list[Pair]]) -> dict[str, list[P
     for pair, name in zip(pairs, chosen, strict=True):
         made[name].append(pair)
     if not all(made[name] for name in ("train", *missing)):
+        parts = " and ".join(", ".join(("train", *missing)).rsplit(", ", 1))
         raise DataError(
-            f"{_shown(config.train)} is too short: {' and '.join(missing)} are held out from it, a source sentence at "
-            f"least, but it has only {len({pair.source for pair in pairs})} different.\n"
+            f"Too few pairs in {_shown(config.train)}: {parts} must each have a source sentence of their own, and "
+            f"there {_different(pairs)}.\n"
             f"Give more pairs, or files of their own: {', '.join(f'data.{name}' for name in missing)}."
         )
     return made
+
+
+def _different(pairs: Sequence[Pair]) -> str:
+    count = len({pair.source for pair in pairs})
+    return f"are only {count} different ones" if count > 1 else "is only 1"
 
 
 def _repeats(splits: Mapping[str, Sequence[Pair]]) -> list[str]:
