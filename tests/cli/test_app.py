@@ -66,6 +66,32 @@ def test_every_error_has_its_code_and_its_words(
     assert shown.out == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "n_best must be at most beam, and 9 is more than 3.",
+            "--n-best must be at most --beam, and 9 is more than 3.",
+        ),
+        ("beam must be at least 1, not 0.", "--beam must be at least 1, not 0."),
+        ("A beam search needs n_best; beam must be set.", "A beam search needs --n-best; beam must be set."),
+        ("decode.n_best, n_best=3, /tmp/n_best/x, n_bests", "decode.n_best, n_best=3, /tmp/n_best/x, n_bests"),
+    ],
+)
+def test_arguments_of_python_are_options_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: str, shown: str
+) -> None:
+    def broken(beam: int = 1, n_best: int = 1) -> None:
+        raise UsageError(said)
+
+    made = typer.Typer()
+    made.callback(invoke_without_command=True)(app.seqloom)
+    made.command("break")(broken)
+    monkeypatch.setattr(app, "build_app", lambda: made)
+    assert app.main(["break"]) == 2
+    assert capsys.readouterr().err == f"seqloom: {shown}\n"
+
+
 def test_torchs_own_out_of_memory_is_recognised() -> None:
     import torch
 

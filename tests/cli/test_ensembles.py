@@ -77,7 +77,9 @@ def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> Non
     sums = seqloom("translate", *runs, "the cat", "--length-penalty", "0", "--stopping", "exact", "--json").json
     assert sums["score"] == pytest.approx(sums["log_prob"])
     assert seqloom("translate", *runs, "the cat", "--coverage-penalty", "0.2").code == 0
-    seqloom("translate", *runs, "x", "--beam", "2", "--n-best", "3").refuses(2, "n_best must be at most beam", lines=1)
+    seqloom("translate", *runs, "x", "--beam", "2", "--n-best", "3").refuses(
+        2, "--n-best must be at most --beam", lines=1
+    )
 
 
 def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translators: Path) -> None:

@@ -50,8 +50,8 @@ def test_its_options_need_it(seqloom: Any, runs: Path, option: str) -> None:
 
 
 def test_other_mistakes(seqloom: Any, runs: Path) -> None:
-    seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").refuses(2, "n_best must be at most beam")
-    seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").refuses(2, "max_tokens")
+    seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").refuses(2, "--n-best must be at most --beam")
+    seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").refuses(2, "--max-tokens")
     seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").refuses(3, "cannot spell", "--allow-unknown")
     with pytest.raises(UsageError, match="stopping must be usual or exact"):
         api.load(runs / "chars").search(stopping="never")

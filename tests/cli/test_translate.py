@@ -155,8 +155,10 @@ def test_options_reach_the_search(seqloom: Any, trained: Path) -> None:
     assert len(short["translation"].split()) <= 3
     sums = seqloom("translate", run, "the cat", "--length-penalty", "0", "--json").json
     assert sums["score"] == pytest.approx(sums["log_prob"])
-    seqloom("translate", run, "x", "--beam", "2", "--n-best", "3").refuses(2, "n_best must be at most beam", lines=1)
-    seqloom("translate", run, "x", "--length-penalty", "-1").refuses(2, "length_penalty", lines=1)
+    seqloom("translate", run, "x", "--beam", "2", "--n-best", "3").refuses(
+        2, "--n-best must be at most --beam", lines=1
+    )
+    seqloom("translate", run, "x", "--length-penalty", "-1").refuses(2, "--length-penalty", lines=1)
 
 
 def test_what_a_vocabulary_cannot_spell_is_told_at_the_end(seqloom: Any, trained: Path, type_in: Any) -> None:

@@ -9,13 +9,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from seqloom.core.errors import SeqloomError, out_of_memory
+from seqloom.core.errors import SeqloomError, UsageError, out_of_memory
 from seqloom.core.problems import BOUNDS
 from seqloom.core.version import VERSION
 
@@ -118,8 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows ? instead of failing
+    command: Any = None
     try:
-        result = typer.main.get_command(build_app()).main(args=words, prog_name="seqloom", standalone_mode=False)
+        command = typer.main.get_command(build_app())
+        result = command.main(args=words, prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except SystemExit:
@@ -128,6 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         code, message = explain(error)
+        if isinstance(error, UsageError) and command is not None:
+            message = _by_options(message, _options(command, words))
         if message:
             print(message if message.startswith("Usage: ") else f"seqloom: {message}", file=sys.stderr)
         if code == BROKEN_PIPE:
@@ -140,6 +144,24 @@ def _without_debug(words: list[str]) -> tuple[list[str], bool]:
     end = words.index("--") if "--" in words else len(words)
     kept = [word for word in words[:end] if word != "--debug"]
     return kept + words[end:], len(kept) < end
+
+
+def _options(command: Any, words: Sequence[str]) -> dict[str, str]:
+    """The options of the command that these words call, each by the name that Python knows it by."""
+    for word in words:
+        if (inner := getattr(command, "commands", {}).get(word)) is None:
+            break
+        command = inner
+    named = {param.name: [name for name in param.opts if name.startswith("--")] for param in command.params}
+    return {name: written[0] for name, written in named.items() if written}
+
+
+def _by_options(message: str, options: Mapping[str, str]) -> str:
+    """What Python's arguments are told, said of options: n_best must be at most beam, --n-best at most --beam."""
+    for name, option in options.items():
+        alone = rf"(?<![\w./'\"-]){name}(?![\w/=]|\.\w)" if "_" in name else rf"^{name}(?= must be )"
+        message = re.sub(rf"{alone}|(?<= must be at most ){name}\b", option, message)
+    return message
 
 
 def explain(error: BaseException) -> tuple[int, str]:
