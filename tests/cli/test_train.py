@@ -187,8 +187,25 @@ def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tm
     when(e.Finished, lambda: signal.raise_signal(signal.SIGINT))
     stopped = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run")
     assert stopped.code == 75
-    assert stopped.err.endswith("\nNot begun: --seeds 3\n")
-    assert not (tmp_path / "run-seed3").exists()
+    assert stopped.err.endswith("\nNot begun: --seeds 2,3\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["run-seed1"]
+
+
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "1,2"]])
+def test_a_signal_before_there_is_a_run_leaves_with_130(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str]
+) -> None:
+    monkeypatch.setattr(api, "begin", lambda *_: signal.raise_signal(signal.SIGINT))
+    stopped = seqloom("train", *TOYS, "--out", tmp_path / "run", *seeds)
+    assert stopped.code == 130 and not any(tmp_path.iterdir())
+    assert stopped.err == "seqloom: Stopped while preparing the data; no step was made and nothing is lost.\n"
+
+
+def test_a_signal_before_a_run_goes_on_leaves_it_resumable(
+    seqloom: Any, copy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "resume", lambda *_: signal.raise_signal(signal.SIGTERM))
+    assert seqloom("train", "--resume", copy("toys")).code == 75
 
 
 def test_resuming_a_finished_run_does_no_harm(seqloom: Any, copy: Any, runs: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.core.errors import Interrupted, UsageError
+from seqloom.core.errors import Interrupted, NotBegun, UsageError
 
 if TYPE_CHECKING:
     from seqloom.api import Training
@@ -97,7 +97,10 @@ def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int]
             training = _prepare(lambda: api.begin(seeded, place), stop)  # noqa: B023 (called before the loop goes on)
             results.append(follow(training, stop, as_json, hint=False))
         except Interrupted as stopped:
-            left = ",".join(map(str, seeds[seeds.index(seed) + 1 :]))
+            begun = not isinstance(stopped, NotBegun)
+            if not (begun or results):
+                raise
+            left = ",".join(map(str, seeds[len(results) + begun :]))
             raise Interrupted(f"{stopped}\nNot begun: --seeds {left}" if left else str(stopped)) from None
     _spread(seeds, results, as_json)
 
@@ -106,7 +109,11 @@ def _resume(path: Path, recipe: str | None, overrides: list[str], stop: "Stop", 
     from seqloom import api
 
     checked = api.read_recipe(recipe)[1] if recipe else None
-    follow(_prepare(lambda: api.resume(path, overrides, checked), stop), stop, as_json)
+    try:
+        training = _prepare(lambda: api.resume(path, overrides, checked), stop)
+    except NotBegun as stopped:
+        raise Interrupted(str(stopped)) from None  # the run is there as before
+    follow(training, stop, as_json)
 
 
 def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
@@ -115,7 +122,7 @@ def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
         with stop.interruptible():
             training = make()
     except Interrupted:
-        raise Interrupted("Stopped while preparing the data; no step was made and nothing is lost.") from None
+        raise NotBegun("Stopped while preparing the data; no step was made and nothing is lost.") from None
     for warning in training.warnings():
         typer.echo(f"warning: {warning}", err=True)
     return training

@@ -53,6 +53,12 @@ class Interrupted(SeqloomError):
     exit_code = 75
 
 
+class NotBegun(Interrupted):
+    """Stopped on request before there was anything to save, or to resume."""
+
+    exit_code = 130
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Of a GPU, or of the machine. Known by name, so that torch need not be imported to ask."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
