@@ -71,6 +71,8 @@ def test_it_prints_its_address_answers_and_ends_at_ctrl_c(tmp_path: Path) -> Non
             urllib.request.urlopen(urllib.request.Request(f"{address}/api/runs", b"{}"), timeout=20)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) in (0, 130)
-        assert "Traceback" not in process.communicate()[1]
+        told = process.communicate()[1]
+        assert told.startswith(f"There are no runs in {tmp_path} yet.") and "seqloom studio --demo" in told
+        assert "Traceback" not in told
     finally:
         process.kill()

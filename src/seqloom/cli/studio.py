@@ -35,6 +35,7 @@ def studio(
             "The studio needs FastAPI and uvicorn, which are not installed: pip install 'seqloom[studio]'."
         ) from error
     from seqloom.studio.safety import is_here
+    from seqloom.studio.shelf import Shelf
 
     if demo:
         from seqloom.studio.demo import make
@@ -46,6 +47,8 @@ def studio(
             "folder, or see an example: seqloom studio --demo"
         )
     serving = Studio(folder, host, port)
+    if not Shelf(folder).paths():
+        typer.echo(f"There are no runs in {folder} yet. To see an example: seqloom studio --demo", err=True)
     print(f"The studio shows {folder} at\n\n    {serving.address()}\n")
     if not is_here(host):
         print("It listens beyond this machine, without encryption: whoever has this address can ask your models.")
