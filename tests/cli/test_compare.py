@@ -122,6 +122,16 @@ def test_what_is_no_run_or_damaged_is_passed_over_by_name(seqloom: Any, copy: An
         assert line.startswith("passed over: ") and name in line
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_run_that_is_not_there_is_named_after_the_others(
+    seqloom: Any, runs: Path, tmp_path: Path, options: list[str]
+) -> None:
+    shown = seqloom("compare", runs / "chars", tmp_path / "nope", runs / "gru", *options)
+    assert shown.code == 2 and str(runs / "gru") in re.sub(r"\n", "", shown.out)
+    missing = f"{tmp_path / 'nope'} does not exist: it is missing from the comparison. Check the name."
+    assert shown.err == f"seqloom: {missing}\n"
+
+
 def test_nothing_to_compare(seqloom: Any, tmp_path: Path) -> None:
     seqloom("compare", tmp_path).refuses(4, "is not a run", lines=1)
     nothing = seqloom("compare", tmp_path, tmp_path / "nowhere")

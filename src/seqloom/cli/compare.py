@@ -63,7 +63,7 @@ PER_TOKEN = ("loss", "perplexity")  # only alike where the tokens are
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories; what is not a run is passed over.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; what is there and not a run is passed over.")],
     split: Annotated[str, typer.Option(help="dev, or test once `evaluate` has measured it.")] = "dev",
     by: Annotated[str | None, typer.Option(help=f"Rank by: {', '.join(METRICS)}.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the training curves here: .png or .svg.")] = None,
@@ -96,6 +96,9 @@ def compare(
 
         write_atomic(plot, to_bytes(draw_curves(opened), plot.suffix))
         typer.echo(f"The curves are in {plot}.", err=True)
+    if missing := [str(path) for path in runs if not path.exists()]:
+        what = "does not exist: it is" if len(missing) == 1 else "do not exist: they are"
+        raise UsageError(f"{' and '.join(missing)} {what} missing from the comparison. Check the name.")
 
 
 def _open(paths: Sequence[Path], split: str) -> list["Run"]:
@@ -114,7 +117,8 @@ def _open(paths: Sequence[Path], split: str) -> list["Run"]:
         except SeqloomError as error:
             if len(paths) == 1:
                 raise
-            typer.echo(f"passed over: {error}", err=True)
+            if path.exists():  # else it is named at the end
+                typer.echo(f"passed over: {error}", err=True)
     if not opened:
         raise CheckpointError("None of these is a run that can be read. Name directories that `seqloom train` made.")
     return opened
