@@ -125,6 +125,7 @@ def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
     assert "binary" not in said
     assert "(byte 7 of the text, and 2 in all)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
     assert "it is a binary file" in refused(write(tmp_path / "c.txt", b"a\0b\0" * 99))
+    assert "it is a binary file" in refused(write(tmp_path / "d.txt", content + b"\xff\xfe"))
 
 
 def test_line_ends_of_old_macs(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def decoded(content: bytes, path: Path | str) -> str:
 def _nul(content: bytes, place: int, path: Path | str) -> str:
     """What to say of the first NUL byte: a text may have a stray one, a binary file has many."""
     found, count = f"{path} must be text, but line {_line(content, place)} holds a NUL byte", content.count(0)
-    if count > max(1, len(content) // STRAY):
+    if count > max(1, len(content) // STRAY) or "\ufffd" in content.decode(errors="replace"):
         return f"{found}: it is a binary file."
     more = "" if count == 1 else f", and {count:,} in all"
     return f"{found} (byte {place + 1:,} of the text{more}). Take it out, for example: tr -d '\\000' < OLD > NEW."
