@@ -7,7 +7,7 @@ import numpy as np
 
 from seqloom.inspect.draw_alignment import LETTER, SIZE, cells_of, cut
 from seqloom.inspect.encodings import Array, Encoded, dense_table, occurring
-from seqloom.inspect.figures import COLOURS, label, new_figure, tidy
+from seqloom.inspect.figures import COLOURS, SIGNED, label, new_figure, tidy
 from seqloom.inspect.fonts import Fonts, fonts_for
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
             values, colour = [bag.get(column, 0.0) for column in columns], COLOURS[2 * place]
             _bars(panels.add(row, place + 1, len(columns)), values, most[place], heads, colour, words)
         dense = panels.add(row, 3, len(side))
-        _squares(dense, table[text.columns[:MOST_WORDS]], side, "RdBu_r", (-3, 3), words)
+        _squares(dense, table[text.columns[:MOST_WORDS]], side, SIGNED, (-3, 3), words)
         dense.set_xticks([])
     panels.title(_titles(drawn, width))
     return panels.figure

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqloom.core.words import counted
-from seqloom.inspect.figures import COLOURS, new_figure, tidy
+from seqloom.inspect.figures import COLOURS, SIGNED, new_figure, tidy
 from seqloom.inspect.positions import PositionsView
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw_positions(view: PositionsView) -> "Figure":
 def _table(figure: "Figure", axes: Any, view: PositionsView) -> None:
     """Places run to the right, as in the curves below."""
     reach = float(np.abs(view.table).max()) or 1.0
-    image = axes.imshow(view.table.T, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
+    image = axes.imshow(view.table.T, aspect="auto", cmap=SIGNED, vmin=-reach, vmax=reach, interpolation="nearest")
     title = TOLD.get(view.kind, "what each place is told: a column is a place's vector")
     axes.set_title(title, loc="left", fontsize=10)
     axes.set(xlabel="place", ylabel="dimension")
@@ -70,7 +70,7 @@ def _name(view: PositionsView, dimension: int) -> str:
 def _products(figure: "Figure", axes: Any, view: PositionsView) -> None:
     products = view.products
     reach = float(np.abs(products).max()) or 1.0
-    image = axes.imshow(products, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
+    image = axes.imshow(products, aspect="auto", cmap=SIGNED, vmin=-reach, vmax=reach, interpolation="nearest")
     axes.set_title(f"{PRODUCT.get(view.kind, 'dot product')}, of any two places", loc="left", fontsize=10)
     axes.set(xlabel="place", ylabel="place")
     figure.colorbar(image, ax=axes, pad=0.02, aspect=25)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
+SIGNED = "RdBu_r"  # around 0: red above, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
 WIDEST = 32.0  # inches; what does not fit is drawn smaller
 PER_TOKEN = 0.19  # inches a token needs to be read

@@ -5,14 +5,19 @@ const SERIES = {
     light: ["#1f5fbf", "#c2510a", "#0a7d5a", "#a83279", "#8a6d00", "#3d87b5", "#6b4fbb", "#5c5c5c"],
     dark: ["#7db2ff", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e8cf5a", "#8fd3f5", "#b9a4ff", "#c4c4c4"],
 };
-// From nothing to much; and from negative over nothing to positive.
+// From nothing to much; from negative, blue, over nothing to positive, red, as in the pictures of `seqloom inspect`;
+// and from against, red, to for, green, as `seqloom classify --why` has it.
 const SEQUENTIAL = {
     light: ["#fbfcfe", "#d3e3f7", "#93bce9", "#4a87cf", "#1b4f9e", "#0a2a5c"],
     dark: ["#171a21", "#1c3557", "#23609c", "#3d93d6", "#86c8f5", "#e6f5ff"],
 };
 const DIVERGING = {
-    light: ["#a3390b", "#e08a55", "#f6d7c2", "#fbfcfe", "#c5daf3", "#5f96d8", "#123f86"],
-    dark: ["#ffb27a", "#c2662a", "#5a3420", "#171a21", "#1f4270", "#4b8fd9", "#b5dcff"],
+    light: ["#123f86", "#5f96d8", "#c5daf3", "#fbfcfe", "#f7d0c8", "#d9685a", "#9a1420"],
+    dark: ["#b5dcff", "#4b8fd9", "#1f4270", "#171a21", "#5c2226", "#cf524d", "#ffb5aa"],
+};
+const SIDES = {
+    light: ["#9a1420", "#d9685a", "#f7d0c8", "#fbfcfe", "#c3e6d6", "#46a17d", "#0a5a40"],
+    dark: ["#ffb5aa", "#cf524d", "#5c2226", "#171a21", "#17452f", "#3f9e78", "#a9ecd0"],
 };
 const STEPS = 256;
 const tables = new Map();
@@ -39,10 +44,16 @@ export function series(place) {
     return colours[place % colours.length];
 }
 
-/** 256 colours as (R, G, B, 255) bytes, for painting pixels. */
+/** Of a bar that stands for a number with a sign. */
+export function signColour(value) {
+    return DIVERGING[theme()][value < 0 ? 1 : 5];
+}
+
+/** 256 colours as (R, G, B, 255) bytes, for painting pixels. `signed` may be "sides": for and against. */
 export function table(signed = false) {
     const name = `${theme()} ${signed}`;
-    if (!tables.has(name)) tables.set(name, mixed((signed ? DIVERGING : SEQUENTIAL)[theme()]));
+    const stops = signed === "sides" ? SIDES : signed ? DIVERGING : SEQUENTIAL;
+    if (!tables.has(name)) tables.set(name, mixed(stops[theme()]));
     return tables.get(name);
 }
 

@@ -9,7 +9,7 @@ const GAP = 8;
 const BAR = 34;
 const RTL = /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u;
 
-/** `words` [{text, weight}]; signed: one colour for, another against. Lines are as wide as there is room. */
+/** `words` [{text, weight}]; signed: green for, red against. Lines are as wide as there is room. */
 export function wordFlow(words, { signed = false, width = 760, label = "Words and their weights", signal } = {}) {
     const drawing = s("svg", { class: "wordflow", role: "img", "aria-label": label });
     const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
@@ -23,7 +23,7 @@ export function wordFlow(words, { signed = false, width = 760, label = "Words an
             ...words.map((word, i) => {
                 const { x, y, wide } = places.boxes[i],
                     middle = { x: wide / 2, "text-anchor": "middle" };
-                const shade = [word.weight, low, high, signed];
+                const shade = [word.weight, low, high, signed && "sides"];
                 return s(
                     "g",
                     { transform: `translate(${x} ${y})` },

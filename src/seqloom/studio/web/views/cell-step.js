@@ -1,7 +1,7 @@
 // One step of one unit, drawn along the cell's equations: what is added up, the curve it goes through, what comes out.
 
 import { h, s, clear, number } from "../lib/dom.js";
-import { onTheme, series as colour } from "../lib/colour.js";
+import { onTheme, signColour } from "../lib/colour.js";
 
 const WIDTH = 536;
 const BARS = [136, 296]; // where the bars of the terms begin and end
@@ -111,7 +111,7 @@ function termRows(line, chosen, onTerm) {
                     width: Math.max(1.5, Math.abs(to - from)),
                     height: ROW - 11,
                     rx: 2,
-                    fill: colour(term.value < 0 ? 1 : 0),
+                    fill: signColour(term.value),
                 }),
                 i + 1 < line.terms.length
                     ? s("line", { class: "hair", x1: to, x2: to, y1: y + ROW - 8, y2: y + ROW + 3 })
@@ -209,7 +209,7 @@ export function summandBars(term) {
                         width: Math.max(1.5, Math.abs(end - middle)),
                         height: ROW - 9,
                         rx: 2,
-                        fill: colour(value < 0 ? 1 : 0),
+                        fill: signColour(value),
                     }),
                     s("text", { class: "amount", x: right + 84, y: y + 16, "text-anchor": "end" }, number(value)),
                 );

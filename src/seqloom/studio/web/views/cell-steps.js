@@ -39,7 +39,7 @@ export class Steps {
         const seen = Math.min(this.view.count("lines", lines.length), lines.length);
         this.picture.say(
             `Unit ${unit} reads ${shown(tokens[place])}: one step of the ${cell} cell`,
-            "Every bar begins where the one above it ends, so the last one ends at their sum; orange is negative. The curve shows what the sum becomes. Click a product such as W x to see what it adds up.",
+            "Every bar begins where the one above it ends, so the last one ends at their sum; red is above 0, blue below. The curve shows what the sum becomes. Click a product such as W x to see what it adds up.",
         );
         fill(this.note, this.words());
         fill(

@@ -26,7 +26,7 @@ const KINDS = {
         "Influence",
         (part) =>
             `xᵀ ∂s/∂x, gradient × input: what each ${part} adds to the score s of the label, to first order. ` +
-            "Below 0 it speaks against it.",
+            "Green speaks for it; red, below 0, against it.",
     ],
     attention: [
         "Attention",
@@ -37,7 +37,7 @@ const KINDS = {
         "Left out",
         (part) =>
             `The text is read again without the ${part}: how much less probable the label would be then. ` +
-            "Below 0 it would be more probable.",
+            "Green is less probable; red, below 0, more probable.",
     ],
 };
 const READ =

@@ -289,7 +289,7 @@ class Walk {
                 ? h(
                       "p",
                       { class: "hint" },
-                      "Blue numbers are above 0, orange ones below; the stronger the colour, the farther from 0.",
+                      "Red numbers are above 0, blue ones below; the stronger the colour, the farther from 0.",
                   )
                 : null,
         );
