@@ -127,9 +127,22 @@ def test_gates_of_any_part(sources: Any) -> None:
     source, (line,) = sources["classifier, kept apart"]
     trace = gate_trace(source, line, part="reader-backwards")
     assert trace.cell == "lstm" and len(trace.layers) == 2
+    assert trace.where(trace.layers[0]) == "reader-backwards, layer 1 of 2"
     assert set(trace.layers[0].values) == {"i", "f", "o", "g", "c", "h"}
     with pytest.raises(UsageError, match=r"no part 'reader-backward'.*reader-backwards"):
         gate_trace(source, line, part="reader-backward")
+
+
+def test_pictures_say_which_part_and_layer_it_is(sources: Any) -> None:
+    pytest.importorskip("matplotlib")
+    from seqloom.inspect.draw_gates import draw_gates, draw_unit
+
+    source, texts = sources["no attention"]
+    for part in ("encoder", "decoder"):
+        trace = cell_traces(source, *texts)[part].trace
+        for figure in (draw_gates(trace), draw_unit(trace, 1)):
+            count = len(trace.layers)
+            assert figure.get_suptitle().endswith(f" ({part}, layer {count} of {count})")
 
 
 def test_what_cannot_be_shown_is_refused(sources: Any) -> None:

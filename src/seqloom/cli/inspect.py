@@ -130,6 +130,7 @@ def _gates_object(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int 
     return {
         "run": str(run),
         "cell": trace.cell,
+        "part": trace.part,
         "layer": trace.layers.index(layer) + 1,
         "layers": len(trace.layers),
         "hidden": layer.hidden,
@@ -151,14 +152,14 @@ def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int |
     from seqloom.inspect.figures import visible
     from seqloom.inspect.gates import describe
 
-    which = f", layer {trace.layers.index(layer) + 1} of {len(trace.layers)}" if len(trace.layers) > 1 else ""
+    where = trace.where(layer)
     if unit is None:
         columns = {name: layer.level(name) for name in layer.values}
         heads = [name if name in layer.gates else f"|{name}|" for name in columns]
         what = f"mean over {layer.hidden} units"
     else:
         columns, heads, what = layer.unit(unit), list(layer.values), f"unit {unit}"
-    table, console = _table(f"{run} ({trace.cell}{which}): {what}", ["token", *heads])
+    table, console = _table(f"{run} ({trace.cell}{where and f', {where}'}): {what}", ["token", *heads])
     for place, token in enumerate(trace.tokens):
         cells = [_cell(float(values[place]), name in layer.gates, unit is not None) for name, values in columns.items()]
         table.add_row(Text(visible(token)), *cells)

@@ -144,9 +144,8 @@ def _part(name: str, layers: dict[Place, WatchedLayer], read: ReadText) -> CellP
     tokens, cell = read.tokens[place.role], cell_name(top.cell)
     kinds = tuple(layer_trace(_by_tokens(layer.values(), order), layer.cell) for layer in layers.values())
     says = read.says.get(place.role, [])
-    return CellPart(
-        name, place.role, place.way, tokens, order, says, tuple(layers.values()), GateTrace(tokens, cell, kinds)
-    )
+    trace = GateTrace(tokens, cell, kinds, name)
+    return CellPart(name, place.role, place.way, tokens, order, says, tuple(layers.values()), trace)
 
 
 def _by_tokens(values: dict[str, Tensor], order: Sequence[int]) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqloom.inspect.figures import COLOURS, WIDEST, label_tokens, literal, new_figure, tidy, visible, width_for
+from seqloom.inspect.figures import COLOURS, SIGNED, WIDEST, label_tokens, literal, new_figure, tidy, visible, width_for
 from seqloom.inspect.gates import Array, GateTrace, LayerTrace, describe
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _heat_map(figure: "Figure", axes: Any, layer: LayerTrace, name: str, units: 
         look: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 1}
     else:
         size = _reach(values)
-        look = {"cmap": "RdBu_r", "vmin": -size, "vmax": size}
+        look = {"cmap": SIGNED, "vmin": -size, "vmax": size}
     image = axes.imshow(values, aspect="auto", interpolation="nearest", **look)
     axes.set_title(describe(layer, name), loc="left", fontsize=10)
     axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=7)
@@ -51,10 +51,8 @@ def _reach(values: Array) -> float:
 
 
 def _which(trace: GateTrace, layer: LayerTrace) -> str:
-    if len(trace.layers) == 1:
-        return ""
-    number = next(number for number, other in enumerate(trace.layers, start=1) if other is layer)
-    return f" (layer {number} of {len(trace.layers)})"
+    where = trace.where(layer)
+    return where and f" ({where})"
 
 
 def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str = "") -> "Figure":
@@ -87,7 +85,7 @@ def _strip_height(tokens: Sequence[str]) -> float:
 def _strip(figure: "Figure", axes: Any, values: Array, tokens: Sequence[str]) -> None:
     """The text itself, each token on the colour of the unit's hidden state."""
     size = _reach(values)
-    image = axes.imshow(values[None], aspect="auto", cmap="RdBu_r", vmin=-size, vmax=size)
+    image = axes.imshow(values[None], aspect="auto", cmap=SIGNED, vmin=-size, vmax=size)
     if width_for(len(tokens)) < WIDEST:
         for place, token in enumerate(tokens[1:], start=1):
             look: dict[str, Any] = {"color": "white" if abs(values[place]) > 0.6 * size else "black", "ha": "center"}

@@ -75,6 +75,15 @@ class GateTrace:
     tokens: list[str]  # T of them; a language model's first is END
     cell: str
     layers: tuple[LayerTrace, ...]  # the lowest first
+    part: str = "reader"  # of the model, as `cell_traces` names it
+
+    def where(self, layer: LayerTrace) -> str:
+        """Part and layer, where the model has several of them: decoder, layer 1 of 2"""
+        alone = self.part == "reader"
+        number = next(number for number, other in enumerate(self.layers, start=1) if other is layer)
+        words = [] if alone else [self.part]
+        words += [f"layer {number} of {len(self.layers)}"] if len(self.layers) > 1 or not alone else []
+        return ", ".join(words)
 
     def layer(self, number: int | None = None) -> LayerTrace:
         """Layers as people count them, the lowest is 1; the top one, if no number is given."""
