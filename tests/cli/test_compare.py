@@ -8,6 +8,7 @@ import pytest
 
 from seqloom import api
 from seqloom.inspect.curves import draw_curves
+from seqloom.inspect.figures import to_bytes
 from seqloom.runs.run import Run
 
 pytest.importorskip("rich")
@@ -187,6 +188,23 @@ def test_losses_of_another_sum_are_told_apart_in_the_curves(copy: Any) -> None:
     train, dev = draw_curves([Run.open(run)]).axes[0].lines
     assert train.get_label() == "chars: train, of samples: not comparable" and train.get_linestyle() == ":"
     assert dev.get_label() == "chars: dev" and dev.get_linestyle() == "-"
+
+
+@pytest.mark.parametrize(("points", "marker"), [(4, "o"), (60, "None")])
+def test_dots_leave_the_line_to_be_seen_and_legends_the_curves(copy: Any, points: int, marker: str) -> None:
+    pytest.importorskip("matplotlib")
+    run = copy("chars")
+    log = run / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    last = next(line for line in lines if line["event"] == "evaluated" and line["split"] == "dev")
+    others = [line for line in lines if line["event"] != "evaluated"]
+    more = [last | {"step": 10 * number} for number in range(points)]
+    log.write_text("".join(json.dumps(line) + "\n" for line in [*others, *more]))
+    figure = draw_curves([Run.open(run)])
+    to_bytes(figure)  # lays it out
+    panel: Any = figure.axes[0]
+    assert panel.lines[1].get_marker() == marker
+    assert not panel.get_legend().get_window_extent().overlaps(panel.get_window_extent())
 
 
 def test_a_picture_of_the_curves(seqloom: Any, runs: Path, tmp_path: Path) -> None:

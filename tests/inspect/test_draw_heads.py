@@ -118,6 +118,12 @@ def lines(figure: Any) -> Any:
     return collection
 
 
+def test_a_dozen_words_have_a_colour_each() -> None:
+    words = [str(number) for number in range(12)]
+    colours = lines(draw_links(Grid(words, words, np.eye(12)))).get_edgecolors()
+    assert len({tuple(colour) for colour in colours}) == 12
+
+
 @pytest.mark.parametrize("least", [0.0, LEAST, 0.3, 1.1])
 def test_a_line_for_each_weight_that_counts(least: float) -> None:
     found = grid(FRENCH, ENGLISH)

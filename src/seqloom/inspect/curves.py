@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqloom.inspect.figures import COLOURS, literal, new_figure, tidy
+from seqloom.inspect.figures import MORE_COLOURS, literal, new_figure, tidy
 from seqloom.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+FEW = 20  # points of a line that have dots
+NARROW = 44  # letters of a legend's entry that leave room for another beside it
 Points = list[tuple[int, float]]
 # Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier, a masked
 # language model.
@@ -100,7 +102,8 @@ def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":
-    """Thin lines for training, thick with dots for dev; a run that was estimated in one go is a level line.
+    """Thin lines for training, thick ones for dev, with dots where they are few; a level line for a run that was
+    estimated in one go.
 
     A thin line is dotted where training lowers another sum than dev measures: that of a few samples, or a smoothed one.
     Translators, taggers and classifiers also have a panel with their BLEU, F1 or accuracy on dev, if they have it in
@@ -112,38 +115,55 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     axes, *beside = (tidy(one) for one in figure.subplots(1, 2 if name else 1, squeeze=False)[0])
     unit, scales = common_unit(runs)
     last = max((step for run in runs for points in curves(run).values() for step, _ in points), default=1)
-    for colour, run, scale in zip(COLOURS * len(runs), runs, scales, strict=False):
+    for colour, run, scale in zip(MORE_COLOURS * len(runs), runs, scales, strict=False):
         found, said = curves(run, scale), literal(run.path.name)
         if found["train"]:
             remark = training_remark(run)
             thin: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
             axes.plot(*zip(*found["train"], strict=True), **thin, label=f"{said}: train{remark}")
             if found["dev"]:
-                axes.plot(*zip(*found["dev"], strict=True), color=colour, marker="o", label=f"{said}: dev")
+                axes.plot(*zip(*found["dev"], strict=True), color=colour, **_dots(found["dev"]), label=f"{said}: dev")
         elif found["dev"]:
             loss = found["dev"][-1][1]
             axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{said}: dev")
     for panel in beside:
-        for colour, run, points in zip(COLOURS * len(runs), runs, figures, strict=False):
+        for colour, run, points in zip(MORE_COLOURS * len(runs), runs, figures, strict=False):
             _draw_figure(panel, run, points, name or "", colour)
         panel.set_ylabel(BESIDE[name or ""])
         panel.set_ylim(0, max(1.0, 1.05 * max(value for points in figures for _, value in points)))
     axes.set_ylabel(unit)
+    rows = max(_legend_below(panel) for panel in (axes, *beside))
+    figure.set_figheight(figure.get_figheight() + 0.21 * rows)
     title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     (figure.suptitle if beside else axes.set_title)(title)
     for panel in (axes, *beside):
         panel.set_xlabel("step")
-        panel.legend(frameon=False)
     return figure
+
+
+def _dots(points: Points, form: str = "o") -> dict[str, Any]:
+    """Dots where they are few enough to leave the line to be seen."""
+    return {"marker": form, "markersize": 4.5} if len(points) <= FEW else {"linewidth": 2}
+
+
+def _legend_below(panel: Any) -> int:
+    """Where no curve runs, in as many rows as are returned."""
+    labels = panel.get_legend_handles_labels()[1]
+    columns = 2 if max(map(len, labels), default=0) <= NARROW else 1
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": columns}
+    panel.legend(frameon=False, fontsize=9, **below)
+    return -(-len(labels) // columns)
 
 
 def _draw_figure(panel: Any, run: Run, points: Points, name: str, colour: str) -> None:
     """A figure on dev over the steps, and what is drawn along with it, where the run has it."""
     along, first, second = ALONG.get(name, ("", "", ""))
     others, said = curves(run).get(along, []), literal(run.path.name)
-    panel.plot(*zip(*points, strict=True), color=colour, marker="o", label=f"{said}: {first}" if first else said)
+    panel.plot(*zip(*points, strict=True), color=colour, **_dots(points), label=f"{said}: {first}" if first else said)
     if others:
-        panel.plot(*zip(*others, strict=True), color=colour, marker="s", linestyle="--", label=f"{said}: {second}")
+        panel.plot(
+            *zip(*others, strict=True), color=colour, **_dots(others, "s"), linestyle="--", label=f"{said}: {second}"
+        )
 
 
 def _in_common(runs: Sequence[Run]) -> str | None:

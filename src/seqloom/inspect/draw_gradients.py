@@ -59,6 +59,24 @@ def _positive(values: Array) -> Array:
     return np.where((values > 0) & np.isfinite(values), values, np.nan)
 
 
+def _mark_what_goes_on(axes: Any) -> None:
+    """A triangle where a line leaves the panel below, and how far down it goes."""
+    floor, (left, right) = axes.get_ylim()[0], axes.get_xlim()
+    places, least = [], floor
+    for line in list(axes.lines):
+        x, y = (np.asarray(values, dtype=float) for values in line.get_data())
+        below = np.flatnonzero(y < floor)
+        if below.size:
+            places.append(float(x[below[np.argmax(y[below])]]))
+            least = min(least, float(y[below].min()))
+            axes.plot(places[-1:], [floor], "v", color=line.get_color(), alpha=line.get_alpha(), clip_on=False)
+    if places:
+        side = "left" if max(places) > (left + right) / 2 else "right"
+        words = f"▼ goes on below, down to {least:.0e}"
+        at = 0.02 if side == "left" else 0.98
+        axes.text(at, 0.03, words, transform=axes.transAxes, ha=side, fontsize=9, color="0.3")
+
+
 def _norms(axes: Any, reports: Sequence[Report]) -> None:
     """‖∂L/∂h_t‖, of the cell's content too where there is one."""
     last = reports[0].trace.of == "last"
@@ -77,6 +95,7 @@ def _norms(axes: Any, reports: Sequence[Report]) -> None:
     axes.set_yscale("log")
     if strongest > 0:
         axes.set_ylim(max(axes.get_ylim()[0], strongest * SMALLEST), strongest * 3)
+        _mark_what_goes_on(axes)
     axes.set_ylabel("‖∂L/∂h$_t$‖" + (", ‖∂L/∂c$_t$‖" if any("c" in r.trace.layers[0] for r in reports) else ""))
     if last:
         axes.set_title("How much each earlier state matters for the last prediction")
@@ -138,6 +157,7 @@ def _bound(axes: Any, reports: Sequence[Report]) -> None:
     axes.set_yscale("log")
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     axes.set_ylim(max(low / 3, high * SMALLEST), high * HEADROOM)
+    _mark_what_goes_on(axes)
     axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
     axes.set_title("How much of a change of h$_k$ arrives at h$_t$ (Elman)")
     axes.set_xlabel("t − k, steps")

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqloom.inspect.alignment import Array, Grid
 from seqloom.inspect.draw_alignment import LARGEST, LETTER, SIZE, cells_of, cut
-from seqloom.inspect.figures import COLOURS, WIDEST, label, new_figure
+from seqloom.inspect.figures import MORE_COLOURS, WIDEST, label, new_figure
 from seqloom.inspect.fonts import fonts_for
 from seqloom.inspect.heads import Maps
 
@@ -146,7 +146,7 @@ def _lines(weights: Array, places: Sequence[Array], least: float) -> Any:
     for row, column, weight in strong:
         a, b = places[0][row], places[1][column]
         paths.append(Path([(0, a), (0.45, a), (0.55, b), (1, b)], curve))
-        colours.append(to_rgba(COLOURS[row % len(COLOURS)], 0.15 + 0.8 * min(weight, 1.0)))
+        colours.append(to_rgba(MORE_COLOURS[row % len(MORE_COLOURS)], 0.15 + 0.8 * min(weight, 1.0)))
         widths.append(0.5 + 4.5 * weight)
     return PathCollection(paths, facecolors="none", edgecolors=colours, linewidths=widths, capstyle="round")
 

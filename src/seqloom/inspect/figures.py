@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
+MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for many words at once
 SIGNED = "RdBu_r"  # around 0: red above, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
 WIDEST = 32.0  # inches; what does not fit is drawn smaller
