@@ -112,7 +112,7 @@ def test_what_falls_below_the_axis_is_marked(make: Any, ids: list[int]) -> None:
     found = report(make("elman", layers=1), ids, "x")
     assert not any("goes on below" in text for text in words(draw_gradients([found])))
     fading = 10.0 ** -np.arange(0, 5 * len(ids), 5)[::-1]
-    trace = replace(found.trace, layers=[{"h": fading}])
+    trace = replace(found.trace, layers=({"h": fading},))
     norms: Any = draw_gradients([replace(found, trace=trace)]).axes[0]
     (mark,) = [line for line in norms.lines if line.get_marker() == "v"]
     floor = norms.get_ylim()[0]
