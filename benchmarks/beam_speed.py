@@ -26,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peers.asked import Parser, count, count_or_none, result_file, say_load, told
 from peers.turns import Failed, Spread, ratios, table, written
 from torch import Tensor
 
+from seqloom import api
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.side_by_side import side_by_side
@@ -36,6 +38,7 @@ from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 
 LONGEST = 60
+SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2", "--fixed", "5"]  # does everything run?
 VOCABULARY = 10_000
 Rows = list[list[int]]
 Batch = dict[str, Tensor]
@@ -203,23 +206,22 @@ def shown(results: Sequence[dict[str, Any]]) -> str:
     return table(rows, ["", "", "sentences/s", "seqloom is × as fast", "same"])
 
 
-def of_runs(wanted: Any) -> list[dict[str, Any]]:
-    from seqloom import api
-
-    results = []
+def opened(wanted: Any) -> list[tuple[str, Transformer, Rows]]:
+    """Name, model and sources of each run that is wanted."""
+    found = []
     for folder in wanted.runs:
         translator = api.load(folder, wanted.device, api.Translator)
         task = translator.task()
         pairs = task.corpus.split("dev")[: wanted.sentences]
         sources = sorted(([*task.tokenizer.encode(pair.source), task.tokenizer.end] for pair in pairs), key=len)
-        results.append(compare(Path(folder).name, translator.model, sources, 0, wanted))
-    return results
+        found.append((Path(folder).name, translator.model, sources))
+    return found
 
 
 def decoding(wanted: Any) -> dict[str, Any]:
     """Everything that is wanted, printed and returned."""
     torch.set_num_threads(wanted.threads)
-    results = []
+    runs, results = opened(wanted), []
     if wanted.fixed:
         sources = sentences(wanted.sentences, wanted.fixed)
         results += [
@@ -228,40 +230,44 @@ def decoding(wanted: Any) -> dict[str, Any]:
         results += [
             compare(f"LSTM {size}", drawn_recurrent(size), sources, wanted.fixed, wanted) for size in wanted.hidden
         ]
-    results += of_runs(wanted)
+    results += [compare(name, model, sources, 0, wanted) for name, model, sources in runs]
     print(shown(results), flush=True)
     return {"results": results}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runs", nargs="*", default=[], help="run directories of translators")
-    parser.add_argument(
-        "--fixed", type=int, default=24, help="tokens of each sentence where none ends by itself; 0: none"
-    )
-    parser.add_argument("--widths", type=int, nargs="*", default=[128, 256, 512], help="of Transformers")
-    parser.add_argument("--hidden", type=int, nargs="*", default=[256], help="of recurrent translators")
-    parser.add_argument("--sentences", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
-    parser.add_argument("--json", type=Path, help="write everything measured here")
+    fixed = "tokens of each sentence where none ends by itself (24); 0: no such case"
+    parser.add_argument("--runs", nargs="*", default=[], metavar="RUN", help="trained: run directories of translators")
+    parser.add_argument("--fixed", type=count_or_none, default=24, help=fixed)
+    parser.add_argument("--widths", type=count, nargs="*", default=[128, 256, 512], help="fixed: of Transformers")
+    parser.add_argument("--hidden", type=count, nargs="*", default=[256], help="fixed: of recurrent translators")
+    parser.add_argument("--sentences", type=count, default=256, help="to translate (256)")
+    parser.add_argument("--batch", type=count, default=128, help="sentences at a time (128)")
+    parser.add_argument("--beam", type=count, default=5, help="hypotheses of each (5)")
+    parser.add_argument("--rounds", type=count, default=5, help="how often each is measured (5)")
+    parser.add_argument("--threads", type=count, default=2, help="of the CPU (2)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where to translate (cpu)")
+    named = f"{', '.join(PEERS)}; all unless told, --peers alone is none"
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="PEER", help=named)
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write everything measured here")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     arguments(parser)
     wanted = parser.parse_args()
+    if wanted.device == "cuda" and not torch.cuda.is_available():
+        parser.error("argument --device: there is no GPU here")
     where = torch.cuda.get_device_name() if wanted.device == "cuda" else f"{wanted.threads} threads of a CPU"
     print(
         f"{where}, torch {torch.__version__}, {platform.machine()}, {time.strftime('%Y-%m-%d')}: {wanted.sentences} "
-        f"sentences, {wanted.batch} at a time, beam {wanted.beam}, fp32; {wanted.rounds} rounds\n",
+        f"sentences, {wanted.batch} at a time, beam {wanted.beam}, fp32; {wanted.rounds} rounds",
         flush=True,
     )
+    say_load(wanted.threads if wanted.device == "cpu" else 1)
+    print(flush=True)
     written(wanted.json, decoding(wanted))
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

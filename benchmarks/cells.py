@@ -167,14 +167,18 @@ SIZES = {
 
 
 def options_given() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=SIZES, default="cpu")
-    for name in SIZES["cpu"]:
-        parser.add_argument(f"--{name}", type=int)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--padding", type=float, default=0.0)
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("cells", nargs="*", choices=[[], *VARIANTS], help="all of them unless told")
+    # Here, since tests read this file from elsewhere.
+    from peers.asked import Parser, count, one_of  # type: ignore[import-not-found]
+
+    parser = Parser(__doc__)
+    parser.add_argument("--device", choices=SIZES, default="cpu", help="where to compute (cpu)")
+    for name, usual in SIZES["cpu"].items():
+        parser.add_argument(f"--{name}", type=count, help=f"({usual}; on a GPU {SIZES['cuda'][name]})")
+    parser.add_argument("--threads", type=count, default=2, help="of the CPU (2)")
+    parser.add_argument("--padding", type=float, default=0.0, help="share of the steps that are padding (0)")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="(float32)")
+    named = f"{', '.join(VARIANTS)}; all of them unless told"
+    parser.add_argument("cells", nargs="*", type=one_of(VARIANTS), metavar="cell", help=named)
     options = parser.parse_args()
     for name, value in SIZES[options.device].items():
         if getattr(options, name) is None:
@@ -203,6 +207,8 @@ def measured(name: str, x: Tensor, mask: Tensor | None, options: argparse.Namesp
 
 
 def main() -> None:
+    from peers.asked import say_load
+
     options = options_given()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -214,6 +220,7 @@ def main() -> None:
         f"B {options.rows}, T {options.steps}, D = H = {options.hidden}{padded}, {options.precision}; "
         f"{options.rounds} rounds, {machine}; torch {torch.__version__}, {platform.machine()}\n"
     )
+    say_load(options.threads if options.device == "cpu" else 1)
     print(HEADS[options.device])
     low = options.precision == "bfloat16"
     with torch.autocast(options.device, torch.bfloat16, enabled=low), torch.device(options.device):
@@ -222,4 +229,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from peers.asked import told
+
+    told(main)

@@ -11,10 +11,10 @@ shown as median (lowest–highest).
     python benchmarks/cpu.py --data FOLDER            Multi30k from the data folder (or the environment's SEQLOOM_DATA)
     python benchmarks/cpu.py                          without one: the embedded corpus
     python benchmarks/cpu.py training --rounds 9 --json result.json
+    python benchmarks/cpu.py --smoke                  small, and without peers: does everything run?
 """
 
 import argparse
-import os
 import platform
 import sys
 import tempfile
@@ -25,10 +25,15 @@ from typing import Any
 import beam_speed
 import torch
 from peers import recurrence, training
+from peers.asked import PARTS, Parser, common, count, real_data, say_load, told
 from peers.turns import written
 
+from seqloom import api
+
 MULTI30K, EMBEDDED = "translate-multi30k", "translate-cldr-transformer"
-PARTS = ("training", "cells", "decoding")
+SMALL = ["tokenizer.size=300", "batch.tokens=256", "model.width=32", "model.encoder_layers=1", "model.decoder_layers=1"]
+DECODERS = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face"}
+PEERS = list(dict.fromkeys([*training.RIVALS, *DECODERS]))
 
 
 def processor() -> str:
@@ -39,38 +44,65 @@ def processor() -> str:
         return platform.machine()
 
 
+def recipe_of(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """The recipe of training, and what is changed of it."""
+    name = MULTI30K if real_data(options.data) else EMBEDDED
+    return name, [*(SMALL if options.smoke else []), *options.overrides]
+
+
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    recipe = MULTI30K if os.environ.get("SEQLOOM_DATA") else EMBEDDED
+    rivals = [name for name in training.RIVALS if name in options.peers]
     with tempfile.TemporaryDirectory() as folder:
-        plan = training.lay_out(Path(folder), recipe, options.overrides, options.steps, options.rounds, options.threads)
-        result = training.compare(Path(folder), plan, options.peers, options.rounds)
+        plan = training.lay_out(Path(folder), *recipe_of(options), options.steps, options.rounds, options.threads)
+        result = training.compare(Path(folder), plan, rivals, options.rounds)
     print(training.shown(result), flush=True)
     return result
 
 
 def recur(options: argparse.Namespace) -> dict[str, Any]:
-    return recurrence.compared("cpu", options.rounds, options.threads)
+    return recurrence.compared("cpu", options.rounds, options.threads, small=options.smoke)
 
 
 def decode(options: argparse.Namespace) -> dict[str, Any]:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     beam_speed.arguments(parser)
-    return beam_speed.decoding(parser.parse_args([f"--threads={options.threads}", f"--rounds={options.rounds}"]))
+    wanted = [
+        f"--threads={options.threads}",
+        f"--rounds={options.rounds}",
+        *(beam_speed.SMALL if options.smoke else ()),
+    ]
+    rivals = [title for name, title in DECODERS.items() if name in options.peers]
+    return beam_speed.decoding(parser.parse_args([*wanted, "--peers", *rivals]))
+
+
+def options_given() -> argparse.Namespace:
+    parser = Parser(__doc__)
+    common(parser, steps=6)
+    parser.add_argument("--threads", type=count, default=2, help="all parts: of the CPU (2)")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=PEERS,
+        metavar="PEER",
+        help=f"training: {', '.join(training.RIVALS)}; decoding: {', '.join(DECODERS)}. All unless told, with --smoke "
+        "none; --peers alone is none, too",
+    )
+    changed = "training: a change of the recipe, batch.tokens=2048; may be given again"
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=changed)
+    options = parser.parse_args()
+    options.parts = options.parts or PARTS
+    if options.peers is None:
+        options.peers = [] if options.smoke else PEERS
+    if options.smoke:
+        options.rounds, options.steps = 2, 2
+    if "training" in options.parts:  # what is wrong with the recipe is said before anything is measured
+        name, overrides = recipe_of(options)
+        api.read_recipe(name, [*training.TINY, *overrides])
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them unless told")
-    parser.add_argument("--data", help="the folder with multi30k/")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=6, help="updates of each round of training")
-    parser.add_argument("--peers", nargs="*", default=list(training.RIVALS), choices=list(training.RIVALS))
-    parser.add_argument("--set", dest="overrides", action="append", default=[], help="of the recipe: batch.tokens=2048")
-    parser.add_argument("--json", type=Path, help="write everything measured here")
-    options = parser.parse_args()
-    if options.data:
-        os.environ["SEQLOOM_DATA"] = str(Path(options.data).resolve())
+    options = options_given()
     torch.set_num_threads(options.threads)
     machine = {
         "processor": processor(),
@@ -80,14 +112,16 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         "command": " ".join(["python", "benchmarks/cpu.py", *sys.argv[1:]]),
     }
-    print(f"{processor()}, {options.threads} threads, torch {torch.__version__}; {options.rounds} rounds\n", flush=True)
+    print(f"{processor()}, {options.threads} threads, torch {torch.__version__}; {options.rounds} rounds", flush=True)
+    machine["load"] = say_load(options.threads)
+    print(flush=True)
     result: dict[str, Any] = {"machine": machine}
     run = {"training": train, "cells": recur, "decoding": decode}
-    for part in options.parts or PARTS:
+    for part in options.parts:
         result[part] = run[part](options)
         print(flush=True)
         written(options.json, result)
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

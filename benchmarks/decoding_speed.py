@@ -7,13 +7,14 @@ the search itself takes of a step: a step with a model that costs nothing.
     python benchmarks/decoding_speed.py runs/quickstart-en-fr --rounds 5 --sentences 256
 """
 
-import argparse
 import itertools
 import platform
 import statistics
 import time
 
 import torch
+from peers.asked import Parser, count, say_load, told
+from peers.turns import Spread, table
 
 from seqloom import api
 from seqloom.core.protocols import DecodeState, StepOutput
@@ -67,15 +68,27 @@ def milliseconds_of_search(rows: int, beam: int, vocabulary: int, device: torch.
     return 1000 * statistics.median(times[1:]) / steps
 
 
+def shown(speeds: dict[tuple[int, int], Spread], produced: dict[int, float]) -> str:
+    """A row for each beam, a column for each number of sentences decoded together."""
+    sizes = list(dict.fromkeys(size for _, size in speeds))
+    rows = [
+        [str(beam), *(speeds[beam, size].shown(",.1f") for size in sizes), f"{tokens:.1f}"]
+        for beam, tokens in produced.items()
+    ]
+    return table(sorted(rows, key=lambda row: int(row[0])), ["beam", *map(str, sizes), "tokens each"])
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("run", help="a run directory of a translator")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sentences", type=int, default=256, help="of the dev split")
-    parser.add_argument("--beams", type=int, nargs="+", default=[1, 2, 5, 10])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 128])
-    parser.add_argument("--threads", type=int, default=None, help="of the CPU; left out, what torch takes")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=count, default=5, help="how often each setting is measured (5)")
+    parser.add_argument("--sentences", type=count, default=256, help="of the dev split (256)")
+    parser.add_argument("--beams", type=count, nargs="+", default=[1, 2, 5, 10], help="hypotheses (1 2 5 10)")
+    parser.add_argument(
+        "--batches", type=count, nargs="+", default=[1, 8, 32, 128], help="sentences together (1 8 32 128)"
+    )
+    parser.add_argument("--threads", type=count, default=None, help="of the CPU; left out, what torch takes")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
     arguments = parser.parse_args()
 
     if arguments.threads is not None:
@@ -90,6 +103,7 @@ def main() -> None:
         f"vocabulary {len(tokenizer):,}; {where}, torch {torch.__version__}, {platform.machine()}; "
         f"{arguments.rounds} rounds"
     )
+    say_load(torch.get_num_threads() if device.type == "cpu" else 1)
     prepared = {size: to_device(batches(sources, size), device) for size in arguments.batches}
     settings = list(itertools.product(arguments.beams, arguments.batches))
     seconds: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
@@ -100,15 +114,12 @@ def main() -> None:
             took, produced[beam] = translate(translator.model, prepared[size], beam, tokenizer.end)
             seconds[beam, size].append(took)
     print("sentences per second, median (range), by beam and sentences decoded together:")
-    print(f"{'beam':>6}" + "".join(f"{size:>24}" for size in arguments.batches) + f"{'tokens each':>14}")
-    for beam in arguments.beams:
-        cells = [[len(sources) / took for took in seconds[beam, size]] for size in arguments.batches]
-        shown = (f"{statistics.median(cell):,.1f} ({min(cell):,.1f} to {max(cell):,.1f})" for cell in cells)
-        print(f"{beam:>6}" + "".join(f"{cell:>24}" for cell in shown) + f"{produced[beam]:>14.1f}")
+    speeds = {setting: Spread.of([len(sources) / took for took in found]) for setting, found in seconds.items()}
+    print(shown(speeds, produced))
     print("the search alone, milliseconds per step, 32 sources, beam 5:")
     for vocabulary in (len(tokenizer), 8000, 32000):
         print(f"  vocabulary {vocabulary:>7,} {milliseconds_of_search(32, 5, vocabulary, device):8.2f}")
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

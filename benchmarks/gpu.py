@@ -12,26 +12,22 @@ python benchmarks/gpu.py --smoke                          small, and on a CPU to
 
 import argparse
 import gc
-import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import beam_speed
 import torch
 import transformers
 from peers import gpu_training, recurrence
+from peers.asked import PARTS, Parser, common, real_data, say_load, told
 from peers.turns import written
-
-PARTS = ("training", "cells", "decoding")
 
 
 def train(options: argparse.Namespace) -> list[dict[str, Any]]:
-    real = bool(os.environ.get("SEQLOOM_DATA"))
     found = []
-    for work in gpu_training.works(options.smoke, real):
+    for work in gpu_training.works(options.smoke, real_data(options.data)):
         if not any(word in work.name for word in options.only):
             continue
 
@@ -56,35 +52,37 @@ def recur(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def decode(options: argparse.Namespace) -> dict[str, Any]:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     beam_speed.arguments(parser)
-    wanted = f"--device {options.device} --rounds {options.rounds} --widths 128 512 --sentences 512"
+    wanted = f"--device {options.device} --rounds {options.rounds} --widths 128 512 --sentences 512".split()
+    wanted += beam_speed.SMALL if options.smoke else []
+    return beam_speed.decoding(parser.parse_args([*wanted, "--peers", "Hugging Face"]))
+
+
+def options_given() -> argparse.Namespace:
+    parser = Parser(__doc__)
+    common(parser, steps=30)
+    words = "training: rows with one of these words in their names; all unless told"
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help=words)
+    parser.add_argument("--plain", action="store_true", help="training: seqloom without the captured step, too")
+    options = parser.parse_args()
+    options.parts = options.parts or PARTS
     if options.smoke:
-        wanted += " --widths 32 --hidden 16 --sentences 4 --batch 2 --fixed 5"
-    return beam_speed.decoding(parser.parse_args([*wanted.split(), "--peers", "Hugging Face"]))
+        options.rounds, options.steps = 2, 2
+    if "training" in options.parts:
+        names = [work.name for work in gpu_training.works(options.smoke, real_data(options.data))]
+        for word in options.only:
+            if not any(word in name for name in names):
+                parser.error(f"argument --only: no row has {word!r} in its name; there are {'; '.join(names)}")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them unless told")
-    parser.add_argument("--data", help="the folder with multi30k/")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=30, help="updates of each round of training")
-    parser.add_argument(
-        "--only", nargs="+", default=[""], help="rows of training with one of these words in their names"
-    )
-    parser.add_argument("--plain", action="store_true", help="seqloom without the captured step, too")
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--json", type=Path, help="write everything measured here")
-    options = parser.parse_args()
+    options = options_given()
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.device == "cpu" and not options.smoke:
         print("There is no GPU here: nothing is measured. --smoke tries everything on a CPU, small.")
         return
-    if options.smoke:
-        options.rounds, options.steps = 2, 2
-    if options.data:
-        os.environ["SEQLOOM_DATA"] = str(Path(options.data).resolve())
     transformers.logging.set_verbosity_error()
     machine = {
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
@@ -94,14 +92,16 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
     }
-    print(", ".join(f"{name} {value}" for name, value in machine.items()) + f"; {options.rounds} rounds\n", flush=True)
+    print(", ".join(f"{name} {value}" for name, value in machine.items()) + f"; {options.rounds} rounds", flush=True)
+    machine["load"] = say_load(1)
+    print(flush=True)
     result: dict[str, Any] = {"machine": machine}
     run = {"training": train, "cells": recur, "decoding": decode}
-    for part in options.parts or PARTS:
+    for part in options.parts:
         result[part] = run[part](options)
         written(options.json, result)
         print(flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peers.asked import say_load
 from torch import Tensor, nn
 
 from seqloom.core.files import write_atomic
@@ -395,6 +396,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     torch.set_num_threads(1)
+    say_load(1)
     where = "one core" if device.type == "cpu" else torch.cuda.get_device_name(device)
     usual, less = Size(layers=arguments.layers), arguments.recompute
     found = _known(arguments.json)

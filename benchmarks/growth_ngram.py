@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peers.asked import say_load
 
 from seqloom.classical.kneser_ney import kneser_ney
 from seqloom.classical.ngram import NGramConfig
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the picture")
     arguments = parser.parse_args()
+    say_load(1)
     found = []
     for words in WORDS:
         found.append(measured(words, arguments.order))

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers.asked import say_load
 
 from seqloom.classical import hmm_inference, hmm_recursion
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig
@@ -150,6 +151,7 @@ def main() -> None:
     if arguments.plain:
         hmm_recursion.kernels = hmm_inference.kernels = lambda *_: None  # type: ignore[assignment]
     print(f"hmmlearn {importlib.metadata.version('hmmlearn')}, torch {torch.__version__}, one core")
+    say_load(1)
     for name, given in streams().items():
         symbols(name, *given, arguments.repeats)
     vectors(arguments.repeats)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from peers.asked import say_load
 
 from seqloom.classical.kneser_ney import kneser_ney
 from seqloom.classical.ngram import NGram, NGramConfig
@@ -89,6 +90,7 @@ def main() -> None:
     if not arguments.data:
         parser.error("say where the corpora are: --data DIRECTORY, or set SEQLOOM_DATA")
     config = NGramConfig(order=arguments.order, min_count=arguments.min_count)
+    say_load(1)
     failed = False
     for corpus in arguments.corpus or CORPORA:
         process = get_context("spawn").Process(target=measure, args=(Path(arguments.data), corpus, config))

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from peers.asked import say_load
 
 from seqloom import api
 from seqloom.core.errors import SeqloomError
@@ -68,6 +69,7 @@ def main() -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         print("There is no GPU here: nothing is recorded, and nothing is measured.")
         return
+    say_load(1)
     print(f"{'recipe':28} {'apart':>8} {'tokens/s':>12} {'recorded':>12} {'×':>5}")
     for name in options.recipes:
         try:

@@ -8,7 +8,6 @@ round. On a GPU seqloom's steps are captured whole, as in every training; `train
     python benchmarks/training_speed.py --rounds 7 --steps 40
 """
 
-import argparse
 import platform
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from peers.asked import Parser, count, say_load, told
 from peers.turns import Spread, ratios
 from torch import nn
 
@@ -94,10 +94,10 @@ def show(name: str, speeds: list[float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--recipe", default="lm-char-lstm")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=40, help="training steps per round")
+    parser.add_argument("--rounds", type=count, default=7)
+    parser.add_argument("--steps", type=count, default=40, help="training steps per round")
     parser.add_argument("--device", default="auto")
     parser.add_argument("overrides", nargs="*", help="recipe overrides, e.g. model.hidden=650 model.layers=2")
     arguments = parser.parse_args()
@@ -105,6 +105,7 @@ def main() -> None:
     _, recipe = api.read_recipe(arguments.recipe, [*arguments.overrides, f"train.device={arguments.device}"])
     with tempfile.TemporaryDirectory() as folder:
         task = api.begin(recipe, Path(folder) / "run").task
+    say_load(torch.get_num_threads())
     ours = seqloom_loop(task, recipe)
     device = torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
     bare = bare_loop(task, recipe, device)
@@ -128,4 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

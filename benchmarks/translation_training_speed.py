@@ -11,7 +11,6 @@ target tokens per second for such a model (width 128, 4+4 layers, vocabulary of 
     python benchmarks/translation_training_speed.py batch.tokens=2048 model.width=256
 """
 
-import argparse
 import platform
 import statistics
 import tempfile
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from peers.asked import Parser, count, say_load, told
 
 from seqloom import api
 from seqloom.train.events import Progress
@@ -48,10 +48,10 @@ def speeds(recipe: list[str], intervals: int, folder: Path) -> Iterator[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--intervals", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=10, help="updates of each interval")
+    parser = Parser(__doc__)
+    parser.add_argument("--threads", type=count, default=2)
+    parser.add_argument("--intervals", type=count, default=9)
+    parser.add_argument("--steps", type=count, default=10, help="updates of each interval")
     parser.add_argument("--feed-forward", type=int, nargs="+", default=[512, 256], help="one model for each")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("overrides", nargs="*", help="of the recipe, e.g. batch.tokens=2048")
@@ -60,6 +60,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     where = f"{torch.get_num_threads()} CPU threads" if arguments.device == "cpu" else arguments.device
     print(f"{where}, torch {torch.__version__}, {platform.machine()}")
+    say_load(arguments.threads)
     for inner in arguments.feed_forward:
         recipe = [*TINY, f"model.feed_forward={inner}", f"train.device={arguments.device}"]
         recipe += ["train.precision=fp32"] if arguments.device == "cpu" else []
@@ -75,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    told(main)

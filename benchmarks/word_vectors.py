@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers.asked import say_load
 
 from seqloom import api
 from seqloom.classical.negative_sampling import Text
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
+    say_load(arguments.workers)
     {"speed": speed, "quality": quality}[arguments.what](arguments)
 
 

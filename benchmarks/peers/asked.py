@@ -1,0 +1,124 @@
+"""What the benchmarks' command lines have in common: what cannot be is said in a line, before anything is measured."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from peers.turns import Failed
+
+from seqloom.core.errors import SeqloomError, UsageError
+from seqloom.core.files import check_writable
+
+PARTS = ("training", "cells", "decoding")
+NOISE = 0.5  # a load that the start of a benchmark itself may make
+
+
+class Parser(argparse.ArgumentParser):
+    """Help as the script's first lines have it; mistakes in one line."""
+
+    def __init__(self, description: str | None = None) -> None:
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def told(main: Callable[[], None]) -> None:
+    """Run a script; what its user can mend is a line and not a traceback."""
+    try:
+        main()
+    except (SeqloomError, Failed) as error:
+        line = " ".join(str(error).split()).replace("--data-dir", "--data")
+        print(f"{Path(sys.argv[0]).name}: {line}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, SeqloomError) else 1)
+
+
+# --- kinds of arguments -----------------------------------------------------------------------------------------------
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def count_or_none(text: str) -> int:
+    return 0 if text == "0" else count(text)
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """For arguments of which there may be none, where argparse would want none to be a choice, too."""
+
+    def chosen(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"there is no {text!r}, choose from {', '.join(names)}")
+        return text
+
+    return chosen
+
+
+def result_file(text: str) -> Path:
+    """A file that can be written when everything is measured."""
+    path = Path(text)
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, name a file")
+        if not path.parent.is_dir():
+            raise UsageError(f"the folder {path.parent} does not exist")
+        check_writable(path)
+    except SeqloomError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return path
+
+
+def data_folder(text: str) -> Path:
+    path = Path(text).resolve()
+    if not (path / "multi30k").is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder multi30k/ in {path}")
+    return path
+
+
+def common(parser: Parser, steps: int) -> None:
+    """What `cpu.py` and `gpu.py` both understand."""
+    parts = f"{', '.join(PARTS)}; all unless told"
+    parser.add_argument("parts", nargs="*", type=one_of(PARTS), metavar="part", help=parts)
+    data = "training: the folder with multi30k/ (or the environment's SEQLOOM_DATA)"
+    parser.add_argument("--data", type=data_folder, metavar="FOLDER", help=data)
+    parser.add_argument("--rounds", type=count, default=7, help="all parts: how often each is measured (7)")
+    parser.add_argument("--steps", type=count, default=steps, help=f"training: updates of each round ({steps})")
+    parser.add_argument("--smoke", action="store_true", help="all parts, small: does everything run?")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write everything measured here")
+
+
+def real_data(chosen: Path | None) -> bool:
+    """Whether Multi30k is read: from `--data`, or from SEQLOOM_DATA."""
+    if chosen is not None:
+        os.environ["SEQLOOM_DATA"] = str(chosen)
+    folder = os.environ.get("SEQLOOM_DATA")
+    if folder and not (Path(folder) / "multi30k").is_dir():
+        raise UsageError(f"SEQLOOM_DATA is {folder}, and there is no folder multi30k/ in it. Name another with --data.")
+    return bool(folder)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def busy(load: float, cores: int, threads: int) -> bool:
+    """Whether others take what the benchmark wants: more is running than cores are left over."""
+    return load > max(0, cores - threads) + NOISE
+
+
+def say_load(threads: int) -> float | None:
+    """A line, and another if others use the machine; returns the load of the last minute, where it is known."""
+    if not hasattr(os, "getloadavg"):
+        return None
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    print(f"load average {load:.2f}, {cores} cores, {threads} wanted", flush=True)
+    if busy(load, cores, threads):
+        print(
+            "WARNING: others use this machine, so the figures mean little. Measure again when it is idle.", flush=True
+        )
+    return load

@@ -1,0 +1,125 @@
+"""The benchmarks' command lines: what cannot be is said in a line, before anything is measured."""
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+    """Run a script with these words: exit code, what it printed, what it complained of."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.delenv("SEQLOOM_DATA", raising=False)
+
+    def called(script: str, *words: object) -> tuple[Any, str, str]:
+        if script == "gpu":
+            pytest.importorskip("transformers")
+        monkeypatch.setattr(sys, "argv", [f"benchmarks/{script}.py", *map(str, words)])
+        code: Any = 0
+        try:
+            importlib.import_module("peers.asked").told(importlib.import_module(script).main)
+        except SystemExit as left:
+            code = left.code
+        return code, *capsys.readouterr()
+
+    threads = torch.get_num_threads()
+    yield called
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("cpu --json /nonexist/x.json", "argument --json: the folder /nonexist does not exist"),
+        ("cpu --json .", "argument --json: . is a folder"),
+        ("cpu --data /nonexist", "argument --data: there is no folder multi30k/ in /nonexist"),
+        ("cpu --set batch.tokns=3", "batch.tokns"),
+        ("cpu cells training --set batch.tokns=3", "batch.tokns"),
+        ("cpu --rounds 0", "argument --rounds: must be a whole number from 1, got '0'"),
+        ("cpu --rounds -3", "argument --rounds: must be a whole number from 1, got '-3'"),
+        ("cpu trainin", "there is no 'trainin', choose from training, cells, decoding"),
+        ("cpu --peers joey", "argument --peers"),
+        ("gpu --only nosuchrow", "no row has 'nosuchrow' in its name; there are encoder–decoder d 128"),
+        ("gpu --json /nonexist/x.json", "argument --json"),
+        ("gpu --data /nonexist", "argument --data"),
+        ("beam_speed --runs /nonexist", "/nonexist"),
+        ("beam_speed --json /nonexist/x.json", "argument --json"),
+        ("beam_speed --beam 0", "argument --beam"),
+        ("decoding_speed /nonexist", "/nonexist"),
+        ("decoding_speed /nonexist --rounds 0", "argument --rounds"),
+        ("cells nosuchcell", "choose from elman"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(call: Any, words: str, message: str) -> None:
+    code, shown, complaint = call(*words.split())
+    assert code == 2 and "sentences/s" not in shown
+    assert complaint.count("\n") == 1 and message in complaint and "--data-dir" not in complaint
+
+
+def test_data_without_multi30k(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--data" in call("cpu", "--data", tmp_path)[2]
+    monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
+    code, _, complaint = call("cpu", "training")
+    assert code == 2 and complaint.startswith("cpu.py: SEQLOOM_DATA is") and complaint.count("\n") == 1
+    (tmp_path / "multi30k").mkdir()  # and nothing in it
+    code, _, complaint = call("cpu", "training", "--smoke")
+    assert code == 2 and complaint.count("\n") == 1 and "--data-dir" not in complaint
+
+
+@pytest.mark.parametrize("script", ["cpu", "gpu", "beam_speed", "decoding_speed", "cells"])
+def test_every_option_has_help(call: Any, script: str) -> None:
+    code, shown, _ = call(script, "--help")
+    assert code == 0 and "{," not in shown and "{[]" not in shown
+    options = re.split(r"\n  (?=-)", shown.partition("\noptions:\n")[2])[1:]
+    assert all(len(re.split(r" {2,}|\n +", option.strip())) > 1 for option in options)
+
+
+@pytest.mark.parametrize(("given", "peers"), [([], ["CTranslate2", "Hugging Face"]), (["--peers"], [])])
+def test_decoding_is_beside_the_peers_that_are_wanted(
+    call: Any, monkeypatch: pytest.MonkeyPatch, given: list[str], peers: list[str]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def decoding(wanted: Any) -> dict[str, Any]:
+        asked.update(vars(wanted))
+        return {}
+
+    monkeypatch.setattr(importlib.import_module("beam_speed"), "decoding", decoding)
+    assert call("cpu", "decoding", *given)[0] == 0
+    assert asked["peers"] == peers
+
+
+def test_a_small_one_runs_through(call: Any, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    code, shown, _ = call("cpu", "cells", "decoding", "--smoke", "--threads", "1", "--json", out)
+    assert code == 0 and "load average" in shown and "LSTM 16" in shown and "CTranslate2" not in shown
+    assert set(json.loads(out.read_text())) == {"machine", "cells", "decoding"}
+
+
+@pytest.mark.parametrize("case", [(0.1, 2, False), (1.2, 2, True), (1.2, 1, False), (2.1, 1, True)])
+def test_others_on_the_machine_are_told_of(
+    call: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: tuple[float, int, bool]
+) -> None:
+    load, threads, warns = case
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert importlib.import_module("peers.asked").say_load(threads) == load
+    assert ("WARNING: others use this machine" in capsys.readouterr().out) == warns
+
+
+def test_columns_of_decoding_speed_stay_apart(call: Any) -> None:
+    decoding_speed = importlib.import_module("decoding_speed")
+    spread = decoding_speed.Spread(12345.6, 11111.1, 23456.7)
+    shown = decoding_speed.shown({(beam, size): spread for beam in (1, 5) for size in (1, 128)}, {5: 9.0, 1: 9.5})
+    head, first, second = shown.split("\n")
+    assert first.split("  ")[-1].strip() == "9.5" and first.count("  12,345.6 (11,111.1–23,456.7)") == 2
+    assert len(head) == len(first) == len(second)
