@@ -224,3 +224,12 @@ def test_tokenizers_agree(name, tmp_path):
     for text in (*ENGLISH, *FRENCH, "  two  spaces"):
         own = [*before, *found.tokenizer.theirs([*found.tokenizer.encode(text), END])]
         assert [reader(text)["input_ids"] for reader in readers] == [own, own]
+
+
+@pytest.mark.parametrize("penalty", [-1.0, 12.0, "much"])
+def test_a_penalty_that_no_search_takes_is_left_out(penalty, tmp_path):
+    write(tmp_path / "in", "bart-3-heads")
+    path = tmp_path / "in" / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "length_penalty": penalty}))
+    run = create_run(read_directory(tmp_path / "in"), tmp_path / "run")
+    assert run.recipe["decode"]["length_penalty"] == 1.0
