@@ -172,6 +172,8 @@ class StudioPage:
         self.errors: list[str] = []
         self.strangers: list[str] = []
         self.refusals = False  # set where questions are meant to be refused: browsers say so in the console
+        if page.url.startswith("http") and not page.url.startswith(self.own):
+            page.goto("about:blank")  # another studio's page may still be asking for its last parts
         self.on("console", self._said)
         self.on("pageerror", lambda error: self.errors.append(str(error)))
         self.on("request", self._asked)
