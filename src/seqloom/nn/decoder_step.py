@@ -106,9 +106,9 @@ class _Block:
         self, y: Tensor, cache: Growing, reading: Reading | FixedReading, between: "Plain | Compiled"
     ) -> tuple[Tensor, Growing]:
         around = self.arounds[0]
-        made = self.own(_before(around, y, between)).view(-1, 3, self.heads, self.width)
+        made = self.own(before(around, y, between)).view(-1, 3, self.heads, self.width)
         heads, cache = between.look_back(made, cache, reading)
-        return _after(around, y, self.own_out, heads, between), cache
+        return after(around, y, self.own_out, heads, between), cache
 
     def look_at_source(
         self,
@@ -119,13 +119,13 @@ class _Block:
         between: "Plain | Compiled",
     ) -> tuple[Tensor, Tensor]:
         around = self.arounds[1]
-        q = self.cross(_before(around, y, between)).view(-1, self.heads, self.width)
+        q = self.cross(before(around, y, between)).view(-1, self.heads, self.width)
         heads, looked = between.look_at_source(q, source, allowed, wanted)
-        return _after(around, y, self.cross_out, heads, between), looked
+        return after(around, y, self.cross_out, heads, between), looked
 
     def feed_forward(self, y: Tensor, between: "Plain | Compiled") -> Tensor:
         around = self.arounds[2]
-        return _after(around, y, self.down, self.up(_before(around, y, between)), between)
+        return after(around, y, self.down, self.up(before(around, y, between)), between)
 
 
 def joined(attention: MultiHeadAttention, parts: str) -> Packed:
@@ -138,12 +138,12 @@ def joined(attention: MultiHeadAttention, parts: str) -> Packed:
     return Packed(torch.cat(weights), torch.cat([biases[0].detach() * attention.scale, *biases[1:]]))
 
 
-def _before(around: Around, y: Tensor, between: "Plain | Compiled") -> Tensor:
+def before(around: Around, y: Tensor, between: "Plain | Compiled") -> Tensor:
     """What the layer sees."""
     return between.normed(around.norm, y) if around.first else y
 
 
-def _after(around: Around, y: Tensor, product: Packed, x: Tensor, between: "Plain | Compiled") -> Tensor:
+def after(around: Around, y: Tensor, product: Packed, x: Tensor, between: "Plain | Compiled") -> Tensor:
     """The layer's last product, the way around the layer, and the norm."""
     plus = y if around.residual else None
     return product(x, plus) if around.first else between.normed_product(around.norm, product, x, plus)

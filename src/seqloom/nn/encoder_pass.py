@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.nn import decoder_gpu
-from seqloom.nn.blocks import Around, DecoderBlock, EncoderBlock
-from seqloom.nn.decoder_step import PRODUCTS, fits, joined, usual
+from seqloom.nn.blocks import DecoderBlock, EncoderBlock
+from seqloom.nn.decoder_step import PRODUCTS, Plain, after, before, fits, joined, usual
 from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.packed import Packed, made_of
 
+PLAIN = Plain()
 WIDE = 256  # narrower layers are computed in the time it takes to launch a kernel, and PyTorch's are launched sooner
 
 
@@ -71,13 +72,13 @@ class _Block:
         """Rows x (B·S, D) to the same shape; sources without `some` (B, 1) place to look at see zeros."""
         B, S = len(allowed), allowed.shape[-1]
         around = self.around_mixer
-        made = self.own(_before(around, x)).view(B, S, 3, self.heads, self.width)
+        made = self.own(before(around, x, PLAIN)).view(B, S, 3, self.heads, self.width)
         q, k, v = made.permute(2, 0, 3, 1, 4)  # (B, N, S, d) each
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=1.0)
         seen = seen.transpose(1, 2).reshape(B, -1).masked_fill(~some, 0)
-        x = _after(around, x, self.out, seen.view(x.shape))
+        x = after(around, x, self.out, seen.view(x.shape), PLAIN)
         around = self.around_feed_forward
-        return _after(around, x, self.down, self.up(_before(around, x)))
+        return after(around, x, self.down, self.up(before(around, x, PLAIN)), PLAIN)
 
 
 def _wide(weight: Tensor) -> bool:
@@ -87,11 +88,3 @@ def _wide(weight: Tensor) -> bool:
 def _attention(block: EncoderBlock) -> MultiHeadAttention:
     assert isinstance(block.mixer, SelfAttention)
     return block.mixer.attention
-
-
-def _before(around: Around, x: Tensor) -> Tensor:
-    return around.norm(x) if around.first else x
-
-
-def _after(around: Around, x: Tensor, product: Packed, made: Tensor) -> Tensor:
-    return product(made, x if around.residual else None, None if around.first else around.norm)
