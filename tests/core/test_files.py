@@ -1,5 +1,8 @@
 import errno
+import fcntl
 import os
+import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +14,22 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seqloom.core import files
-from seqloom.core.errors import CheckpointError, ResourceError
+from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.core.files import (
+    append_to_file,
     check_writable,
+    hold_lock,
+    make_directory,
     new_directory,
+    read_file,
+    remove_leftovers,
     sha256,
+    temporary_path,
     tensors_from_file,
     tensors_to_bytes,
     to_json,
     write_atomic,
+    write_flushed,
 )
 
 
@@ -60,8 +70,8 @@ def test_a_disk_that_is_really_full() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
-    with pytest.raises(ResourceError, match="disk is full"), files.disk_errors(full):
-        files.write_flushed(full, b"x")
+    with pytest.raises(ResourceError, match="disk is full"), files.disk_errors(full), full.open("wb") as file:
+        file.write(b"x")
 
 
 def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +119,18 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_other_errors_pass_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "replace", failing(errno.EIO))
-    with pytest.raises(OSError, match="Input/output"):
-        write_atomic(tmp_path / "x", b"")
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ENOLCK])
+@pytest.mark.parametrize("step", ["open", "fsync", "replace"])
+def test_every_other_error_of_the_system_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
+) -> None:
+    write_atomic(tmp_path / "x", b"old")
+    monkeypatch.setattr(os, step, failing(number))
+    with pytest.raises(ResourceError, match=rf"Could not write .*x \({os.strerror(number)}\)") as caught:
+        write_atomic(tmp_path / "x", b"new")
+    assert caught.value.exit_code == 5
+    monkeypatch.undo()
+    assert contents(tmp_path) == {"x": b"old"}
 
 
 def test_bytes_are_on_disk_before_the_name_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,24 +164,167 @@ def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     assert contents(path) == {"whole": b"x"}
 
 
-def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:
-    with new_directory(tmp_path / "step-1") as folder:
-        leftover = tmp_path / folder.name
-    (tmp_path / "step-1").rmdir()
-    leftover.mkdir()
-    (leftover / "half").write_text("x")
-    with new_directory(tmp_path / "step-1") as folder:
-        (folder / "whole").write_text("x")
-    assert contents(tmp_path / "step-1") == {"whole": b"x"}
-
-
 def test_a_directory_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     with new_directory(tmp_path / "step-1") as folder:
         (folder / "old").write_text("x")
-    with pytest.raises(OSError), new_directory(tmp_path / "step-1") as folder:
+    with pytest.raises(ResourceError, match="step-1"), new_directory(tmp_path / "step-1") as folder:
         (folder / "new").write_text("x")
     assert [entry.name for entry in tmp_path.iterdir()] == ["step-1"]
     assert contents(tmp_path / "step-1") == {"old": b"x"}
+
+
+# --- links, FIFOs, devices --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    path = tmp_path / "precious"
+    path.write_text("precious")
+    return path
+
+
+def place_link(path: Path, target: Path) -> None:
+    path.symlink_to(target)
+
+
+def place_fifo(path: Path, _: Path) -> None:
+    os.mkfifo(path)
+
+
+def place_directory(path: Path, _: Path) -> None:
+    path.mkdir()
+
+
+def place_device(path: Path, _: Path) -> None:
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root may create a device")
+
+
+PLACES = [
+    (place_link, "a symbolic link"),
+    (place_fifo, "a FIFO"),
+    (place_directory, "a directory"),
+    (place_device, "a device"),
+]
+
+
+def lock(path: Path) -> None:
+    with hold_lock(path, "busy"):
+        pass
+
+
+@pytest.mark.parametrize(("place", "kind"), PLACES)
+@pytest.mark.parametrize(
+    "use",
+    [read_file, tensors_from_file, lambda path: append_to_file(path, "x"), lock],
+    ids=["read", "st", "add", "lock"],
+)
+def test_what_is_not_a_regular_file_is_refused_at_once(
+    tmp_path: Path, precious: Path, place: Callable[..., None], kind: str, use: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "run-file"
+    place(path, precious)
+    with pytest.raises(CheckpointError, match=rf"run-file must be a regular file; it is {kind}\.") as caught:
+        use(path)
+    assert "\n" not in str(caught.value)
+    assert precious.read_text() == "precious"
+
+
+def test_atomic_write_replaces_a_link_and_not_its_target(tmp_path: Path, precious: Path) -> None:
+    link = tmp_path / "card.md"
+    link.symlink_to(precious)
+    write_atomic(link, "new")
+    assert (precious.read_text(), link.read_text(), link.is_symlink()) == ("precious", "new", False)
+
+
+def test_temporary_names_are_new_each_time_and_created_exclusively(
+    tmp_path: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len({temporary_path(tmp_path / "x") for _ in range(100)}) == 100
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)  # somebody guesses it all the same
+    (tmp_path / ".x.0000000000000000.tmp").symlink_to(precious)
+    with pytest.raises(ResourceError, match="Could not write"):
+        write_atomic(tmp_path / "x", b"new")
+    assert precious.read_text() == "precious"
+
+
+def test_new_file_is_not_written_through_a_link(tmp_path: Path, precious: Path) -> None:
+    (tmp_path / "x").symlink_to(precious)
+    with pytest.raises(FileExistsError):
+        write_flushed(tmp_path / "x", b"new")
+    assert precious.read_text() == "precious"
+
+
+def test_make_directory_refuses_a_link_and_a_file(tmp_path: Path, precious: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "metrics").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / "metrics", precious):
+        with pytest.raises(CheckpointError, match=rf"{path.name} must be a directory"):
+            make_directory(path)
+    make_directory(tmp_path / "new")
+    make_directory(tmp_path / "new")
+    assert (tmp_path / "new").is_dir()
+
+
+def test_append_adds_to_the_end_and_creates(tmp_path: Path) -> None:
+    append_to_file(tmp_path / "log", "ä\n")
+    append_to_file(tmp_path / "log", "b\n")
+    assert (tmp_path / "log").read_text("utf-8") == "ä\nb\n"
+
+
+# --- locks and leftovers ----------------------------------------------------------------------------------------------
+
+
+def test_lock_is_exclusive_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    path.write_text("kept")
+    with hold_lock(path, "busy"), pytest.raises(UsageError, match="busy"), hold_lock(path, "busy"):
+        pass
+    with hold_lock(path, "busy"):
+        pass
+    assert path.read_text() == "kept"
+
+
+def test_temporary_lock_is_removed_and_still_excludes_whoever_opened_it_before(tmp_path: Path) -> None:
+    """A process that opened the file just before its holder removed it must not believe it holds the lock."""
+    path, entered = tmp_path / ".one.lock", []
+    real = fcntl.flock
+
+    def removed_first(descriptor: int, flags: int) -> None:
+        if not entered:
+            entered.append(descriptor)
+            path.unlink()
+        real(descriptor, flags)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fcntl, "flock", removed_first)
+        with hold_lock(path, "busy", temporary=True):
+            assert path.exists()
+            with pytest.raises(UsageError), hold_lock(path, "busy"):
+                pass
+    assert not path.exists()
+
+
+def test_leftovers_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path, precious: Path) -> None:
+    kept = {"precious", ".x.tmp", ".hidden", ".x.0123.tmp", "x.0123456789abcdef.tmp"}
+    for name in kept - {"precious"}:
+        (tmp_path / name).write_text("kept")
+    temporary_path(tmp_path / "x").write_text("half")
+    temporary_path(tmp_path / "link").symlink_to(precious)
+    folder = temporary_path(tmp_path / "step-1")
+    folder.mkdir()
+    (folder / "link").symlink_to(precious)
+    remove_leftovers(tmp_path, name="step-1")
+    assert not folder.exists()
+    assert len(list(tmp_path.iterdir())) == len(kept) + 2
+    remove_leftovers(tmp_path, min_age=60)
+    assert len(list(tmp_path.iterdir())) == len(kept) + 2, "they may still be written"
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert precious.read_text() == "precious"
+    remove_leftovers(tmp_path / "missing")
 
 
 def test_json_keeps_letters_as_they_are() -> None:

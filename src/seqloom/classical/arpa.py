@@ -18,11 +18,11 @@ and `read_arpa` turns them back. Words of other toolkits' files pass unchanged.
 
 import gzip
 import math
-import os
 import re
 import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -33,7 +33,7 @@ from torch import Tensor
 
 from seqloom.classical.ngram import END, NGram, Table
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.files import disk_errors
+from seqloom.core.files import replace_file
 
 BEGIN_NAME, END_NAME, UNKNOWN_NAME = "<s>", "</s>", "<unk>"
 UNKNOWN = 1  # its id, where a vocabulary has it
@@ -67,22 +67,12 @@ def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
     names = _names(model, words)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with disk_errors(path):
-        try:
-            with _open_to_write(temporary, path.suffix == ".gz") as file:
-                for piece in _pieces(model, names):
-                    file.write(piece)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _open_to_write(path: Path, compressed: bool) -> IO[str]:
-    if compressed:
-        return gzip.open(path, "wt", encoding="utf-8", newline="\n")
-    return open(path, "w", encoding="utf-8", newline="\n")
+    with (
+        replace_file(path) as target,
+        gzip.open(target, "wb") if path.suffix == ".gz" else nullcontext(target) as file,
+    ):
+        for piece in _pieces(model, names):
+            file.write(piece.encode())
 
 
 def _names(model: NGram, words: list[str]) -> list[str]:

@@ -1,47 +1,154 @@
-"""Writing that survives a power cut: a temporary name, flushed to disk, then renamed."""
+"""Reading and writing files safely: every file of a run is opened, written and deleted by the functions of this module.
+
+- A write is complete or absent after a power cut: a temporary name, flushed to disk, then renamed.
+- A write never follows a link. Temporary names are random and are created exclusively; a rename replaces a link itself,
+  not its target. The directories above a file are not checked: `runs` may be a link, and so may the run directory.
+- A read or a lock never waits for another process: a link, FIFO, device or directory in place of a file is refused.
+"""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as dump_safetensors
 from torch import Tensor
 
-from seqloom.core.errors import CheckpointError, ResourceError
+from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)  # no such file can be made
+NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP)
+SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+KINDS = {
+    stat.S_IFREG: "a regular file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
 
 @contextmanager
-def disk_errors(path: Path, also: Collection[int] = ()) -> Iterator[None]:
-    """Turn a full or read-only disk into one clear line, and `also` other numbers of errors."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn every error of the operating system while `path` is written into a ResourceError of one line."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise ResourceError(
                 f"The disk is full: could not write {path}. What was saved is intact; free some space and resume."
             ) from error
         if error.errno in REFUSED:
             raise ResourceError(f"Not allowed to write {path} ({error.strerror}). Choose another place.") from error
-        if error.errno in also:
-            raise ResourceError(f"Could not write {path} ({error.strerror}). Choose another place.") from error
-        raise
+        reason = error.strerror or error
+        if error.errno in NO_PLACE:
+            raise ResourceError(f"Could not write {path} ({reason}). Choose another place.") from error
+        raise ResourceError(
+            f"Could not write {path} ({reason}). What was saved before is intact; try again when the system allows it."
+        ) from error
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def refuse_other_kind(path: Path, expected: int = stat.S_IFREG) -> None:
+    """Refuse `path` if it exists and is not a regular file, or not what else `stat` says is expected."""
+    try:
+        found = stat.S_IFMT(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return
+    if found != expected:
+        raise CheckpointError(
+            f"{path} must be {KINDS[expected]}; it is {KINDS.get(found, 'something else')}. "
+            "Remove it, or copy the run again."
+        )
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file and return its descriptor; anything else is refused at once."""
+    refuse_other_kind(path)  # opening a device can have effects of its own
+    descriptor = os.open(path, flags | SAFE_FLAGS, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged in between
+        os.close(descriptor)
+        raise CheckpointError(f"{path} must be a regular file.")
+    return descriptor
+
+
+def read_file(path: Path) -> bytes:
+    """Read a regular file; anything else is refused at once."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
+
+
+def append_to_file(path: Path, text: str) -> None:
+    """Add text to the end of a regular file, which is created if it is missing."""
+    with disk_errors(path), open(open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+        file.write(text.encode())
+
+
+def create_file(path: Path) -> IO[bytes]:
+    """Create a file that must not exist and open it for writing."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o666), "wb")
+
+
+@contextmanager
+def hold_lock(path: Path, busy: str, temporary: bool = False) -> Iterator[None]:
+    """Hold an exclusive lock on a file; UsageError(busy) if another process does.
+
+    The lock ends with the block or with the process, however that ends. The file is created where it is missing, never
+    written to, and removed at the end if it is `temporary`.
+    """
+    while True:
+        with disk_errors(path):
+            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+        try:
+            with disk_errors(path):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(busy) from None
+            if not _is_open_at(descriptor, path):  # its last holder removed it after we opened it
+                continue
+            try:
+                yield
+            finally:
+                if temporary:
+                    path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_open_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def check_writable(path: Path) -> None:
     """Refuse, before any work, a file that could not be written in the end: in its folder one is, for a moment."""
-    with disk_errors(path, NO_PLACE):
+    with disk_errors(path):
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
@@ -55,19 +162,26 @@ def flush_directory(path: Path) -> None:
 
 
 def write_flushed(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
+    """Write a file that must not exist and flush it to disk."""
+    with create_file(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        _flush(file)
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    data = content.encode() if isinstance(content, str) else content
-    with disk_errors(path, NO_PLACE):
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file under a temporary name; it gets its own name when the block ends, or none at all."""
+    temporary = temporary_path(path)
+    with disk_errors(path):
         try:
-            write_flushed(temporary, data)
+            with create_file(temporary) as file:
+                yield file
+                _flush(file)
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -75,12 +189,28 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         flush_directory(path.parent)
 
 
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Replace a file whole or not at all."""
+    with replace_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory of a run unless it exists; refuse a link or a file of that name."""
+    with disk_errors(path):
+        try:
+            path.mkdir()
+        except FileExistsError:
+            refuse_other_kind(path, stat.S_IFDIR)
+        else:
+            flush_directory(path.parent)
+
+
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a directory under a temporary name; it appears under its own name complete, or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with disk_errors(path, NO_PLACE):
-        shutil.rmtree(temporary, ignore_errors=True)
+    temporary = temporary_path(path)
+    with disk_errors(path):
         try:
             temporary.mkdir(parents=True)
             yield temporary
@@ -90,6 +220,47 @@ def new_directory(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         flush_directory(path.parent)
+
+
+# --- deleting ---------------------------------------------------------------------------------------------------------
+
+
+def temporary_path(path: Path) -> Path:
+    """Return an unpredictable name beside `path` that `remove_leftovers` recognises."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0) -> None:
+    """Delete the temporary files and directories that killed processes left in `folder`.
+
+    With `name` only those of that file or directory, with `min_age` only those unchanged for so many seconds.
+    """
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = _TEMPORARY.fullmatch(entry.name)
+            if match is None or name not in (None, match[1]):
+                continue
+            with suppress(OSError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime >= min_age:
+                    remove(Path(entry.path))
+
+
+def remove_directory(path: Path) -> None:
+    """Delete a directory so that it disappears at once: it is renamed first."""
+    doomed = temporary_path(path)
+    path.rename(doomed)
+    remove(doomed)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a directory with all it holds, as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# --- contents ---------------------------------------------------------------------------------------------------------
 
 
 def sha256(content: bytes) -> str:
@@ -128,6 +299,7 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def tensors_from_file(path: Path) -> dict[str, Tensor]:
     """The tensors of a file written by `tensors_to_bytes`; refused if a single bit of it has changed."""
     try:
+        refuse_other_kind(path)  # safetensors would wait for a FIFO
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
