@@ -31,7 +31,7 @@ from seqloom.nn.blocks import EncoderBlock, make_norm
 from seqloom.nn.cross_entropy import UNCOUNTED, linear_cross_entropy
 from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.embedded import Embedded
-from seqloom.nn.masks import at_last
+from seqloom.nn.masks import at_last, zero_padding
 from seqloom.nn.mix import LayerMix
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.transformer_body import TransformerBody
@@ -338,7 +338,7 @@ class EncoderBody(Body):
         return self.encoder_norm(x), looked
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
-        return (h * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return zero_padding(h, mask).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
     def levels(self) -> list[list[nn.Parameter]]:
         levels = [list(part.parameters()) for part in (self.source_embed, *self.encoder)]

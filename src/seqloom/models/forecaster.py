@@ -22,6 +22,7 @@ from seqloom.core.config import config
 from seqloom.core.lags import Difference, lag_of
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import Tree
+from seqloom.nn.masks import zero_padding
 from seqloom.nn.softmax import precise
 
 NARROWEST = 1e-3  # of s: a deviation never falls below it
@@ -128,7 +129,7 @@ class Forecaster(nn.Module):
 
     def loss(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The mean of −log p over the values of windows (B, T, C) that were observed, and how many they are."""
-        values, nothing = values.to(self.scale.dtype), self._nothing(len(values))
+        values, nothing = zero_padding(values.to(self.scale.dtype), mask), self._nothing(len(values))
         x, whole, known = self._shown(values[:, :-1], mask[:, :-1], *nothing)
         outputs, _ = self.read(x, None)
         mean, deviation = self._expected(outputs, whole)
@@ -152,6 +153,7 @@ class Forecaster(nn.Module):
     def step(self, values: Tensor, state: Any, mask: Tensor | None = None) -> FutureStep:
         values = values.to(self.scale)
         mask = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.to(values.device)
+        values = zero_padding(values, mask)
         x, whole, known = self._shown(values, mask, state["past"], state["known"])
         outputs, carry = self.read(x, state["carry"])
         mean, deviation = self._expected(outputs[:, -1:], whole)
@@ -163,6 +165,7 @@ class Forecaster(nn.Module):
         """Each value is predicted from the last `context` steps, as in a forecast; the first is not scored."""
         values = values.to(self.scale)
         mask = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.to(values.device)
+        values = zero_padding(values, mask)
         found = values.new_zeros(values.shape[:2])
         for row in range(len(values)):
             for start in range(1, values.shape[1], SCORED_AT_ONCE):

@@ -8,6 +8,7 @@ The memory h_1 … h_S is a set to it: but for the location score, nothing here 
 import torch
 from torch import Tensor, nn
 
+from seqloom.nn.masks import zero_padding
 from seqloom.nn.scores import Score
 
 Memory = dict[str, Tensor]  # of each source: annotations (B, S, M), keys (B, S, …), mask (B, S)
@@ -34,6 +35,7 @@ class Attention(nn.Module):
 
     def prepare(self, annotations: Tensor, mask: Tensor) -> Memory:
         """Once for each source: annotations (B, S, M) and a mask (B, S) that is True at the real ones."""
+        annotations = zero_padding(annotations, mask)
         return {"annotations": annotations, "keys": self.score.prepare(annotations, mask), "mask": mask}
 
     def forward(self, query: Tensor, memory: Memory, coverage: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.config import config
+from seqloom.nn.masks import zero_padding
 
 BagWeights = Literal["one-hot", "counts", "tf-idf", "mean"]
 
@@ -52,7 +53,7 @@ class Bag(nn.Module):
 
     def forward(self, x: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         weights = self.place_weights(tokens, mask, torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
-        return (weights.unsqueeze(1) @ x).squeeze(1)
+        return (weights.unsqueeze(1) @ zero_padding(x, mask)).squeeze(1)
 
     def place_weights(self, tokens: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """w (B, S), 0 at padding. The places of a word that is there n_v times share its b_v."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from seqloom.nn.cells import Cell, CellChoice, State, cell_problems, make_cell
 from seqloom.nn.dropout import WeightDropout, make_dropout
-from seqloom.nn.masks import at_last, turned
+from seqloom.nn.masks import at_last, turned, zero_padding
 from seqloom.nn.recurrent import Recurrent, Stack
 
 Combination = Literal["concat", "sum", "mix"]
@@ -54,8 +54,7 @@ class Combine(nn.Module):
         both = torch.cat([forwards, backwards], dim=-1)  # (B, T, 2H)
         if self.mix is None:
             return both
-        mixed = torch.tanh(self.mix(both))  # (B, T, H)
-        return mixed if mask is None else torch.where(mask.unsqueeze(-1), mixed, 0)
+        return zero_padding(torch.tanh(self.mix(both)), mask)  # (B, T, H)
 
     def extra_repr(self) -> str:
         return self.how
@@ -182,7 +181,7 @@ class BidirectionalStack(nn.Module):
 
         Never waits for a GPU; see `Stack.read`.
         """
-        order = turned(mask).unsqueeze(2)  # (B, T, 1)
+        x, order = zero_padding(x, mask), turned(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":
             layers = self._layers()
             right, left = layers[0].directions(x, order)
@@ -193,7 +192,7 @@ class BidirectionalStack(nn.Module):
             right, left = forwards(x)[0], backwards(x.take_along_dim(order, dim=1))[0].take_along_dim(order, dim=1)
         combine = self._top()
         ends = combine(at_last(right, mask), left[:, 0]).where(mask.any(dim=1, keepdim=True), 0)
-        return torch.where(mask.unsqueeze(2), combine(right, left), 0), ends
+        return zero_padding(combine(right, left), mask), ends
 
     def _top(self) -> Combine:
         """How the directions of the top layer are combined."""

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.nn.masks import zero_padding
+
 
 class Windows(nn.Module):
     """x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding."""
@@ -22,11 +24,10 @@ class Windows(nn.Module):
         self.widths = tuple(widths)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        real = mask.unsqueeze(2)
-        x = torch.where(real, x, 0).transpose(1, 2)  # (B, D, S)
+        x = zero_padding(x, mask).transpose(1, 2)  # (B, D, S)
         around = [F.pad(x, ((width - 1) // 2, width // 2)) for width in self.widths]
         y = torch.cat([layer(part) for layer, part in zip(self.layers, around, strict=True)], dim=1)
-        return torch.where(real, F.relu(y).transpose(1, 2), 0)
+        return zero_padding(F.relu(y).transpose(1, 2), mask)
 
 
 def window_problems(filters: int, widths: Sequence[int]) -> Iterator[str]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.iob import Scheme, may_follow
+from seqloom.nn.masks import zero_padding
 from seqloom.nn.softmax import precise
 
 FORBIDDEN = -1e6  # added to what may not be: exp of it is 0 in every precision, and sums of it stay finite
@@ -80,7 +81,7 @@ class LinearChainCRF(nn.Module):
         own = emissions.gather(2, tags.unsqueeze(2)).squeeze(2)  # (B, T)
         moves = transitions[tags[:, :-1], tags[:, 1:]]  # (B, T − 1)
         last = tags.gather(1, (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)).squeeze(1)  # (B,)
-        inside = own.masked_fill(~mask, 0).sum(dim=1) + moves.masked_fill(~mask[:, 1:], 0).sum(dim=1)
+        inside = own.sum(dim=1) + moves.masked_fill(~mask[:, 1:], 0).sum(dim=1)
         return (start[tags[:, 0]] + inside + end[last]).where(mask[:, 0], 0)
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ class LinearChainCRF(nn.Module):
         return start, transitions, precise(self.end).masked_fill(barred[:last, last], forbidden)
 
     def _checked(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """In float32 at least; a loop over words would not notice a wrong shape."""
+        """In float32 at least, with zeros at padding; a loop over words would not notice a wrong shape."""
         if emissions.dim() != 3 or emissions.shape[1] < 1 or emissions.shape[2] != self.tags:
             raise ValueError(f"emissions must have shape (B, T, {self.tags}), T ≥ 1; got {tuple(emissions.shape)}")
         if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:
@@ -151,4 +152,4 @@ class LinearChainCRF(nn.Module):
             raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
         if mask.device.type == "cpu" and bool((mask[:, 1:] & ~mask[:, :-1]).any()):  # elsewhere, asking would wait
             raise ValueError("words must stand first and padding last; a mask goes from False to True")
-        return precise(emissions)
+        return zero_padding(precise(emissions), mask)

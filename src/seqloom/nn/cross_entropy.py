@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.core.fusing import fusible
+from seqloom.nn.masks import zero_padding
 from seqloom.nn.once import only_once
 
 LOGITS_AT_ONCE = 1 << 21
@@ -45,7 +46,10 @@ def linear_cross_entropy(
     Targets of −100 do not count. Gradients are made along with it, where they are wanted at all; they have no gradients
     of their own. On a GPU nothing is waited for.
     """
-    if hidden.device.type == "cpu" and not (counted := targets != UNCOUNTED).all():
+    counted = targets != UNCOUNTED
+    if hidden.device.type != "cpu":  # to leave positions out would be to wait
+        hidden = zero_padding(hidden, counted)
+    elif not counted.all():
         hidden, targets = hidden[counted], targets[counted]
     rows = rows_at_once(len(weight), hidden.device)
     if hidden.device.type != "cpu" and len(hidden) <= rows:

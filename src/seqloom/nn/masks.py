@@ -1,5 +1,5 @@
-"""What masks decide: where attention may look, which rows go on, which token was the last real one, how a padded
-sequence is turned round."""
+"""What masks decide: where attention may look, what stands at padding, which rows go on, which token was the last real
+one, how a padded sequence is turned round."""
 
 from functools import cached_property
 
@@ -37,6 +37,15 @@ class Allowed:
         a softmax is a number."""
         barred = ~self.mask if self.some is None else ~self.mask & self.some
         return torch.zeros(barred.shape, device=barred.device).masked_fill_(barred, -torch.inf)
+
+
+def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, T, …) with zeros where `mask` (B, T) is False.
+
+    Call it before x meets a weight. NaN or infinity at padding would otherwise reach gradients, since 0 · NaN is NaN,
+    even where the output at padding is masked out.
+    """
+    return x if mask is None else x.masked_fill(~mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), 0)
 
 
 def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from seqloom.core.words import did_you_mean
 from seqloom.nn.bidirectional import Bidirectional
 from seqloom.nn.cells import cell_class
+from seqloom.nn.masks import zero_padding
 from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
@@ -49,7 +50,8 @@ class Setting:
 class Mixer(nn.Module, ABC):
     """x (B, S, D) and a mask (B, S), True at the real places, to y (B, S, D), and to weights (B, N, S, S) if wanted.
 
-    What stands at padding is heard by nobody; what comes out there means nothing.
+    What stands at padding is heard by nobody; what comes out there means nothing. A mixer that attends needs finite
+    numbers there, since weights of 0 still multiply them: an encoder of vectors calls `zero_padding` once.
     """
 
     complexity: ClassVar[str]  # of a layer, in O(·)
@@ -267,7 +269,7 @@ class Convolution(Mixer):
         return f"{self.weight.shape[0]}, kernel={self.kernel}, dilation={self.dilation}"
 
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        x = x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
+        x = zero_padding(x, mask)
         half, used = self.kernel // 2, self._used(x.shape[1])
         weight = self.weight[:, :, half - used : half + used + 1]
         y = F.conv1d(x.transpose(1, 2), weight, self.bias, padding=self.dilation * used, dilation=self.dilation)

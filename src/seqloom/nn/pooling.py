@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.nn.attention import masked_softmax
+from seqloom.nn.masks import zero_padding
 
 PoolingKind = Literal["last", "mean", "max", "attention"]
 
@@ -36,7 +37,7 @@ class Last(Pooling):
 
 class Mean(Pooling):
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
-        total = torch.where(mask.unsqueeze(2), h, 0).sum(dim=1)
+        total = zero_padding(h, mask).sum(dim=1)
         return total / mask.sum(dim=1, keepdim=True).clamp(min=1), None
 
 
@@ -53,7 +54,7 @@ class Attend(Pooling):
         self.v = nn.Linear(width, 1, bias=False)
 
     def forward(self, h: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor | None]:
-        h = torch.where(mask.unsqueeze(2), h, 0)  # what stands at padding may be anything
+        h = zero_padding(h, mask)
         weights = masked_softmax(self.v(torch.tanh(self.weight(h))).squeeze(2), mask)
         return (weights.to(h.dtype).unsqueeze(1) @ h).squeeze(1), weights
 

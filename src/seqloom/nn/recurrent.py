@@ -10,7 +10,7 @@ from seqloom.nn import sequences
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.connections import Connections, Residual, connect
 from seqloom.nn.dropout import WeightDropout, make_dropout
-from seqloom.nn.masks import at_last
+from seqloom.nn.masks import at_last, zero_padding
 
 StackState = tuple[State, ...]  # one state per layer, the lowest first
 
@@ -19,7 +19,8 @@ class Recurrent(nn.Module):
     """A cell read from left to right.
 
     `mask` (B, T) is True at real steps. At the others the state stands still and the output is zero, wherever in the
-    row they are. Without `fused` the plain loop runs even where a fused kernel would do.
+    row they are, and whatever the input holds there, NaN included. Without `fused` the plain loop runs even where a
+    fused kernel would do.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -55,7 +56,7 @@ class Recurrent(nn.Module):
 
     def _loop(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         outputs = []
-        for t, x_t in enumerate(x.unbind(dim=1)):  # (B, D)
+        for t, x_t in enumerate(zero_padding(x, mask).unbind(dim=1)):  # (B, D)
             after = self.cell(x_t, state)
             output = after["h"]
             if mask is not None:
@@ -142,7 +143,7 @@ class Stack(nn.Module):
         `forward` with a mask leaves padding out, and so must know where it is: on a GPU that is a wait. Here padding is
         read along. It comes last, so what is made of it reaches nothing that counts; there should not be much of it.
         """
-        outputs = torch.where(mask.unsqueeze(2), self(x)[0], 0)
+        outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, at_last(outputs, mask)
 
     def climbed(self, x: Tensor) -> list[Tensor]:
@@ -171,7 +172,7 @@ class Stack(nn.Module):
         self, x: Tensor, read: Callable[[int, Tensor], Tensor], mask: Tensor | None = None
     ) -> list[dict[str, Tensor]]:
         """From layer to layer: `read` has one read its input (B, T, D) and gives its h. What each hands on is `y`."""
-        below, ways = [x], []
+        below, ways = [zero_padding(x, mask) if self.around else x], []
         for depth in range(len(self.layers)):
             given = below[-1]
             dropped = self.dropout(given) if depth > 0 else given
@@ -180,8 +181,8 @@ class Stack(nn.Module):
                 dropped = torch.cat(below, dim=-1)  # (B, T, D + depth · H)
             h = read(depth, dropped)
             way = self.around[depth](given, h) if self.around else {"y": h}
-            if mask is not None and self.around:
-                way["y"] = torch.where(mask.unsqueeze(-1), way["y"], 0)  # what goes around knows no padding
+            if self.around:
+                way["y"] = zero_padding(way["y"], mask)  # what goes around knows no padding
             ways.append(way)
             below.append(way["y"])
         return ways

@@ -14,6 +14,7 @@ from seqloom.core.device import has_triton
 from seqloom.nn import sequences_compiled as compiled
 from seqloom.nn import sequences_gpu as gpu
 from seqloom.nn.cells import Cell, State
+from seqloom.nn.masks import zero_padding
 from seqloom.nn.once import only_once
 from seqloom.nn.sequences_steps import STEPS, Given, Padding, Steps, find_padding
 
@@ -60,9 +61,7 @@ def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tupl
     low = isinstance(steps, gpu.GPUReset) and torch.is_autocast_enabled("cuda")
     kind = torch.get_autocast_dtype("cuda") if low else own  # of products; the state has that of the weights
     padding = None if mask is None else find_padding(mask)
-    x = x.transpose(0, 1)  # (T, B, D)
-    if padding is not None:
-        x = x.masked_fill(padding.there, 0)  # whatever it is, it counts for nothing
+    x = zero_padding(x, None if padding is None else mask).transpose(0, 1)  # (T, B, D)
     x, first = cell.project(x), [state[name].to(own) for name in cell.state_names]
     with torch.autocast(x.device.type, enabled=False):
         given = [x.to(kind), cell.weight_x.to(kind), steps.bias(cell).to(kind), *first]

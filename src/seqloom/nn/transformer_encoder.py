@@ -17,7 +17,7 @@ from seqloom.core.config import config
 from seqloom.nn.blocks import Activation, EncoderBlock, FeedForward, Frame, Norm, make_norm
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.encoder import Encoder
-from seqloom.nn.masks import at_last
+from seqloom.nn.masks import at_last, zero_padding
 from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.multihead import MultiHeadAttention, head_problems
 from seqloom.nn.positions import PositionsConfig, refuse_beyond
@@ -90,7 +90,7 @@ class TransformerEncoder(Encoder):
 
     def _climb(self, x: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
         """Through all blocks; with `weights`, also where the heads of each looked (B, N, S, S)."""
-        x, looked = self.dropout(self._placed(self.project(x) * math.sqrt(self.width), mask)), []
+        x, looked = self.dropout(self._placed(self.project(zero_padding(x, mask)) * math.sqrt(self.width), mask)), []
         for block in self.blocks:
             x, found = block(x, mask, weights)
             looked.append(found)
