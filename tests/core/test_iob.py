@@ -84,7 +84,8 @@ def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[
     repaired = tags_of(spans, len(tags), scheme)
     assert read_tags(repaired, scheme) == (spans, [])
     assert [place for place, tag in enumerate(tags) if tag != repaired[place]] == mistakes
-    assert set(strict_spans(tags, scheme)) <= set(spans)
+    if scheme != "IOB1":  # there, as in seqeval, a span may begin after a misplaced B
+        assert set(strict_spans(tags, scheme)) <= set(spans)
     covered = {place for span in spans for place in range(span.start, span.end)}
     assert covered == {place for place, tag in enumerate(tags) if tag != "O"}  # no word is lost, none is added
 
@@ -95,6 +96,8 @@ def test_a_repair_keeps_the_spans_and_needs_no_other(scheme: Scheme, tags: list[
         ("O I-PER I-PER", "IOB2", "O B-PER I-PER", []),
         ("B-PER I-LOC", "IOB2", "B-PER B-LOC", [Span("PER", 0, 1)]),
         ("I-PER B-LOC", "IOB1", "I-PER I-LOC", [Span("PER", 0, 1)]),
+        ("O B-PER I-PER", "IOB1", "O I-PER I-PER", [Span("PER", 2, 3)]),
+        ("I-PER B-PER B-LOC", "IOB1", "I-PER B-PER I-LOC", [Span("PER", 0, 1)]),
         ("B-PER O S-LOC", "BIOES", "S-PER O S-LOC", [Span("LOC", 2, 3)]),
         ("B-PER I-PER B-PER E-PER", "BIOES", "B-PER E-PER B-PER E-PER", [Span("PER", 2, 4)]),
         ("E-PER E-PER", "BIOES", "S-PER S-PER", []),

@@ -2,6 +2,7 @@
 
 import random
 import warnings
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_as_seqeval_counts(prefixes: str) -> None:
     assert_as_seqeval(random_pairs(prefixes, 1), None)
 
 
-@pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB2"), ("BIES", "BIOES")])
+@pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB1"), ("BI", "IOB2"), ("BIES", "BIOES")])
 def test_strictly_as_seqeval_counts(prefixes: str, scheme: Scheme) -> None:
     assert_as_seqeval(random_pairs(prefixes, 2), scheme)
 
@@ -74,16 +75,18 @@ def test_valid_sequences_are_read_alike_by_all(scheme: Scheme) -> None:
     assert score_spans(*pairs) == score_spans(*pairs, strict=scheme)
 
 
-def test_the_same_spans_as_seqeval_in_each_sentence() -> None:
+@pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB1"), ("BI", "IOB2"), ("BIES", "BIOES")])
+def test_same_spans_as_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> None:
+    """Every sequence of up to four tags of two types, then long random sequences."""
     entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     schemes = pytest.importorskip("seqeval.scheme")
-    for tags in random_pairs("BIES", 4)[0]:
-        assert [(span.type, span.start, span.end - 1) for span in spans_of(tags)] == entities(tags)
-        strict = schemes.Tokens(tags, schemes.IOBES).entities
-        assert [(one.tag, one.start, one.end) for one in strict] == strict_spans(tags, "BIOES")
-    for tags in random_pairs("BI", 5)[0]:
-        strict = schemes.Tokens(tags, schemes.IOB2).entities
-        assert [(one.tag, one.start, one.end) for one in strict] == strict_spans(tags, "IOB2")
+    kind = getattr(schemes, {"BIOES": "IOBES"}.get(scheme, scheme))
+    alphabet = ["O", *(f"{prefix}{suffix}" for prefix in prefixes for suffix in ("-X", "-Y"))]
+    short = (tags for length in range(1, 5) for tags in product(alphabet, repeat=length))
+    for tags in (*short, *random_pairs(prefixes, 4, 3000)[0]):
+        assert [(span.type, span.start, span.end - 1) for span in spans_of(tags)] == entities(list(tags)), tags
+        strict = [(one.tag, one.start, one.end) for one in schemes.Tokens(tags, kind).entities]
+        assert strict == strict_spans(tags, scheme), tags
 
 
 def test_bare_tags_have_no_type() -> None:

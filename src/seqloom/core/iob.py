@@ -108,10 +108,41 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> Reading:
 
 
 def strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
-    """Only the spans whose tags are spelled as the scheme spells them: an I-PER after O is then no person."""
-    spans, mistakes = read_tags(tags, scheme)
-    wrong = set(mistakes)
-    return [span for span in spans if wrong.isdisjoint(range(span.start, span.end))]
+    """Only the spans whose tags are spelled as the scheme spells them: an I-PER after O is then no person.
+
+    Of tags that are not valid this reads what seqeval reads in its strict mode. In IOB1 that is not always a part of
+    `spans_of`: of O B-PER I-PER the B is skipped, which may only follow another person, and a span begins at the I.
+    """
+    parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
+    found, before, start = [], (OUTSIDE, ""), 0
+    while start < len(tags):
+        end = start + 1
+        if _starts(before, parsed[start], scheme):
+            while _continues(parsed[end - 1], parsed[end]):
+                end += 1
+            if _ends(parsed[end - 1], parsed[end], scheme):
+                found.append(Span(parsed[start][1], start, end))
+        before, start = parsed[end - 1], end
+    return found
+
+
+def _starts(before: tuple[str, str], tag: tuple[str, str], scheme: Scheme) -> bool:
+    """Whether a tag that continues no span starts one in this scheme; both tags are parsed."""
+    if scheme == "IOB1":
+        return tag[0] == "I" or (tag[0] == "B" and before[0] in ("B", "I") and before[1] == tag[1])
+    return tag[0] == "B" or (tag[0] == "S" and scheme == "BIOES")
+
+
+def _continues(before: tuple[str, str], tag: tuple[str, str]) -> bool:
+    return before[0] in ("B", "I") and tag[0] in ("I", "E") and before[1] == tag[1]
+
+
+def _ends(last: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool:
+    """Whether a span may have this last tag before the tag `after`, which does not continue it."""
+    if scheme == "BIOES":
+        return last[0] in ("E", "S")
+    misplaced = scheme == "IOB1" and last[0] == after[0] == "B" and last[1] != after[1]
+    return last[0] in ("B", "I") and not misplaced
 
 
 def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> bool:
