@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import SeqloomError, UsageError
 
 Answer = TypeVar("Answer")
@@ -48,10 +49,12 @@ def windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
 
 def alike(lengths: Sequence[int], batch_size: int, tokens: int = TOKENS) -> Iterator[list[int]]:
     """The places of what is read together: `batch_size` of about the same length, fewer where they are long."""
+    check_cancelled()
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[place] > tokens):
             yield batch
+            check_cancelled()
             batch = []
         batch.append(place)
     if batch:

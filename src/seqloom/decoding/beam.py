@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from seqloom.core.cancellation import check_cancelled
 from seqloom.core.candidates import best_tokens
 from seqloom.core.config import config
 from seqloom.core.errors import DivergedError, UsageError
@@ -26,7 +27,6 @@ from seqloom.decoding.captured import BROKEN, captured_search
 from seqloom.decoding.choosing import Rule
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
 from seqloom.decoding.recording import Recorder, SearchStep
-from seqloom.decoding.side_by_side import go_on
 
 __all__ = ["BeamConfig", "Hypothesis", "beam_search"]
 
@@ -164,7 +164,7 @@ class _Search:
         self.nodes.grow(tokens.flatten(), beams.node.flatten(), beams.log_prob.flatten())
         found: list[dict[str, Tensor]] = []
         for length in itertools.count(1):  # of every hypothesis, after the step
-            go_on()
+            check_cancelled()
             width = 1 if length <= forced else self.options.beam
             values, ids, output = self._step(tokens.view(-1, 1), state, beams, width, length)
             coverage = self._look(output, beams)

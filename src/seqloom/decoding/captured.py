@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import DivergedError, out_of_memory
 from seqloom.core.graphs import record
 from seqloom.core.protocols import DecodeState, FixedSteppable
@@ -26,7 +27,6 @@ from seqloom.core.tree import Tree, leaves, select_rows, tree_map
 from seqloom.decoding.candidates import Finished, first_there
 from seqloom.decoding.choosing import Rule, choose
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, collect
-from seqloom.decoding.side_by_side import go_on
 
 LOOK = 8  # steps after which somebody looks whether all are done
 ROOM = 32  # steps that there is room for at first; then twice as many, and so on
@@ -116,7 +116,7 @@ class _Search:
         while True:
             places = self._places(tree, steps)
             tree = places.tree
-            go_on()
+            check_cancelled()
             for _ in range(min(LOOK, steps - at, longest - at)):
                 self._advance(places)
                 at += 1

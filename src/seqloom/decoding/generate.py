@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import StepOutput, Steppable, select
 from seqloom.core.tree import Tree
@@ -82,6 +83,7 @@ def _steps(
     generated = torch.empty(len(prompt), 0, dtype=torch.long, device=_choosing_device(prompt.device))
     output = model.step(prompt, model.start(source) if source is not None else model.start(rows=len(prompt)), mask)
     for t in range(max_tokens):
+        check_cancelled()
         uniform = None if options.greedy else draws.at(t, rows.to(generated.device))
         chosen, log_probs = _next(output, generated, processors, uniform)
         generated = torch.cat([generated, chosen.unsqueeze(1)], dim=1)

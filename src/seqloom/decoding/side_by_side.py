@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import torch
 
+from seqloom.core.cancellation import Cancellation, active_cancellation, check_cancelled
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 IMPATIENCE = 2e-4  # seconds for which Python lets the thread wait that has work for the GPU
@@ -21,37 +23,19 @@ FEWEST = 16  # sentences that are worth a thread of their own
 _threads = threading.Lock()  # one set of threads for the whole process
 
 
-class Stopped(Exception):
-    """Nobody waits for this batch any more."""
-
-
-class _Own(threading.local):
-    """What a thread knows for itself."""
-
-    stop: threading.Event | None = None
-
-
-_own = _Own()
-
-
-def go_on() -> None:
-    """For a search to ask at every step: it ends here if others were interrupted, or failed."""
-    if _own.stop is not None and _own.stop.is_set():
-        raise Stopped
-
-
 def side_by_side(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The function's results, in the order of the items. Where one fails, or Ctrl-C comes, the others end soon."""
+    """The function's results, in the order of the items. Where one fails, is cancelled, or Ctrl-C comes, the others end
+    soon: their loops call `check_cancelled`."""
     threads = torch.get_num_threads()
     together = min({"cpu": threads, "cuda": 2}.get(device.type, 1), len(items))
     if together < 2 or not _threads.acquire(blocking=False):
         return [function(item) for item in items]
-    patience, as_here, stop = sys.getswitchinterval(), _modes(device), threading.Event()
+    patience, as_here = sys.getswitchinterval(), _modes(device)
+    cancellation = Cancellation(active_cancellation())
 
     def work(item: Item) -> Result:
-        with as_here():
-            _own.stop = stop
-            go_on()
+        with as_here(), cancellation.active():
+            check_cancelled()
             return function(item)
 
     pool = ThreadPoolExecutor(together)
@@ -63,7 +47,7 @@ def side_by_side(function: Callable[[Item], Result], items: Sequence[Item], devi
         return [one.result() for one in found]
     finally:
         try:
-            stop.set()
+            cancellation.cancel()
             pool.shutdown(cancel_futures=True)
         finally:
             sys.setswitchinterval(patience)

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.inspect.reading import Text, encode, recurrent_lm, with_end
@@ -173,6 +174,7 @@ def flow_of(depth: int, cell: Cell, hidden: Tensor, most: int | None = None) -> 
     product = torch.eye(cell.hidden, dtype=weight.dtype)
     norms = [1.0]
     for h_t in hidden[1:].flip(0)[:most]:
+        check_cancelled()
         product = product @ (slope(cell.activation, h_t).unsqueeze(1) * weight)  # ∂h_t/∂h_k · ∂h_k/∂h_{k-1}
         norms.append(torch.linalg.matrix_norm(product, ord=2).item())
     gamma_w = torch.linalg.matrix_norm(weight, ord=2).item()

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from seqloom.core.cancellation import check_cancelled
+
 Array = np.ndarray[Any, Any]
 
 EXAGGERATION, EXPLORED = (
@@ -54,6 +56,7 @@ def tsne(x: Array, begin: Array, *, perplexity: float = 30.0, steps: int = 750, 
     rate = max(count / EXAGGERATION / 4, 50.0)
     moved, gains = np.zeros_like(y), np.ones_like(y)
     for step in range(1, steps + 1):
+        check_cancelled()
         explores = step <= EXPLORED * steps
         slope = gradient(p, y, grid, EXAGGERATION if explores else 1.0)
         gains = np.maximum(np.where(moved * slope < 0, gains + 0.2, gains * 0.8), 0.01)
@@ -97,6 +100,7 @@ def nearest(x: Array, count: int) -> tuple[Array, Array]:
     lengths = (x**2).sum(axis=1)
     near, far = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
     for start in range(0, len(x), ROWS):
+        check_cancelled()
         rows = np.arange(start, min(start + ROWS, len(x)))
         table = lengths[rows, None] + lengths - 2 * x[rows] @ x.T
         table[np.arange(len(rows)), rows] = np.inf  # nobody is near to himself

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from seqloom.core.cancellation import check_cancelled
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.connections import Residual
 from seqloom.nn.recurrent import Recurrent
@@ -51,6 +52,7 @@ def _plainly(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tup
 
 def _note_to(steps: list[Step]) -> Any:
     def note(_: nn.Module, given: tuple[Any, ...], after: State) -> None:
+        check_cancelled()
         x, before = given
         steps.append(Step(x, before, after))
 
