@@ -10,6 +10,7 @@ import pytest
 
 from seqloom.core.errors import UsageError
 from seqloom.studio.arrays import half, lines, packed, plain, thumbnail
+from seqloom.studio.queues import Queues
 
 
 def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,7 +63,9 @@ def test_an_error_is_the_last_line() -> None:
         raise UsageError("no more")
 
     async def received() -> bytes:
-        return b"".join([chunk async for chunk in lines(events()).body_iterator])  # type: ignore[misc]
+        answer = lines(events())
+        answer.place = Queues().enter("run")
+        return b"".join([chunk async for chunk in answer.body_iterator])  # type: ignore[misc]
 
     with ThreadPoolExecutor() as pool:  # the browser of other tests has a loop in this thread
         body = pool.submit(asyncio.run, received()).result()
@@ -85,7 +88,14 @@ def test_what_nobody_listens_to_is_ended(told: int) -> None:
         if json.loads(message.get("body") or "{}").get("number") == told:
             raise OSError("gone")
 
+    async def answered(events: Any, queues: Queues) -> None:
+        answer = lines(events)
+        answer.place = queues.enter("run")
+        with pytest.raises(OSError, match="gone"):
+            await answer({"type": "http"}, asyncio.Event().wait, gone)  # type: ignore[arg-type]
+        await queues.enter("run").run(lambda: None)  # comes after what ends the events
+
     events = counting()
-    with ThreadPoolExecutor() as pool, pytest.raises(OSError, match="gone"):
-        pool.submit(asyncio.run, lines(events).stream_response(gone)).result()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(asyncio.run, answered(events, Queues())).result()
     assert ended == [told]

@@ -11,7 +11,7 @@ from tests.studio.conftest import TOKEN
 
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.studio import views
-from seqloom.studio.safety import BODY
+from seqloom.studio.safety import BODY, host_name
 from seqloom.studio.server import Studio, make_app
 from seqloom.studio.shelf import Shelf, UnknownRun
 
@@ -23,7 +23,13 @@ def ask(client: TestClient, path: str = "/api/runs", body: Any = None, **headers
     return client.post(path, content=json.dumps(body or {}), headers=changed)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:8733", "[::1]:9000"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "127.0.0.1:1", "localhost:8733", "[::1]:9000", "[::1]", "LocalHost:65535"),
+        "[0:0:0:0:0:0:0:1]:80",  # another spelling of ::1
+    ],
+)
 def test_this_machine_by_its_own_names_is_answered(client: TestClient, host: str) -> None:
     assert ask(client, host=host).status_code == 200
 
@@ -37,11 +43,29 @@ def test_this_machine_by_its_own_names_is_answered(client: TestClient, host: str
         "192.168.0.7",
         "",
         "127.0.0.1@evil.example",
+        *("localhost:8733@evil.example", "127.0.0.1:80@evil.example", "evil.example@localhost", "user:pass@localhost"),
+        *("localhost:evil", "localhost:", "localhost:-1", "localhost:0", "localhost:65536", "localhost:8733:8733"),
+        *("127.0.0.1:80:80", "127.0.0.1:8o", "127.0.0.1:+80", "127.0.0.1: 80", "localhost:080800"),
+        *("localhost.", "127.0.0.1.", "127.0.0.1.:80", ".localhost", "127.1", "0x7f.0.0.1", "2130706433", "127.0.0.01"),
+        *("::1", "[::1", "::1]", "[::1]evil", "[::1]:evil", "[::1]:", "[[::1]]", "[127.0.0.1]", "[localhost]", "[]"),
+        *("[::1%lo]", "[::ffff:127.0.0.1.evil]", "[::2]", "[g::1]"),
+        *("localhost/", "localhost/evil", "localhost?", "localhost#", "localhost, evil.example", "localhost evil"),
+        *("localhost\\", "local_host", "http://localhost", "localhost%00", "localhost\t:80"),
     ],
 )
 def test_any_other_host_is_refused_even_for_the_page(client: TestClient, host: str) -> None:
     assert ask(client, host=host).status_code == 400
     assert client.get("/", headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("header", ["localhost:٣", "localhost\u200b", "ｌocalhost", "127。0。0。1"])
+def test_a_host_header_is_ascii(header: str) -> None:
+    assert host_name(header) is None
+
+
+def test_several_host_headers_are_refused(client: TestClient) -> None:
+    for hosts in (["localhost", "localhost"], ["localhost", "evil.example"], ["evil.example", "localhost"]):
+        assert client.get("/", headers=[(b"host", host.encode()) for host in hosts]).status_code == 400
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "file://"])

@@ -11,20 +11,19 @@ megabyte so, or a quarter as a thumbnail, where JSON would be five.
 
 import json
 import math
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from anyio import CancelScope
 from fastapi import Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from numpy.typing import NDArray
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from seqloom.core.errors import SeqloomError
+from seqloom.studio.queues import Place
 
 MEDIA_TYPE = "application/x-seqloom-arrays"
 ALIGN = 8
@@ -92,32 +91,32 @@ Events = Generator[Mapping[str, Any], None, None]
 
 
 class Lines(StreamingResponse):
-    """Ends what it is told from together with itself, also where nobody listens any more."""
+    """An answer in lines. Each event is one computation at the request's place in its queue, which is set before the
+    answer is sent and given back after it; the events are closed then, also if the client disconnected."""
+
+    place: Place
 
     def __init__(self, events: Events) -> None:
-        self.told = _lines(events)
-        super().__init__(self.told, media_type="application/x-ndjson")
+        self.events = events
+        super().__init__(self._encoded(), media_type="application/x-ndjson")
 
-    async def stream_response(self, send: Send) -> None:
+    async def _encoded(self) -> AsyncIterator[bytes]:
         try:
-            await super().stream_response(send)
+            while (event := await self.place.run(partial(next, self.events, None))) is not None:
+                yield _json(event) + b"\n"
+        except SeqloomError as error:
+            yield _json({"error": str(error)}) + b"\n"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
         finally:
-            with CancelScope(shield=True):
-                await run_in_threadpool(self.told.close)
+            self.place.leave(finish=self.events.close)
 
 
 def lines(events: Events) -> Lines:
     """One JSON object a line, each sent as soon as it is there. An error is the last of them."""
     return Lines(events)
-
-
-def _lines(events: Events) -> Generator[bytes, None, None]:
-    with closing(events):
-        try:
-            for event in events:
-                yield _json(event) + b"\n"
-        except SeqloomError as error:
-            yield _json({"error": str(error)}) + b"\n"
 
 
 def plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ The page itself (what is in `web/`) is the same for everybody and says nothing o
 
 import hmac
 import ipaddress
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -28,6 +29,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY = 1_000_000  # bytes of a question
 TOO_LARGE = f"A question may have {BODY:,} bytes at most."
 HERE = ("127.0.0.1", "localhost", "::1")
+# `name`, `name:port`, `[IPv6 address]` or `[IPv6 address]:port`, and nothing else (RFC 9110, section 7.2)
+HOST = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?"
+)
 NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
 
 
@@ -113,18 +118,27 @@ class Guard:
 
     def _is_own(self, host: str) -> bool:
         """Whether a Host header names this server. Numbers cannot be rebound: listening elsewhere, any will do."""
-        name = _without_port(host)
-        if is_here(name) or name == self.host:
+        name = host_name(host)
+        if name is None:
+            return False
+        if is_here(name) or name == self.host.lower():
             return True
         if is_here(self.host):
             return False
-        return name.lower() in _own_names() or _is_number(name)
+        return name in _own_names() or _is_number(name)
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+def host_name(header: str) -> str | None:
+    """The name or address in a Host header, in lower case and without port or brackets; None if it is malformed."""
+    match = HOST.fullmatch(header)
+    if match is None or not 0 < int(match["port"] or "80") < 65536:
+        return None
+    if match["ipv6"] is None:
+        return match["name"].lower()
+    try:
+        return str(ipaddress.IPv6Address(match["ipv6"]))
+    except ValueError:
+        return None
 
 
 def _is_number(name: str) -> bool:

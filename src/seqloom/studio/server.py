@@ -17,19 +17,25 @@ from starlette.exceptions import HTTPException
 
 from seqloom.core.errors import ResourceError, SeqloomError
 from seqloom.studio import views
+from seqloom.studio.connections import Limits, protocol_with
+from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
 from seqloom.studio.safety import TOO_LARGE, Guard, new_token
 from seqloom.studio.shelf import Shelf, UnknownRun, readable
 
 WEB = Path(__file__).parent / "web"
 PORT = 8733
 TRIED = 20  # ports after the first, where that is taken
+STATUS: dict[type[SeqloomError], int] = {UnknownRun: 404, QueueFull: 429, DeadlineExceeded: 503}  # of errors; else 400
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 
-def make_app(shelf: Shelf, token: str, host: str = "127.0.0.1", *, notebook: bool = False) -> Guard:
+def make_app(
+    shelf: Shelf, token: str, host: str = "127.0.0.1", *, notebook: bool = False, queues: Queues | None = None
+) -> Guard:
     """The whole application, guarded."""
     app = FastAPI(title="seqloom studio", openapi_url=None, docs_url=None, redoc_url=None)
     app.state.shelf = shelf
+    app.state.queues = queues or Queues()
     for module in views.modules().values():
         app.include_router(module.router)
     for name, path in _files().items():
@@ -55,7 +61,8 @@ def _sender(path: Path) -> Callable[[], Any]:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 404 if isinstance(error, UnknownRun) else 400)
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
+    return JSONResponse({"error": str(error)}, status)
 
 
 async def _refuse_question(request: Request, error: Exception) -> Response:
@@ -81,13 +88,29 @@ async def _apologise(request: Request, error: Exception) -> Response:
 class Studio:
     """A server on its way: its token and its address."""
 
-    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int | None = None, *, notebook: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        *,
+        notebook: bool = False,
+        queues: Queues | None = None,
+        limits: Limits | None = None,
+    ):
         self.shelf = Shelf(folder)
         self.token, self.host = new_token(), host
         self.socket = _bound(host, port)
         self.port: int = self.socket.getsockname()[1]
-        app = make_app(self.shelf, self.token, host, notebook=notebook)
-        options: dict[str, Any] = {"log_level": "error", "access_log": False, "server_header": False, "lifespan": "off"}
+        app = make_app(self.shelf, self.token, host, notebook=notebook, queues=queues)
+        options: dict[str, Any] = {
+            "log_level": "error",
+            "access_log": False,
+            "server_header": False,
+            "lifespan": "off",
+            "ws": "none",
+            "http": protocol_with(limits or Limits()),
+        }
         self.server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
 
     def address(self, view: str = "runs", **parameters: str | list[str]) -> str:

@@ -37,7 +37,7 @@ class Shelf:
         self._models: OrderedDict[str, tuple[int, Any]] = OrderedDict()
         self._answers: OrderedDict[Hashable, Any] = OrderedDict()
         self._lines: dict[str, tuple[Hashable, dict[str, Any]]] = {}
-        self._lock = threading.RLock()  # of what follows: models are not made for two threads at once, nor two cores
+        self._lock = threading.Lock()  # guards the dictionaries above, and is never held while something is computed
 
     @property
     def single(self) -> bool:
@@ -73,29 +73,25 @@ class Shelf:
 
     @contextmanager
     def using(self, run: str) -> Iterator[Any]:
-        """The trained model of a run, opened once, for one computation at a time."""
-        with self._lock:
-            yield self._trained(run)
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """For computations with several models, or none."""
-        with self._lock:
-            yield
+        """The trained model of a run, opened once. Models are not thread-safe: call this from the run's queue alone
+        (`endpoints.queued`), which computes one thing at a time."""
+        yield self._trained(run)
 
     def _trained(self, run: str) -> Any:
         from seqloom.api import load
 
         path, stamp = self.find(run), self.stamp(run)
-        kept = self._models.get(run)
-        if kept is not None and kept[0] == stamp:
-            self._models.move_to_end(run)
-            return kept[1]
+        with self._lock:
+            kept = self._models.get(run)
+            if kept is not None and kept[0] == stamp:
+                self._models.move_to_end(run)
+                return kept[1]
         trained = load(path, self.device)
         trained.model  # noqa: B018 (opened here, so that what is wrong with it is said here)
-        self._models[run] = (stamp, trained)
-        while len(self._models) > OPEN_MODELS:
-            self._models.popitem(last=False)
+        with self._lock:
+            self._models[run] = (stamp, trained)
+            while len(self._models) > OPEN_MODELS:
+                self._models.popitem(last=False)
         return trained
 
     def stamp(self, run: str) -> int:
@@ -111,16 +107,19 @@ class Shelf:
         For what is made of a model, ask while it is in use: a run that is trained meanwhile has other weights on disk.
         """
         with self._lock:
-            whole = (run, self._models[run][0] if run in self._models else self.stamp(run), key)
+            opened = self._models.get(run)
+        whole = (run, self.stamp(run) if opened is None else opened[0], key)
+        with self._lock:
             if whole in self._answers:
                 self._answers.move_to_end(whole)
                 kept: T = self._answers[whole]
                 return kept
-            made = make()
+        made = make()
+        with self._lock:
             self._answers[whole] = made
             while len(self._answers) > REMEMBERED or (len(self._answers) > 1 and self._kept_bytes() > KEPT_BYTES):
                 self._answers.popitem(last=False)
-            return made
+        return made
 
     def _kept_bytes(self) -> int:
         """Of the answers that say how large they are."""

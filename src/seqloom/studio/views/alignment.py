@@ -10,6 +10,7 @@ from seqloom.inspect.alignment import AlignmentView, Grid
 from seqloom.inspect.looks import Looks, alignment_of
 from seqloom.studio.arrays import half, packed
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/alignment")
@@ -36,6 +37,7 @@ class Ask(Question):
 
 
 @router.post("")
+@queued
 def alignment(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
     text, target = ask.text.strip(), (ask.target or "").strip() or None
     with shelf.using(ask.run) as trained:

@@ -12,6 +12,7 @@ from seqloom.inspect.beginnings import beginning
 from seqloom.inspect.search_tree import SearchTree, search_tree
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import BEAM, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 from seqloom.studio.views.write import TASKS
 
@@ -35,6 +36,7 @@ class Ask(Question):
 
 
 @router.post("")
+@queued
 def beam(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """The options are those of `seqloom translate`, and so is the best of what was found."""
     given = {"beam": ask.beam, "n_best": ask.n_best, "length_penalty": ask.length_penalty}

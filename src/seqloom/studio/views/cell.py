@@ -16,6 +16,7 @@ from seqloom.inspect.gates import LayerTrace, describe
 from seqloom.inspect.units import By, Ranked, rank, token_classes
 from seqloom.studio.arrays import half, packed, plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/cell")
@@ -65,6 +66,7 @@ class AskStep(AskUnit):
 
 
 @router.post("")
+@queued
 def cell(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
     """One quantity over the text, of the units that come first in an order or that are named."""
     traces, part, layer = looked(shelf, ask)
@@ -93,6 +95,7 @@ def cell(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 
 @router.post("/unit")
+@queued
 def unit(ask: AskUnit, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """One unit over the text: every number the cell computes of it."""
     _, part, layer = looked(shelf, ask)
@@ -103,6 +106,7 @@ def unit(ask: AskUnit, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
 
 
 @router.post("/step")
+@queued
 def step(ask: AskStep, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """One step of one unit along the cell's equations."""
     _, part, _ = looked(shelf, ask)

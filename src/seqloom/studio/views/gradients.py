@@ -11,6 +11,7 @@ from seqloom.inspect.gradients import Matrix, training_norms
 from seqloom.inspect.run_curves import thinned
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 from seqloom.studio.views.cell import suits
 
@@ -30,6 +31,7 @@ class Ask(Question):
 
 
 @router.post("")
+@queued
 def gradients(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """Of one run; the page asks for several and draws them on one picture."""
     text, target = ask.text, (ask.target or "").strip() or None

@@ -12,6 +12,7 @@ from seqloom.inspect.heads import NAMES, HeadsView, Part
 from seqloom.inspect.looks import Looks, thumbnails
 from seqloom.studio.arrays import half, packed, thumbnail
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/heads")
@@ -52,6 +53,7 @@ class AskMap(Ask):
 
 
 @router.post("")
+@queued
 def heads(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
     """What was read and said, the parts that have heads, and of one of them a thumbnail of each head; after those of a
     layer comes the mean over them."""
@@ -73,6 +75,7 @@ def heads(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 
 @router.post("/map")
+@queued
 def one_map(ask: AskMap, shelf: Shelf = Depends(the_shelf)) -> Response:
     """One head, or the mean over a layer's."""
     part = chosen(looks(shelf, ask).view, ask.part)

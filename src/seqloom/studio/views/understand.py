@@ -14,6 +14,7 @@ from seqloom.inspect.looks import check_length
 from seqloom.inspect.tag_paths import TagPaths, state_paths
 from seqloom.inspect.why import Why
 from seqloom.studio.asking import TOKENS, Document, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/understand")
@@ -37,6 +38,7 @@ class AskLabel(Question):
 
 
 @router.post("/classify")
+@queued
 def classify(ask: AskLabel, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """How probable each label is, and how much each word weighs for one of them."""
     text = one_line(ask.text, "text")
@@ -73,6 +75,7 @@ class AskTags(Question):
 
 
 @router.post("/tag")
+@queued
 def tag(ask: AskTags, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """How probable every tag of every word is, and every step from one to the next; and the best path."""
     text = one_line(ask.text, "text")
@@ -115,6 +118,7 @@ class AskPair(Question):
 
 
 @router.post("/match")
+@queued
 def match(ask: AskPair, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """How two texts go together: how probable each label is, or a score."""
     pair = one_line(ask.first, "first text"), one_line(ask.second, "second text")
@@ -132,6 +136,7 @@ class AskChoice(Question):
 
 
 @router.post("/choose")
+@queued
 def choose(ask: AskChoice, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """Which of several options goes with a text best."""
     options = [one_line(option, "option") for option in ask.options]
@@ -150,6 +155,7 @@ class AskQuestion(Question):
 
 
 @router.post("/answer")
+@queued
 def answer(ask: AskQuestion, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """The words of a text that answer a question, best first, and where they stand."""
     question, context = one_line(ask.question, "question"), ask.context

@@ -23,6 +23,7 @@ from seqloom.inspect.points import (
 from seqloom.inspect.tsne import Layout
 from seqloom.studio.arrays import lines
 from seqloom.studio.asking import POINTS, Document, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/vectors")
@@ -64,6 +65,7 @@ class AskAnalogy(Ask):
 
 
 @router.post("")
+@queued
 def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """The points, by PCA, with their names and all they can be coloured by."""
     with shelf.using(ask.run):  # one model from the vectors to the picture, also where it is trained meanwhile
@@ -85,6 +87,7 @@ def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]
 
 
 @router.post("/tsne")
+@queued
 def by_tsne(ask: AskTsne, shelf: Shelf = Depends(the_shelf)) -> Response:
     """The picture of t-SNE while it is made; a picture that was made before comes at once."""
     with shelf.using(ask.run):
@@ -109,6 +112,7 @@ class Picture:
 
 
 @router.post("/near")
+@queued
 def near(ask: AskNear, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """One point and those nearest to it, among all of its kind."""
     points = found(shelf, ask)[1]
@@ -121,6 +125,7 @@ def near(ask: AskNear, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
 
 
 @router.post("/analogy")
+@queued
 def analogies(ask: AskAnalogy, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     """What stands to c as b stands to a."""
     points = found(shelf, ask)[1]

@@ -14,6 +14,7 @@ from seqloom.inspect.walk_inputs import NUMBERS, Follow
 from seqloom.inspect.walk_text import untrained
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.examples import example_of
 from seqloom.studio.shelf import Shelf
 
@@ -38,6 +39,7 @@ class Ask(Question):
 
 
 @router.post("")
+@queued
 def walk(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     follow = Follow(ask.word, ask.step, ask.layer, ask.head, ask.numbers)
     with shelf.using(ask.run) as trained:

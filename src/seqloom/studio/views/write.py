@@ -1,7 +1,7 @@
 """Translate and generate: tokens as they come, and what else might have come in the place of each. Masked language
 models tell what may stand at a gap."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from seqloom.inspect.gap_guesses import gap_guesses, with_token
 from seqloom.inspect.next_tokens import NextTokens, WrittenToken, next_tokens, write
 from seqloom.studio.arrays import lines, packed, plain, single, thumbnail
 from seqloom.studio.asking import NEW_TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 from seqloom.text import END
 
@@ -52,6 +53,7 @@ class AskFill(Question):
 
 
 @router.post("/next")
+@queued
 def expected(ask: AskNext, shelf: Shelf = Depends(the_shelf)) -> Response:
     """The model's own distribution, whole: temperature, top-k and top-p are the page's, so they act at once."""
     with shelf.using(ask.run) as trained:
@@ -62,8 +64,9 @@ def expected(ask: AskNext, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 
 @router.post("/stream")
+@queued
 def stream(ask: AskStream, shelf: Shelf = Depends(the_shelf)) -> Response:
-    """Token by token. The model is held for one token at a time, so that other questions come in between."""
+    """Token by token; each is one computation in the queue, so other requests come in between."""
     with shelf.using(ask.run) as trained:
         begun = beginning(trained, ask.text, ask.forced)
         tokens = write(
@@ -76,10 +79,11 @@ def stream(ask: AskStream, shelf: Shelf = Depends(the_shelf)) -> Response:
             top_k=ask.top_k,
             top_p=ask.top_p,
         )
-    return lines(_events(begun, tokens, shelf))
+    return lines(_events(begun, tokens))
 
 
 @router.post("/fill")
+@queued
 def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     with shelf.using(ask.run) as trained:
         if not hasattr(trained, "fill"):
@@ -95,9 +99,7 @@ def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     return answer
 
 
-def _events(
-    begun: Beginning, tokens: Generator[WrittenToken, None, None], shelf: Shelf
-) -> Generator[dict[str, Any], None, None]:
+def _events(begun: Beginning, tokens: Generator[WrittenToken, None, None]) -> Generator[dict[str, Any], None, None]:
     yield {
         "begin": {
             "source": begun.has_source,
@@ -107,15 +109,10 @@ def _events(
     }
     last: WrittenToken | None = None
     with closing(tokens):
-        while (token := _next(tokens, shelf)) is not None:
+        for token in tokens:
             last = token
             yield _event(token)
     yield {"end": "end" if last is not None and last.token == END else "length"}
-
-
-def _next(tokens: Iterator[WrittenToken], shelf: Shelf) -> WrittenToken | None:
-    with shelf.busy():
-        return next(tokens, None)
 
 
 def _event(token: WrittenToken) -> dict[str, Any]:
