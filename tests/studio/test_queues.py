@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
+from tests.studio.serving import PATIENCE, Endless
 
-from seqloom.core.cancellation import Cancelled, check_cancelled
+from seqloom.core.cancellation import Cancelled
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
 
 T = TypeVar("T")
-PATIENCE = 20.0  # seconds after which a test has failed
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -30,24 +30,6 @@ async def compute(queues: Queues, key: str, function: Callable[[], T]) -> T:
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.002)
-
-
-class Endless:
-    """A computation that runs until it is cancelled; `let_go` ends it as usual."""
-
-    def __init__(self) -> None:
-        self.began, self.ended, self.steps = threading.Event(), threading.Event(), 0
-        self.let_go = threading.Event()
-
-    def __call__(self) -> int:
-        self.began.set()
-        try:
-            while not self.let_go.wait(0.002):
-                check_cancelled()
-                self.steps += 1
-            return self.steps
-        finally:
-            self.ended.set()
 
 
 def test_jobs_of_one_key_run_one_at_a_time_in_their_order() -> None:

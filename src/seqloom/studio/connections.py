@@ -39,8 +39,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch_request()
-        if len(self.connections) > self.limits.connections:
-            self._make_room()
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
@@ -71,10 +70,13 @@ class LimitedProtocol(H11Protocol):
             self.receiving = None
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest without a complete request; the newest, if all have one."""
-        waiting = [one for one in self.connections if isinstance(one, LimitedProtocol) and one.receiving is not None]
-        oldest = min(waiting, key=lambda one: one.receiving.when() if one.receiving else 0.0, default=self)
-        oldest.transport.abort()
+        """If there are too many connections, close the one that has waited longest without a complete request; the
+        newest, if all others have one."""
+        others = [one for one in self.connections if isinstance(one, LimitedProtocol)]
+        still_open = [one for one in others if not one.transport.is_closing()]
+        if len(still_open) > self.limits.connections:
+            waiting = {one: one.receiving.when() for one in still_open if one.receiving is not None}
+            min(waiting, key=waiting.__getitem__, default=self).transport.abort()
 
     def _stop_timers(self) -> None:
         for timer in (self.receiving, self.sending):
