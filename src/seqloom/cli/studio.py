@@ -35,7 +35,7 @@ def studio(
             "The studio needs FastAPI and uvicorn, which are not installed: pip install 'seqloom[studio]'."
         ) from error
     from seqloom.studio.safety import is_here
-    from seqloom.studio.shelf import Shelf
+    from seqloom.studio.shelf import Shelf, displayable
 
     if demo:
         from seqloom.studio.demo import make
@@ -48,8 +48,10 @@ def studio(
         )
     serving = Studio(folder, host, port)
     if not Shelf(folder).paths():
-        typer.echo(f"There are no runs in {folder} yet. To see an example: seqloom studio --demo", err=True)
-    print(f"The studio shows {folder} at\n\n    {serving.address()}\n")
+        typer.echo(
+            f"There are no runs in {displayable(str(folder))} yet. To see an example: seqloom studio --demo", err=True
+        )
+    print(f"The studio shows {displayable(str(folder))} at\n\n    {serving.address()}\n")
     if not is_here(host):
         print("It listens beyond this machine, without encryption: whoever has this address can ask your models.")
     print("Ctrl-C ends it.", flush=True)

@@ -120,7 +120,10 @@ def lines(events: Events) -> Lines:
 
 
 def plain(value: Any) -> Any:
-    """The same as lists, numbers and words that JSON has: arrays become lists, what is not finite None."""
+    """The same as lists, numbers and words that JSON has: arrays become lists, what is not finite None, and a lone
+    surrogate, which UTF-8 has no bytes for, is written as \\ud800."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.integer | np.bool_):
@@ -128,13 +131,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
         return [plain(item) for item in value]
     return value
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
-        "utf-8", errors="replace"
-    )
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")

@@ -47,14 +47,14 @@ class Shelf:
     def paths(self) -> dict[str, Path]:
         """Every run by its id, in the order of the names."""
         if self.single:
-            return {self.folder.resolve().name: self.folder}
+            return {displayable(self.folder.resolve().name): self.folder}
         return dict(sorted(self._below(self.folder, DEPTH)))
 
     def _below(self, folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
         for entry in _folders(folder):
             path = Path(entry.path)
-            if (path / "recipe.yaml").is_file():
-                yield path.relative_to(self.folder).as_posix(), path
+            if os.path.lexists(path / "recipe.yaml"):  # what is wrong with it, if it is no file, the list says
+                yield displayable(path.relative_to(self.folder).as_posix()), path
             elif depth > 1:
                 yield from self._below(path, depth - 1)
 
@@ -62,7 +62,14 @@ class Shelf:
         found = self.paths().get(run)
         if found is None:
             raise UnknownRun(f"No run is called {run!r} here. Reload the list of runs.")
+        self.check_name(found)
         return found
+
+    def check_name(self, path: Path) -> None:
+        """Refuse a run whose name, or that of a folder between it and the studio's, is not UTF-8."""
+        below = str(path).removeprefix(str(self.folder)).strip("/")
+        if below != displayable(below):
+            raise CheckpointError(f"The name of the folder {displayable(below)} is not UTF-8. Rename it.")
 
     def line(self, run: str, stamps: Hashable, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What the list says of a run, made again only when the stamps of its files are others."""
@@ -135,10 +142,19 @@ def _folders(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
+def displayable(name: str) -> str:
+    """A file name as text: a byte that is not UTF-8 is written as \\xff."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def readable(error: BaseException) -> str | None:
     """The words of an error that is the user's to mend, None for one of ours."""
     if isinstance(error, SeqloomError):
         return str(error)
+    if isinstance(error, RecursionError):
+        return "A file of the run is nested too deeply to be read."
+    if isinstance(error, UnicodeError):
+        return "A file of the run holds text that is not valid Unicode, such as a lone surrogate."
     if isinstance(error, OSError):
         named = f"{Path(error.filename).name}: " if isinstance(error.filename, str) else ""
         return str(CheckpointError(f"A file of the run cannot be read: {named}{error.strerror or error}"))
