@@ -26,8 +26,13 @@ def test_cancelled_computation_stops_at_its_next_check() -> None:
 def test_other_threads_are_not_cancelled() -> None:
     cancellation, seen = Cancellation(), list[Cancellation | None]()
     cancellation.cancel()
+
+    def compute() -> None:
+        check_cancelled()
+        seen.append(active_cancellation())
+
     with cancellation.active():
-        thread = threading.Thread(target=lambda: (check_cancelled(), seen.append(active_cancellation())))
+        thread = threading.Thread(target=compute)
         thread.start()
         thread.join()
     assert seen == [None]

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -45,7 +46,7 @@ def test_jobs_of_one_key_run_one_at_a_time_in_their_order() -> None:
 
     async def main() -> list[int]:
         queues = Queues(workers=4)
-        return list(await asyncio.gather(*(compute(queues, "a", lambda n=n: job(n)) for n in range(12))))  # type: ignore[misc]
+        return list(await asyncio.gather(*(compute(queues, "a", partial(job, n)) for n in range(12))))
 
     assert in_loop(main()) == order == list(range(12))
     assert max(most) == 1
@@ -68,13 +69,13 @@ def test_keys_take_turns_whatever_the_length_of_their_queues() -> None:
     async def main() -> None:
         queues = Queues(workers=1)
         first = Endless()
-        tasks = [asyncio.create_task(compute(queues, "a", first))]
+        running = asyncio.create_task(compute(queues, "a", first))
         await until(first.began.is_set)
-        for key in [*"aaaaaaaaaa", "b", "c"]:
-            tasks.append(asyncio.create_task(compute(queues, key, lambda key=key: order.append(key))))  # type: ignore[misc]
-            await asyncio.sleep(0)
+        keys = [*"aaaaaaaaaa", "b", "c"]
+        waiting = [asyncio.create_task(compute(queues, key, partial(order.append, key))) for key in keys]
+        await until(lambda: queues._held["c"] == 1)
         first.let_go.set()
-        await asyncio.gather(*tasks)
+        await asyncio.gather(running, *waiting)
 
     in_loop(main())
     assert order[:4] == ["a", "b", "c", "a"] and len(order) == 12
@@ -138,7 +139,7 @@ def test_a_cancelled_request_leaves_the_queue_without_being_computed() -> None:
         slow = Endless()
         first = asyncio.create_task(compute(queues, "a", slow))
         await until(slow.began.is_set)
-        waiting = [asyncio.create_task(compute(queues, "a", lambda n=n: computed.append(n))) for n in range(59)]  # type: ignore[misc]
+        waiting = [asyncio.create_task(compute(queues, "a", partial(computed.append, n))) for n in range(59)]
         await asyncio.sleep(0.01)
         for task in waiting[:-1]:
             task.cancel()
@@ -198,7 +199,7 @@ def test_exceptions_belong_to_their_request_and_the_worker_goes_on() -> None:
         queues = Queues(workers=1)
         for error in (ValueError("wrong"), Cancelled(), MemoryError(), Broken(), RecursionError()):
             with pytest.raises(type(error)):
-                await compute(queues, "a", lambda error=error: fail(error))  # type: ignore[misc]
+                await compute(queues, "a", partial(fail, error))
             assert await compute(queues, "a", lambda: "next") == "next"
         assert queues._threads == 1
 
@@ -222,7 +223,7 @@ def test_one_place_computes_several_times_and_others_come_in_between() -> None:
 
 
 def test_a_place_is_finished_with_even_if_its_request_was_cancelled() -> None:
-    finished = threading.Event()
+    finished: list[bool] = []
 
     async def main() -> None:
         queues = Queues()
@@ -230,10 +231,11 @@ def test_a_place_is_finished_with_even_if_its_request_was_cancelled() -> None:
         task = asyncio.create_task(place.run(slow))
         await until(slow.began.is_set)
         task.cancel()
-        place.leave(finish=lambda: slow.ended.is_set() and finished.set())
-        await until(finished.is_set)
+        place.leave(finish=lambda: finished.append(slow.ended.is_set()))
+        await until(lambda: bool(finished))
 
     in_loop(main())
+    assert finished == [True]
 
 
 def test_threads_without_work_end_and_others_are_started() -> None:
@@ -250,12 +252,13 @@ def test_threads_without_work_end_and_others_are_started() -> None:
 def test_many_requests_of_many_keys_are_all_answered() -> None:
     """Some are cancelled at random moments; all others get their own answer, and nothing is left behind."""
 
+    def job(number: int) -> int:
+        time.sleep(0.0005)
+        return number
+
     async def main() -> None:
         queues = Queues(workers=3, places=100)
-        tasks = [
-            asyncio.create_task(compute(queues, f"key-{n % 7}", lambda n=n: (time.sleep(0.0005), n)[1]))  # type: ignore[misc]
-            for n in range(400)
-        ]
+        tasks = [asyncio.create_task(compute(queues, f"key-{n % 7}", partial(job, n))) for n in range(400)]
         for number, task in enumerate(tasks):
             if number % 3 == 0:
                 task.cancel()
