@@ -103,6 +103,14 @@ def test_lines_end_when_their_client_disconnects_and_others_come_in_between(
     assert computations.told == told and not computations.queues._held
 
 
+def test_lines_beyond_the_deadline_end_with_the_reason(computations: Computations, port: int) -> None:
+    computations.queues.deadline = 0.3
+    with ask(port, "/lines", {"run": "a"}) as connection, connection.makefile("rb") as file:
+        events = [line for line in iter(file.readline, b"0\r\n") if line.startswith(b"{")]
+        assert b"This took longer than 0.3 seconds" in events[-1] and len(events) > 3
+    wait_until(lambda: computations.closed)
+
+
 def test_every_endpoint_but_those_of_the_list_is_queued() -> None:
     for name, view in views.modules().items():
         routes = [route for route in view.router.routes if isinstance(route, APIRoute)]

@@ -44,7 +44,9 @@ class DeadlineExceeded(ResourceError):
 
 
 @dataclass(eq=False)
-class _Job:
+class Job:
+    """One computation, which waits, runs, or is done."""
+
     key: Hashable
     function: Callable[[], Any]
     cancellation: Cancellation
@@ -72,7 +74,7 @@ class Queues:
     ) -> None:
         self.workers, self.places, self.deadline, self.idle = workers, places, deadline, idle
         self._changed = threading.Condition()  # guards what follows
-        self._waiting: OrderedDict[Hashable, deque[_Job]] = OrderedDict()  # the key whose turn is next comes first
+        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # the key whose turn is next comes first
         self._running: set[Hashable] = set()
         self._held: Counter[Hashable] = Counter()
         self._threads = 0
@@ -85,7 +87,7 @@ class Queues:
             self._held[key] += 1
         return Place(self, key)
 
-    def submit(self, job: _Job) -> None:
+    def submit(self, job: Job) -> None:
         """Put a job at the end of the queue of its key. The caller holds a place."""
         with self._changed:
             self._waiting.setdefault(job.key, deque()).append(job)
@@ -95,7 +97,7 @@ class Queues:
                 threading.Thread(target=self._work, name="seqloom worker", daemon=True).start()
             self._changed.notify()
 
-    def drop(self, job: _Job) -> None:
+    def drop(self, job: Job) -> None:
         """Cancel a job: it leaves its queue, or stops at its next step."""
         job.cancellation.cancel()
         with self._changed:
@@ -135,7 +137,7 @@ class Queues:
     def _next_key(self) -> Hashable | None:
         return next((key for key in self._waiting if key not in self._running), None)
 
-    def _take(self) -> _Job:
+    def _take(self) -> Job:
         """The first job of the key whose turn it is; that key's next turn comes after all others'."""
         key = self._next_key()
         jobs = self._waiting.pop(key)
@@ -156,7 +158,7 @@ class Place:
 
     async def run(self, function: Callable[[], T]) -> T:
         """Compute in a worker thread when it is this model's and this request's turn."""
-        job = _Job(self.key, function, Cancellation(self._cancellation))
+        job = Job(self.key, function, Cancellation(self._cancellation))
         self.queues.submit(job)
         future: asyncio.Future[T] = asyncio.wrap_future(job.future)
         try:
@@ -175,7 +177,7 @@ class Place:
         self._cancellation.cancel()
         self.queues.leave(self.key)
         if finish is not None:
-            self.queues.submit(_Job(self.key, finish, Cancellation()))
+            self.queues.submit(Job(self.key, finish, Cancellation()))
 
     def __enter__(self) -> "Place":
         return self
