@@ -134,7 +134,7 @@ def test_a_line_for_each_weight_that_counts(least: float) -> None:
 
 def test_lines_join_who_looks_with_whom_and_are_as_strong_as_the_weight() -> None:
     weights = np.array([[0.9, 0.1, 0], [0, 0.4, 0.6]])
-    figure = draw_links(Grid(["x", "y"], ["a", "b", "c"], weights), heads=("to say", "it looked at"))
+    figure = draw_links(Grid(["x", "y"], ["a", "b", "c"], weights))
     axes: Any = figure.axes[0]
     place = {text.get_text(): text.get_position() for text in axes.texts}
     assert place["x"][0] < 0 < 1 < place["a"][0]  # who looks at the left
@@ -153,7 +153,7 @@ def test_lines_join_who_looks_with_whom_and_are_as_strong_as_the_weight() -> Non
         found[row + column] = width, colour[3]
     assert sorted(found, key=found.__getitem__) == ["xb", "yb", "yc", "xa"]  # by width and opacity alike
     assert sorted(found, key=lambda pair: found[pair][1]) == ["xb", "yb", "yc", "xa"]
-    assert texts(axes)[2] == "to say" and "it looked at" in texts(axes)
+    assert texts(axes)[2] == "produces (target)" and "key (source)" in texts(axes)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 9), (7, 5), (30, 30), (30, 3)])

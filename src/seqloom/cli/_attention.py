@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from seqloom.inspect.alignment import AlignmentView, Grid
 
 View = Literal["heat", "grid", "links"]
-# Over the columns of links: who looks, and at whom.
-COLUMNS = {
-    "encoder": ("this word looks", "at these"),
-    "decoder": ("to say", "it looked back at"),
-    "cross": ("to say", "it looked at"),
-}
 
 
 def attention(
@@ -109,10 +103,7 @@ def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None
     from seqloom.inspect.draw_alignment import draw_alignment
     from seqloom.inspect.draw_heads import draw_links
 
-    if links:
-        drawn = draw_links(grid, title, heads=COLUMNS["cross"], font=font)
-    else:
-        drawn = draw_alignment(grid, title, font=font)
+    drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
     write_worded(out, drawn, [*grid.target, *grid.source, *title], font)
 
 
@@ -134,6 +125,8 @@ def _object(view: "AlignmentView") -> dict[str, Any]:
         "given": view.given,
         "finished": view.finished,
         "log_prob": view.log_prob,
+        "row_axis": view.tokens.axes.row,
+        "column_axis": view.tokens.axes.column,
         "source_tokens": view.tokens.source,
         "target_tokens": view.tokens.target,
         "weights": view.tokens.weights.tolist(),
@@ -162,6 +155,7 @@ def print_sentence(
 def print_grid(console: "Console", shaded: bool, grid: "Grid", *, links: bool = False) -> None:
     from seqloom.inspect.terminal import LEAST, heat_map, link_list, scale
 
+    console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
     if links:
         console.print(link_list(grid.target, grid.source, grid.weights), end="", crop=False, soft_wrap=True)
         console.print(f"\nat least {LEAST:g} of the attention of each row")

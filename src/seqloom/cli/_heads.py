@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli._attention import (
-    COLUMNS,
     View,
     print_grid,
     print_notes,
@@ -21,13 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from seqloom.inspect.heads import HeadsView, Part
-
-# Under the title of maps.
-ROWS = {
-    "encoder": ["a row is the word that looks"],
-    "decoder": ["a row is the word being said; across stands what was said before it"],
-    "cross": [],
-}
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,7 @@ def titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
         first = part.title(choice.layer, choice.head)
     source = [] if view.source is None else [view.source]
     texts = {"encoder": source or [view.text], "decoder": [view.text], "cross": [*source, view.text]}
-    return [first, *texts[part.name], *([] if choice.how == "links" else ROWS[part.name])]
+    return [first, *texts[part.name]]
 
 
 def draw(part: "Part", choice: Choice, title: list[str], font: str | None) -> "Figure":
@@ -100,9 +92,7 @@ def draw(part: "Part", choice: Choice, title: list[str], font: str | None) -> "F
         maps = part.maps(tokens=choice.tokens, end=choice.end)
         return draw_heads(maps, title, layers=choice.layers(part), heads=choice.heads(part), font=font)
     grid = part.grid(choice.layer, choice.head, tokens=choice.tokens, end=choice.end)
-    if choice.how == "links":
-        return draw_links(grid, title, heads=COLUMNS[part.name], font=font)
-    return draw_alignment(grid, title, font=font)
+    return (draw_links if choice.how == "links" else draw_alignment)(grid, title, font=font)
 
 
 def _object(view: "HeadsView", part: "Part", choice: Choice) -> dict[str, Any]:
@@ -123,6 +113,8 @@ def _object(view: "HeadsView", part: "Part", choice: Choice) -> dict[str, Any]:
         "part": part.name,
         "layers": part.layers,
         "heads": part.heads,
+        "row_axis": tokens.axes.row,
+        "column_axis": tokens.axes.column,
         "row_tokens": tokens.rows,
         "column_tokens": tokens.columns,
         "row_words": words.rows,

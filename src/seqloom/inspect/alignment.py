@@ -25,12 +25,28 @@ from seqloom.text.spans import decoded_spans, token_spans
 Array = NDArray[np.floating[Any]]
 
 
+class AxisTitles(NamedTuple):
+    """What the rows and the columns of an attention map are."""
+
+    row: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"row: {self.row} · column: {self.column}"
+
+
+SELF_ATTENTION = AxisTitles("query (attends)", "key (attended to)")
+# Position t of a decoder reads target token t - 1 and produces target token t. Alignments name it by what it produces.
+CROSS_ATTENTION = AxisTitles("produces (target)", "key (source)")
+
+
 class Grid(NamedTuple):
-    """A heat map: target down the side, source across."""
+    """A heat map: target down the side, source across. Of self-attention, both are the same text."""
 
     target: list[str]
     source: list[str]
     weights: Array  # (target, source)
+    axes: AxisTitles = CROSS_ATTENTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +63,8 @@ class AlignmentView:
     def grid(self, *, tokens: bool = False, end: bool = True) -> Grid:
         """Without `end`, END is left out on both sides, unless the translation is nothing else. Rows stay as they are:
         what they lack of 1, END was given."""
-        target, source, weights = found = self.tokens if tokens else self.words
+        found = self.tokens if tokens else self.words
+        target, source, weights, _ = found
         rows = len(target) - self.finished
         return found if end or not rows else Grid(target[:rows], source[:-1], weights[:rows, :-1])
 

@@ -1,4 +1,4 @@
-"""Pictures of alignments: the source across the top, the translation down the side."""
+"""Pictures of one attention map: keys across the top, queries, or what they produce, down the side."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,7 @@ LARGEST = 60.0  # inches of all squares a side: of still more, words are numbere
 LONGEST = 40  # letters of a word; what is longer is cut
 LETTER = 0.095  # inches of a letter
 SIZE, SMALL = 11.0, 7.0  # points
+AXIS = 0.25  # inches of the title of an axis
 NUMBERS = 16  # squares a side up to which they hold their numbers
 KNOWN = "#D55E00"
 
@@ -35,8 +36,9 @@ def draw_alignment(
     letter = LETTER * size / SIZE
     left, top = letter * max(map(cells_of, sides)), letter * max(map(cells_of, heads))
     flat = top < 0.9 * cell
-    width = max(5.0, left + len(heads) * cell + 1.5)
-    figure = new_figure(width, len(sides) * cell + (0.3 if flat else 0.75 * top + 0.2) + 0.25 * len(title) + 0.3)
+    width = max(5.0, left + len(heads) * cell + 1.5 + AXIS)
+    height = len(sides) * cell + (0.3 if flat else 0.75 * top + 0.2) + 0.25 * len(title) + 0.3 + AXIS
+    figure = new_figure(width, height)
     words: dict[str, Any] = {"family": fonts_of(grid, title, font).families, "parse_math": False}
     axes = figure.add_subplot()
     image = axes.imshow(grid.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal", interpolation="nearest")
@@ -46,6 +48,9 @@ def draw_alignment(
         axes.set_xticks(range(len(heads)), heads, fontsize=size, **words, **turned)
         axes.set_yticks(range(len(sides)), sides, fontsize=size, **words)
         _finish(axes, grid)
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel(grid.axes.column, color="0.35", labelpad=6)
+    axes.set_ylabel(grid.axes.row, color="0.35")
     for source, target in links:
         axes.add_patch(_outline(source, target))
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18, shrink=min(1.0, 2.6 / (len(sides) * cell)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqloom.inspect.alignment import Array, Grid
-from seqloom.inspect.draw_alignment import LARGEST, LETTER, SIZE, cells_of, cut
+from seqloom.inspect.draw_alignment import AXIS, LARGEST, LETTER, SIZE, cells_of, cut
 from seqloom.inspect.figures import MORE_COLOURS, WIDEST, label, new_figure
 from seqloom.inspect.fonts import fonts_for
 from seqloom.inspect.heads import Maps
@@ -47,8 +47,8 @@ def draw_heads(
     size = min(LARGE, max(SMALL, 72 * 0.8 * cell))
     letter = LETTER * size / SIZE
     left, below = (letter * max(map(cells_of, words)) if named else 0.0 for words in (sides, feet))
-    width = max(5.0, len(heads) * (len(feet) * cell + 0.14) + left + 1.5)
-    height = len(layers) * (len(sides) * cell + 0.14) + below + 0.9 + 0.25 * len(title)
+    width = max(5.0, len(heads) * (len(feet) * cell + 0.14) + left + 1.5 + AXIS)
+    height = len(layers) * (len(sides) * cell + 0.14) + below + 0.9 + 0.25 * len(title) + AXIS
     figure = new_figure(width, height)
     words = {"family": fonts_for([*sides, *feet, *title], font).families, "parse_math": False}
     panels = figure.subplots(len(layers), len(heads), squeeze=False, sharex=True, sharey=True)
@@ -63,8 +63,9 @@ def draw_heads(
             axes.set_yticks(range(len(sides)), sides, fontsize=size, **words)
         for axes in panels[-1]:
             axes.set_xticks(range(len(feet)), feet, fontsize=size, rotation=90, **words)
-    else:
-        figure.supxlabel("too many words to name them: each map runs through the sentence, from the upper left")
+    unnamed = "" if named else "; too many words to name them: each map begins at the upper left"
+    figure.supxlabel(f"{maps.axes.column}{unnamed}", fontsize=10, color="0.35")
+    figure.supylabel(maps.axes.row, fontsize=10, color="0.35")
     bar = figure.colorbar(image, ax=panels, pad=0.02, fraction=0.03, aspect=25, shrink=min(1.0, 4 / height))
     bar.set_label("attention")
     bar.outline.set_visible(False)
@@ -96,12 +97,12 @@ def draw_links(
     grid: Grid,
     title: Sequence[str] = (),
     *,
-    heads: tuple[str, str] = ("", ""),
     least: float = LEAST,
     font: str | None = None,
 ) -> "Figure":
-    """Who looks at the left, at whom at the right, joined by lines the stronger, the more attention; those of less than
-    `least` are not drawn. `heads` stand over the two columns."""
+    """Rows of the grid at the left, columns at the right, joined by lines: the more attention, the stronger. Lines of
+    less than `least` are not drawn. The titles of the grid's axes stand over the two columns."""
+    heads = grid.axes
     left, right = ([cut(label(word), 2 * LONGEST) for word in words] for words in (grid.target, grid.source))
     margins = [
         0.3 + LETTER * max(map(cells_of, [*words, head])) for words, head in ((left, heads[0]), (right, heads[1]))

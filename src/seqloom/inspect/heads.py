@@ -5,14 +5,15 @@
 
 Three parts have heads:
 
-    encoder   self-attention: a word of the source looks at the source
-    decoder   self-attention: to say a word, the model looks at what it has said before
-    cross     to say a word, the model looks at the source
+    encoder   self-attention: a word of the source attends to the source
+    decoder   self-attention: a word that was read attends to itself and to the words before it
+    cross     to produce a word, the decoder attends to the source
 
 A classifier or a tagger with a Transformer encoder has the first of them: `heads_of_reader`.
 
-In all of them a row is who looks and a column at whom. A row of decoder or cross is the word that is being said; the
-columns of decoder are what has been read by then: END, which stands before every sentence, and the words said before.
+A row is a query and a column a key. In encoder and decoder both have the same labels: the tokens that are read. A
+decoder reads END, which stands before every sentence, and then the target. In cross a row is labelled by the token that
+its query produces, as in alignments; the token that it reads is the one before it. `Maps.axes` says which it is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,17 @@ from seqloom.core.tree import Tree
 from seqloom.core.words import did_you_mean
 from seqloom.data.reading import Frame
 from seqloom.evaluate.alignment import Word, words_of
-from seqloom.inspect.alignment import Array, Grid, Said, one_line, say, unknown_note
+from seqloom.inspect.alignment import (
+    CROSS_ATTENTION,
+    SELF_ATTENTION,
+    Array,
+    AxisTitles,
+    Grid,
+    Said,
+    one_line,
+    say,
+    unknown_note,
+)
 from seqloom.inspect.reading import evaluating
 from seqloom.text.base import END, END_TEXT
 from seqloom.text.spans import Span, token_spans
@@ -39,11 +50,12 @@ NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention
 
 
 class Maps(NamedTuple):
-    """The heat maps of all heads of a part: who looks down the side, at whom across."""
+    """The heat maps of all heads of a part: queries down the side, keys across."""
 
     rows: list[str]
     columns: list[str]
     weights: Array  # (layers, heads, rows, columns)
+    axes: AxisTitles = SELF_ATTENTION
 
 
 class Habit(NamedTuple):
@@ -77,20 +89,23 @@ class Part:
     def maps(self, *, tokens: bool = False, end: bool = True) -> Maps:
         """Without `end`, END is left out on both sides, unless a side is nothing else. Rows stay as they are: what they
         lack of 1, END was given."""
-        rows, columns, weights = found = self.tokens if tokens else self.words
-        down = slice(0, len(rows) - self.ends[0])
-        across = slice(1, None) if self.name == "decoder" else slice(0, len(columns) - self.ends[1])
+        found = self.tokens if tokens else self.words
+        rows, columns, weights, axes = found
+        if self.name == "decoder":  # END comes first
+            down = across = slice(1, None)
+        else:
+            down, across = slice(0, len(rows) - self.ends[0]), slice(0, len(columns) - self.ends[1])
         if end or not rows[down] or not columns[across]:
             return found
-        return Maps(rows[down], columns[across], weights[:, :, down, across])
+        return Maps(rows[down], columns[across], weights[:, :, down, across], axes)
 
     def grid(
         self, layer: int | None = None, head: int | None = None, *, tokens: bool = False, end: bool = True
     ) -> Grid:
         """One heat map: of a head, or the mean over the layer's heads; of the usual layer where none is named."""
-        rows, columns, weights = self.maps(tokens=tokens, end=end)
+        rows, columns, weights, axes = self.maps(tokens=tokens, end=end)
         of_layer = weights[self.layer(layer) - 1]  # (heads, rows, columns)
-        return Grid(rows, columns, of_layer.mean(axis=0) if head is None else of_layer[self.head(head) - 1])
+        return Grid(rows, columns, of_layer.mean(axis=0) if head is None else of_layer[self.head(head) - 1], axes)
 
     def layer(self, number: int | None) -> int:
         return self.usual if number is None else _counted(number, self.layers, "layer", NAMES[self.name])
@@ -129,6 +144,8 @@ class Part:
         return {
             "layers": self.layers,
             "heads": self.heads,
+            "row_axis": self.tokens.axes.row,
+            "column_axis": self.tokens.axes.column,
             "row_tokens": self.tokens.rows,
             "column_tokens": self.tokens.columns,
             "weights": self.tokens.weights.tolist(),
@@ -245,7 +262,8 @@ def framed_words(words: Sequence[Word], tokens: Sequence[str], before: int) -> l
 
 
 def text_heads_view(writer: Any, text: str) -> HeadsView:
-    """Let a GPT say a text, and keep where each head looked. `writer` is what `seqloom.load` gives for its run."""
+    """Let a GPT read a text, END before it, and keep where each head looked: rows and columns are the tokens it reads.
+    `writer` is what `seqloom.load` gives for its run."""
     model, tokenizer = writer.model, writer.tokenizer
     if not hasattr(model, "attentions"):
         raise UsageError(f"{writer.name} is {writer.what} and has no heads to look at: it is no GPT.")
@@ -260,9 +278,9 @@ def text_heads_view(writer: Any, text: str) -> HeadsView:
         layers = model.attentions(inputs)
         log_probs, _ = model.score(inputs, targets, model.start(rows=1))
     words = words_of(text, token_spans(tokenizer, text), END_TEXT)
-    shown = [tokenizer.token(token) for token in ids]
-    before = words_before(words[:-1], len(ids))
-    part = part_of("decoder", layers, (shown, [END_TEXT, *shown[:-1]]), (words, before))
+    tokens = [tokenizer.token(token) for token in [END, *ids[:-1]]]
+    read = words_before(words[:-1], len(ids))
+    part = part_of("decoder", layers, (tokens, tokens), (read, read))
     unknown = tokenizer.unknown_pieces(text)
     notes = (unknown_note(unknown, "text"),) if unknown else ()
     log_prob = log_probs.double().sum().item()
@@ -281,10 +299,10 @@ def check_heads(translator: Any) -> None:
 def parts_of(attentions: dict[str, Any], said: Said, align_layer: int | None = None) -> Iterator[tuple[PartName, Part]]:
     """The first sentence's weights (B, N, rows, columns) of each layer, by part, by tokens and by words."""
     source, target = said.source_words, said.target_words
-    before = read_words(said)
+    read, read_tokens = read_words(said), [END_TEXT, *said.target_tokens[:-1]]
     sides: dict[PartName, Any] = {
         "encoder": ((said.source_tokens, said.source_tokens), (source, source)),
-        "decoder": ((said.target_tokens, [END_TEXT, *said.target_tokens[:-1]]), (target, before)),
+        "decoder": ((read_tokens, read_tokens), (read, read)),
         "cross": ((said.target_tokens, said.source_tokens), (target, source)),
     }
     for name, (tokens, words) in sides.items():
@@ -305,8 +323,9 @@ def part_of(
     """The first sentence's weights; `tokens` and `words` are those of the rows, and of the columns."""
     weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
     rows, columns = ([word.text for word in side] for side in words)
-    by_words = Maps(rows, columns, merged(weights, *words))
-    return Part(name, Maps(*tokens, weights), by_words, usual or len(weights), (finished, True))
+    axes = CROSS_ATTENTION if name == "cross" else SELF_ATTENTION
+    by_words = Maps(rows, columns, merged(weights, *words), axes)
+    return Part(name, Maps(*tokens, weights, axes), by_words, usual or len(weights), (finished, True))
 
 
 def read_words(said: Said) -> list[Word]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqloom.inspect.alignment import CROSS_ATTENTION, SELF_ATTENTION, AxisTitles
 from seqloom.inspect.walk_blocks import Block, Fed, Looked
 from seqloom.inspect.walk_inputs import equals
 from seqloom.inspect.walk_parts import (
@@ -41,7 +42,21 @@ class Scene(NamedTuple):
     layer: int = 1
     causal: bool = False
     links: Sequence[Link] = ()
-    of_source: bool = False  # whether the source is asked, and not the same text
+    produced: Sequence[str] = ()  # of cross-attention: the token that each of `asks` produces
+
+    @property
+    def of_source(self) -> bool:
+        """Whether the source is asked, and not the same text."""
+        return bool(self.produced)
+
+    @property
+    def rows(self) -> list[str]:
+        """Labels of the rows of a map, as `axes` says."""
+        return [quoted(token) for token in self.produced or self.asks]
+
+    @property
+    def axes(self) -> AxisTitles:
+        return CROSS_ATTENTION if self.of_source else SELF_ATTENTION
 
     @property
     def name(self) -> str:
@@ -176,6 +191,8 @@ def weight_stage(scene: Scene, looked: Looked) -> Stage:
         "it will take from each token. The second picture shows the same for every token that asks: the stronger the "
         "colour, the larger the share."
     )
+    if scene.of_source:
+        words += " There each row is named by the token that is produced from it, not by the one that asks."
     panels: list[Panel] = [
         softmax(
             f"The attention of {scene.name}",
@@ -185,9 +202,10 @@ def weight_stage(scene: Scene, looked: Looked) -> Stage:
         ),
         looks(
             "The same for all tokens: each row sums to 100%",
-            scene.asks,
+            scene.rows,
             scene.answers,
             looked.weights[head],
+            scene.axes,
             marked=row,
         ),
     ]
@@ -258,7 +276,7 @@ def heads_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bool) 
             names,
             [scene.answers[place] for place in seen],
             looked.weights[:, row, seen],
-            row_title="head",
+            AxisTitles("head", scene.axes.column),
             marked=scene.head,
         ),
         added(
@@ -358,7 +376,7 @@ def look_back_stage(scene: Scene, looked: Looked, norm_first: bool, residual: bo
             scene.names(seen),
             looked.scores[head, row, seen],
         ),
-        looks("No token looks ahead", scene.asks, scene.answers, looked.weights[head], marked=row),
+        looks("No token looks ahead", scene.rows, scene.answers, looked.weights[head], scene.axes, marked=row),
         added(
             f"The new vector of {scene.name}",
             _around(looked, row, "from attention", norm_first, residual),

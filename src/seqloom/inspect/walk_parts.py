@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.inspect.alignment import SELF_ATTENTION, AxisTitles
 from seqloom.inspect.walk_symbols import explained
 
 Array = NDArray[np.float64]
@@ -66,7 +67,7 @@ class Matrix(Panel):
     values: Array  # (rows, columns)
     of: int  # how many numbers a row has in all
     marked: int | None = None  # the row that is followed, from 0
-    shares: bool = False  # between 0 and 1, each row sums to 1
+    shares: bool = False  # attention: between 0 and 1, each row sums to 1
     units: Sequence[int] = ()  # which of a row's numbers these are, from 1, where they are not the first ones
     row_title: str = "token"
     column_title: str = "number"
@@ -221,19 +222,19 @@ def looks(
     rows: Sequence[str],
     columns: Sequence[str],
     weights: Tensor,
-    row_title: str = "who looks",
+    axes: AxisTitles = SELF_ATTENTION,
     **options: Any,
 ) -> Matrix:
-    """Who looks at whom (rows, columns), whole."""
+    """Attention weights (rows, columns), whole. `axes` says what rows and columns are; columns are tokens."""
     return Matrix(
         title=title,
         rows=rows,
-        columns=columns,
+        columns=[quoted(token) for token in columns],
         values=array(weights),
         of=weights.shape[1],
         shares=True,
-        row_title=row_title,
-        column_title="at whom",
+        row_title=axes.row,
+        column_title=axes.column,
         **options,
     )
 

@@ -107,6 +107,12 @@ class Translation:
         self.read = Read(read, self._names(read), self.word)
         self.written = Read(written[: self.row + 1], self._names(written)[: self.row + 1], self.row)
 
+    @property
+    def produced(self) -> list[str]:
+        """What each place of the decoder produces: the token after the one that it reads."""
+        beginning = self.written.tokens[1 : self.row - self.step + 1]  # tokens before every target
+        return [*beginning, *self._names(self.said.said[: self.step + 1])]
+
     def _names(self, ids: Sequence[int]) -> list[str]:
         return [visible(self.tokenizer.token(token)) for token in ids]
 
@@ -169,7 +175,7 @@ class Translation:
             layer=layer,
             causal=causal,
             links=[Link("heads", "See all layers and heads", {"part": part, "layer": layer, "head": head})],
-            of_source=part == "cross",
+            produced=self.produced if part == "cross" else (),
         )
 
     def _encoder(self) -> list[Stage]:

@@ -56,6 +56,7 @@ def alignment(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
         "notes": view.notes,
         "rows": grid.target,
         "columns": grid.source,
+        "sides": grid.axes._asdict(),
         **which,
     }
     return packed(said, map=half(grid.weights))

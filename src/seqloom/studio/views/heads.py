@@ -17,12 +17,6 @@ from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/heads")
 WITH_HEADS = ("transformer", "gpt", "bert", "electra")
-# How a row and a column read: who looks, and at whom.
-SIDES = {
-    "encoder": ("this word looks", "at these"),
-    "decoder": ("to say this", "it looks back at"),
-    "cross": ("to say this", "it looks at the source"),
-}
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
@@ -64,7 +58,7 @@ def heads(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
         **sentence(found.view),
         "parts": [described(one) for one in found.view.parts.values()],
         "part": part.name,
-        "sides": sides(part),
+        "sides": maps.axes._asdict(),
         "rows": maps.rows,
         "columns": maps.columns,
         "endName": part.tokens.columns[0 if part.name == "decoder" else -1],
@@ -108,11 +102,6 @@ def described(part: Part) -> dict[str, Any]:
         "heads": part.heads,
         "usual": part.usual,
     }
-
-
-def sides(part: Part) -> dict[str, str]:
-    row, column = SIDES[part.name]
-    return {"row": row, "column": column}
 
 
 def sentence(view: HeadsView) -> dict[str, Any]:

@@ -61,7 +61,7 @@ function matrixOf(panel) {
         columns: [panel.row_title, ...columns],
         rows: panel.rows.map((row, i) => [row, ...panel.values[i]]),
     });
-    const named = panel.columns.length && panel.columns.length <= FEW && panel.column_title !== "at whom";
+    const named = panel.columns.length && panel.columns.length <= FEW && !panel.shares;
     if (panel.columns.length && !named) return [heatmapOf(panel), table];
     const rows = panel.rows.map((name, i) => ({ name, values: panel.values[i], marked: i === panel.marked }));
     const options = panel.shares ? { low: 0, high: 1, signed: false } : {};
@@ -78,15 +78,12 @@ function matrixOf(panel) {
     ];
 }
 
-/** Names beside a map: tokens in quotes, or a comma would not be seen among words. */
-const told = (names, kind) => (["who looks", "at whom"].includes(kind) ? names.map((name) => `“${name}”`) : names);
-
 function heatmapOf(panel) {
     const values = Float32Array.from(panel.values.flat());
     const most = panel.shares ? 1 : Math.max(1e-9, ...values.map(Math.abs));
     const map = heatmap({
-        rows: told(panel.rows, panel.row_title),
-        columns: told(panel.columns, panel.column_title),
+        rows: panel.rows,
+        columns: panel.columns,
         values,
         low: panel.shares ? 0 : -most,
         high: most,

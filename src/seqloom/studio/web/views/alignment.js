@@ -11,8 +11,6 @@ export const lead =
     "source's words while it said word t, and sums to 1. Point at a word to light where it looked, or who looked at it.";
 export const needs = "It takes a translator with attention, or a Transformer that translates or restores texts.";
 
-const SIDES = { row: "to say this", column: "it looks at the source" };
-
 export async function show(page) {
     const run = page.chosen();
     const text = page.params.get("text") ?? run.example ?? "";
@@ -141,7 +139,7 @@ class Panel {
     }
 
     draw() {
-        const { rows, columns, arrays, layers, heads, layer, head } = this.answer;
+        const { rows, columns, sides, arrays, layers, heads, layer, head } = this.answer;
         const which = head === null ? `mean over ${heads} heads` : `head ${head}`;
         this.figure.show({
             title: layers ? `Layer ${layer}, ${which}` : "Attention",
@@ -149,10 +147,10 @@ class Panel {
             columns,
             values: arrays.map.data,
             high: arrays.map.high || 1,
-            sides: SIDES,
+            sides,
             as: shownAs(this.page),
             root: byRoot(this.page, this.answer),
-            caption: "Each row is the word that was being said; it sums to 1. Each column is a word of the source.",
+            caption: "Each row is the word that is produced there; it sums to 1. Each column is a word of the source.",
         });
         this.figure.element.dataset.shown = this.asked;
     }

@@ -27,11 +27,14 @@ export const needs =
 
 const PARTS = { encoder: "Encoder", decoder: "Decoder", cross: "Cross-attention" };
 const CAPTIONS = {
-    encoder: "Each row is a word that looks, and sums to 1; the columns are the words it looks at.",
+    encoder: "Each row is a query: the word that attends. The columns are the keys it attends to. A row sums to 1.",
     decoder:
-        "Each row is the word that is being said, and sums to 1; the columns are what has been read by then. " +
-        "Above the diagonal there is nothing: a word that is not said yet cannot be looked at.",
-    cross: "Each row is the word that is being said, and sums to 1; the columns are the words of the source.",
+        "Each row is a query: the word that attends, which the model has just read. The columns are the keys it " +
+        "attends to; on the diagonal a word attends to itself. A row sums to 1. Above the diagonal there is nothing: " +
+        "the words after it have not been read yet.",
+    cross:
+        "Each row is named by the word that is produced there, as in an alignment; its query comes from the word " +
+        "before it. The columns are the keys: words of the source. A row sums to 1.",
 };
 const KEPT = 48; // maps of heads that were looked at, kept for going back to them
 const MANY = 8; // heads of a layer, from which thumbnails get more room than the large map

@@ -1,0 +1,183 @@
+"""Labels of attention maps, checked against models whose attention is forced to a known pattern.
+
+Head 1 of every forced attention attends to its own position, head 2 to the position before it. So the labels of each
+row and of the column with the largest weight are known from the text alone.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.inspect.walking import Trained, letters
+
+from seqloom.inspect.alignment import CROSS_ATTENTION, SELF_ATTENTION, alignment_view, say
+from seqloom.inspect.draw_alignment import draw_alignment
+from seqloom.inspect.draw_heads import draw_heads, draw_links
+from seqloom.inspect.heads import Grid, Part, heads_view, text_heads_view
+from seqloom.inspect.reader_heads import reader_heads_view
+from seqloom.inspect.walk import walk_through
+from seqloom.inspect.walk_inputs import Follow
+from seqloom.inspect.walk_parts import Matrix
+from seqloom.models.bert import BERTConfig
+from seqloom.models.gpt import GPTConfig
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from seqloom.models.transformer import TransformerConfig
+from seqloom.nn.positions import PositionsConfig
+from seqloom.text import CharactersConfig, train_tokenizer
+
+POSITIONS = 24
+WIDTH = 2 * POSITIONS
+LEARNED = PositionsConfig(kind="learned", max_length=POSITIONS)
+END = "</s>"
+
+
+def set_pattern(attention: torch.nn.Module, before: tuple[int, int] = (0, 1)) -> None:
+    """Let head n attend `before[n]` positions back, whatever the tokens are."""
+    parameters = dict(attention.named_parameters())
+    q, k = torch.zeros(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH)
+    for head, back in enumerate(before):
+        for position in range(POSITIONS):
+            q[head * POSITIONS + position, position] = 60
+            if position + back < POSITIONS:
+                k[head * POSITIONS + position + back, position] = 1
+    parameters["q.weight"].copy_(q)
+    parameters["k.weight"].copy_(k)
+    for name in ("q.bias", "k.bias"):
+        parameters[name].zero_()
+
+
+def show_positions_only(embedded: Any) -> None:
+    """Let the vector of a token be its position, one-hot: tokens have no part in it."""
+    embedded.embed.weight.zero_()
+    embedded.positions.weight.copy_(torch.eye(POSITIONS, WIDTH))
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Trained:
+    tokenizer = letters()
+    model = GPTConfig(width=WIDTH, heads=2, layers=1, positions=LEARNED, tied=False).build(len(tokenizer)).double()
+    with torch.no_grad():
+        show_positions_only(model.body.embedded)
+        set_pattern(model.body.blocks[0].attention)
+    return Trained(model, tokenizer, "gpt", "language-model")
+
+
+@pytest.fixture(scope="module")
+def translator() -> Trained:
+    tokenizer = letters()
+    config = TransformerConfig(width=WIDTH, heads=2, encoder_layers=1, decoder_layers=1, positions=LEARNED)
+    model = config.build(len(tokenizer)).double()
+    with torch.no_grad():
+        show_positions_only(model.source_embed)
+        show_positions_only(model.target_embed)
+        set_pattern(model.encoder[0].mixer.attention)
+        set_pattern(model.decoder[0].self_attention)
+    return Trained(model, tokenizer, "transformer", "translate")
+
+
+@pytest.fixture(scope="module")
+def bert() -> Trained:
+    tokenizer = letters()
+    model = BERTConfig(width=WIDTH, heads=2, layers=1, positions=LEARNED).build(len(tokenizer)).double()
+    with torch.no_grad():
+        show_positions_only(model.body.embedded)
+        set_pattern(model.body.blocks[0].attention)
+    return Trained(model, tokenizer, "bert", "masked-lm")
+
+
+def strongest(grid: Grid) -> list[tuple[str, str]]:
+    """The label of each row, and that of the column with its largest weight, which is nearly all of it."""
+    assert grid.weights[1:].max(axis=1).min() > 0.9  # the first has nothing before it
+    return [(row, grid.source[int(place)]) for row, place in zip(grid.target, grid.weights.argmax(axis=1), strict=True)]
+
+
+def check_self_attention(part: Part, read: list[str]) -> None:
+    itself, previous = (part.grid(1, head, tokens=True) for head in (1, 2))
+    assert itself.axes == previous.axes == SELF_ATTENTION
+    assert strongest(itself) == [(token, token) for token in read]
+    assert strongest(previous)[1:] == list(zip(read[1:], read[:-1], strict=True))
+
+
+def test_row_of_a_gpt_is_its_query(gpt: Trained) -> None:
+    check_self_attention(text_heads_view(gpt, "the cats").decoder, [END, *"the cats"])
+
+
+def test_row_of_a_decoder_is_its_query(translator: Trained) -> None:
+    view = heads_view(translator, "the cat", "gatto qui")
+    check_self_attention(view.decoder, [END, *"gatto qui"])
+    check_self_attention(view.encoder, [*"the cat", END])
+
+
+def test_row_of_a_bert_is_its_query(bert: Trained) -> None:
+    check_self_attention(reader_heads_view(bert, "the cat").encoder, ["[CLS]", *"the cat", "[SEP]"])
+
+
+def test_words_attend_to_themselves_where_their_tokens_do(gpt: Trained) -> None:
+    grid = text_heads_view(gpt, "the cat sat").decoder.grid(1, 1)
+    assert strongest(grid) == [(word, word) for word in (END, "the", "cat", "sat")]
+    assert np.abs(np.triu(grid.weights, 1)).max() == 0  # no word attends to one after it
+    shorter = text_heads_view(gpt, "the cat sat").decoder.grid(1, 1, end=False)
+    assert strongest(shorter) == [(word, word) for word in ("the", "cat", "sat")]
+
+
+def test_row_of_cross_attention_is_what_it_produces(translator: Trained) -> None:
+    """Position t reads target token t - 1 and produces target token t: its row has the name of the latter."""
+    view = heads_view(translator, "the cat", "gatto")
+    assert view.cross.tokens.axes == CROSS_ATTENTION
+    assert view.cross.tokens.rows == [*"gatto", END]
+    aligned = alignment_view(translator, "the cat", "gatto").tokens
+    assert (aligned.target, aligned.axes) == (view.cross.tokens.rows, CROSS_ATTENTION)
+
+
+def test_row_of_a_recurrent_alignment_is_what_it_produces() -> None:
+    tokenizer = train_tokenizer(CharactersConfig(), ["abc"])
+    model = RecurrentSeq2SeqConfig(hidden=8, embedding=4).build(len(tokenizer))
+    view = alignment_view(Trained(model, tokenizer, "recurrent-seq2seq", "translate"), "abc", "cba")
+    assert view.tokens.target == ["c", "b", "a", END] and view.tokens.axes == CROSS_ATTENTION
+
+
+def weights_panel(walk: Any, key: str) -> Matrix:
+    (stage,) = (stage for stage in walk.stages if stage.key == key)
+    (panel,) = (panel for panel in stage.panels if isinstance(panel, Matrix) and panel.shares and len(panel.rows) > 1)
+    return panel
+
+
+def check_same_map(panel: Matrix, grid: Grid) -> None:
+    """A walk stops at the step it follows; up to there the labels and the numbers are those of the view."""
+    count = len(panel.rows)
+    assert (panel.row_title, panel.column_title) == tuple(grid.axes)
+    assert [label.strip("“”") for label in panel.rows] == [label.replace(" ", "␣") for label in grid.target[:count]]
+    columns = len(panel.columns)
+    shown = [label.replace(" ", "␣") for label in grid.source[:columns]]
+    assert [label.strip("“”") for label in panel.columns] == shown
+    np.testing.assert_allclose(panel.values, grid.weights[:count, :columns], atol=1e-6)
+
+
+def test_walk_through_a_gpt_has_the_labels_of_its_heads(gpt: Trained) -> None:
+    walk = walk_through(gpt, "the cats", Follow(head=2))
+    grid = text_heads_view(gpt, "the cats").decoder.grid(1, 2, tokens=True)
+    check_same_map(weights_panel(walk, "text-weights"), grid)
+
+
+def test_walk_through_a_translator_has_the_labels_of_its_heads(translator: Trained) -> None:
+    walk = walk_through(translator, "the cat", Follow(step=4, head=2), say(translator, "the cat", "gatto"))
+    view = heads_view(translator, "the cat", "gatto")
+    check_same_map(weights_panel(walk, "encoder-weights"), view.encoder.grid(1, 2, tokens=True))
+    check_same_map(weights_panel(walk, "decoder-self"), view.decoder.grid(1, 2, tokens=True))
+    check_same_map(weights_panel(walk, "cross-weights"), view.cross.grid(1, 2, tokens=True))
+    assert weights_panel(walk, "cross-weights").rows == ["“g”", "“a”", "“t”", "“t”"]
+
+
+@pytest.mark.parametrize("part", ["decoder", "cross"])
+def test_plots_title_both_axes(translator: Trained, part: str) -> None:
+    pytest.importorskip("matplotlib")
+    found = heads_view(translator, "the cat", "gatto").part(part)
+    row, column = found.tokens.axes
+    assert (row, column) == (("query (attends)", "key (attended to)") if part == "decoder" else CROSS_ATTENTION)
+    heat: Any = draw_alignment(found.grid()).axes[0]
+    assert (heat.get_ylabel(), heat.get_xlabel()) == (row, column)
+    many = draw_heads(found.maps())
+    assert (many.get_supylabel(), many.get_supxlabel()) == (row, column)
+    links: Any = draw_links(found.grid()).axes[0]
+    assert {row, column} <= {text.get_text() for text in links.texts}
