@@ -278,8 +278,9 @@ def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> N
     assert loss.get_ylabel() == "loss, nats per text"
     assert beside.get_ylabel() == "share of dev that is right"
     assert "accuracy" in repr(api.load(runs / "gru", "cpu"))
-    (alone,) = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # these have no figure in common
-    assert alone.get_ylabel() == "loss, nats"
+    panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no figure and no unit in common
+    assert [axes.get_ylabel() for axes in panels] == ["loss, nats per text", "loss, nats per word"]
+    assert [{line.get_label().partition(":")[0] for line in axes.lines} for axes in panels] == [{"gru"}, {"tagger"}]
 
 
 def test_several_are_measured_one_at_a_time(seqloom: Any, runs: Path) -> None:

@@ -11,7 +11,7 @@ from tests.matching import recipe
 from tests.understanding import trained
 
 from seqloom import api
-from seqloom.inspect.curves import common_unit
+from seqloom.inspect.curves import loss_panels
 from seqloom.runs.run import Run
 
 NAMES = {"pair": "recurrent-lm", "score": "gpt", "choice": "bert", "answer": "bert"}
@@ -192,7 +192,7 @@ def test_compare_ranks_by_what_matters(seqloom: Any, runs: Path) -> None:
 
 
 def test_the_curves_say_what_the_loss_is(runs: Path) -> None:
-    units = {name: common_unit([Run.open(runs / name)])[0] for name in NAMES}
+    units = {name: loss_panels([Run.open(runs / name)])[0].title for name in NAMES}
     assert units == {
         "pair": "loss, nats per pair",
         "score": "loss, squared error / variance",

@@ -11,7 +11,7 @@ import pytest
 from seqloom.cli.app import main
 from seqloom.data import corpora
 from seqloom.inspect import doctor
-from seqloom.inspect.curves import common_unit, curves, draw_curves
+from seqloom.inspect.curves import curves, draw_curves, loss_panels
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.runs.run import Run
 
@@ -132,10 +132,15 @@ def test_curves(runs: Path) -> None:
     found = curves(one)
     assert [step for step, _ in found["bleu"]] == [step for step, _ in found["dev"]] == [2, 4, 6]
     assert len(found["train"]) == 6
-    assert common_unit([one, Run.open(runs / "two")]) == ("loss, nats per token", [1.0, 1.0])
-    assert "each run's own" in common_unit([one, words])[0]
-    loss, bleu = draw_curves([one, words]).axes
-    assert "BLEU" in bleu.get_ylabel() and "nats" in loss.get_ylabel()
+    two = Run.open(runs / "two")
+    (shared,) = loss_panels([one, two])
+    assert shared.title.startswith("loss, nats per token") and shared.runs == [(one, 1.0), (two, 1.0)]
+    own, other = loss_panels([one, words])  # nats per token of different vocabularies are different units
+    assert [panel.runs for panel in (own, other)] == [[(one, 1.0)], [(words, 1.0)]]
+    loss, word_loss, bleu = draw_curves([one, words]).axes
+    assert "BLEU" in bleu.get_ylabel() and (loss.get_ylabel(), word_loss.get_ylabel()) == (own.title, other.title)
+    assert [line.get_label() for line in loss.lines] == ["one: train", "one: dev"]
+    assert [line.get_label() for line in word_loss.lines] == ["words: train", "words: dev"]
     assert [line.get_label() for line in bleu.lines] == ["one", "words"]
     drawn: Any = bleu.lines[0].get_xdata()
     assert list(drawn) == [2, 4, 6]

@@ -138,8 +138,75 @@ def test_the_page_lists_searches_and_overlays(studio_page: StudioPage, runs: Pat
         "tr", has_text="model.cell"
     ).inner_text().split() == ["model.cell", "lstm", "elman"]
     page.get_by_label("Show the curves of gpt").check()
-    page.locator('figure[data-figure="curve-loss"]').get_by_text("gpt: dev").first.wait_for()
+    page.locator('figure[data-figure="curve-loss-2"]').get_by_text("gpt: dev").first.wait_for()
     assert "gpt" in page.url and page.locator(".card").inner_text()
+
+
+# What the loss of each run is a mean over, from its recipe alone.
+UNITS = {
+    "lm-lstm": "nats per character",
+    "lm-elman": "nats per character",
+    "gpt": "nats per token (vocabulary 400)",
+    "bert": "nats per masked token and pair (vocabulary 400)",
+    "translate-gru": "nats per token (vocabulary 400)",
+    "tagger": "nats per word",
+    "hmm-tagger": "nats per word",
+    "classifier": "nats per text",
+}
+
+
+def test_every_run_has_the_unit_of_its_loss(client: Any) -> None:
+    curves = client.post("/api/runs/curves", json={"runs": list(UNITS)}).json()["curves"]
+    losses = {name: [curve for curve in found.values() if curve["group"] == "loss"] for name, found in curves.items()}
+    assert {name: {curve["unit"] for curve in found} for name, found in losses.items()} == {
+        name: {unit} for name, unit in UNITS.items()
+    }
+    scales = {name: found[0]["scale"] for name, found in losses.items()}
+    assert scales["lm-lstm"] == scales["lm-elman"] and scales["tagger"] == scales["hmm-tagger"]
+    assert scales["gpt"] != scales["translate-gru"]  # vocabularies of one size, learned from different texts
+    speeds = {name: found["train speed"]["unit"] for name, found in curves.items() if "train speed" in found}
+    assert speeds["lm-lstm"] == "characters/s" and speeds["gpt"] == "tokens/s (vocabulary 400)"
+
+
+def test_no_chart_has_two_units(studio_page: StudioPage) -> None:
+    """Eight runs are chosen; each chart has runs of one unit, and says it."""
+    page = studio_page.open("runs", runs=list(UNITS))
+    page.locator('figure[data-figure="curve-loss-6"]').wait_for()
+
+    def charts(group: str) -> list[tuple[str, set[str]]]:
+        """The title of the vertical axis of each chart of a group, and the runs in it."""
+        found = page.locator(f'figure[data-figure^="curve-{group}"]').all()
+        keys = [{key.partition(":")[0] for key in chart.locator(".key").all_text_contents()} for chart in found]
+        axes = [chart.locator("svg.chart text.axis").last.text_content() or "" for chart in found]
+        return list(zip(axes, keys, strict=True))
+
+    assert {run: unit for unit, runs in charts("loss") for run in runs} == UNITS
+    assert [runs for _, runs in charts("loss")] == [
+        {"lm-lstm", "lm-elman"},
+        {"gpt"},
+        {"bert"},
+        {"translate-gru"},
+        {"tagger", "hmm-tagger"},
+        {"classifier"},
+    ]
+    assert charts("perplexity") == [
+        ("perplexity per character", {"lm-lstm", "lm-elman"}),
+        ("perplexity per token (vocabulary 400)", {"gpt"}),
+        ("perplexity per token (vocabulary 400)", {"translate-gru"}),
+    ]
+    assert charts("speed")[0] == ("characters/s", {"lm-lstm", "lm-elman", "classifier"})
+
+
+def test_bits_per_character_compare_models_of_different_tokens(studio_page: StudioPage) -> None:
+    page = studio_page.open("runs", runs=["lm-lstm", "gpt"])
+    first = page.locator("figure[data-figure]").first
+    page.locator('figure[data-figure="curve-loss-2"]').wait_for()
+    assert first.get_attribute("data-figure") == "curve-bits_per_character"
+    assert first.locator(".key").all_text_contents() == ["lm-lstm: dev", "gpt: dev"]
+    assert "cannot be compared" in first.locator(".caption").inner_text()
+    page = studio_page.open("runs", runs=["lm-lstm", "lm-elman"])
+    page.locator('figure[data-figure="curve-loss"]').get_by_text("lm-elman: dev").first.wait_for()
+    assert page.locator("figure[data-figure]").first.get_attribute("data-figure") == "curve-loss"
 
 
 def test_the_newest_run_with_a_curve_is_shown_first(window: Window, runs: Path, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Training curves of one or several runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.inspect.figures import MORE_COLOURS, literal, new_figure, tidy
+from seqloom.inspect.loss_units import loss_scale
 from seqloom.runs.run import Run
 
 if TYPE_CHECKING:
@@ -32,17 +33,6 @@ ALONG = {
     "masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences"),
     "replaced_f1": ("masked_accuracy", "replaced tokens", "the generator's gaps"),
 }
-PER = {
-    "classify": "text",
-    "series-classify": "series",
-    "forecast": "value",
-    "tag": "word",
-    "pair": "pair",
-    "choice": "example",
-    "answer": "window",
-    "masked-lm": "hidden token (+ per pair)",
-    "denoise": "token that is said",
-}  # what a loss is the mean of, where that is no token
 
 
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
@@ -80,30 +70,30 @@ def training_remark(run: Run) -> str:
     return f", {remark}: not comparable" if remark else ""
 
 
-def common_unit(runs: Sequence[Run]) -> tuple[str, list[float]]:
-    """A unit all runs can be drawn in, and what to multiply the loss of each by.
+class LossPanel(NamedTuple):
+    """Runs whose losses share an axis."""
 
-    Tokens of different kinds have none in common but the characters they spell; how many bits per character a nat per
-    token is was measured on dev.
-    """
-    if not all(run.of_text for run in runs):
-        return "loss", [1.0] * len(runs)
-    tasks = {str(run.recipe.get("task")) for run in runs}
-    if any(run.recipe.get("target") == "score" for run in runs):
-        return "loss, squared error / variance" if len(tasks) == 1 else "loss", [1.0] * len(runs)
-    if tasks & PER.keys():
-        return f"loss, nats per {PER[tasks.pop()]}" if len(tasks) == 1 else "loss, nats", [1.0] * len(runs)
+    title: str  # of the axis
+    runs: list[tuple[Run, float]]  # each with the factor that brings its loss into the unit
+
+
+def loss_panels(runs: Sequence[Run]) -> list[LossPanel]:
+    """One panel for each unit of loss. Language models over different tokens share one in bits per character, if all
+    have them: how many bits per character a nat per token is was measured on dev."""
+    scales = [loss_scale(run) for run in runs]
     measured = [run.metrics("dev") or {} for run in runs]
-    if len({run.tokenizer.fingerprint() for run in runs}) == 1:
-        return "loss, nats per token", [1.0] * len(runs)
-    if not all("bits_per_character" in found for found in measured):
-        return "loss, nats per token of each run's own", [1.0] * len(runs)
-    return "bits per character", [found["bits_per_character"] / found["loss"] for found in measured]
+    if len({scale.key for scale in scales}) > 1 and all("bits_per_character" in metrics for metrics in measured):
+        factors = [metrics["bits_per_character"] / metrics["loss"] for metrics in measured]
+        return [LossPanel("bits per character", list(zip(runs, factors, strict=True)))]
+    panels: dict[str, LossPanel] = {}
+    for run, scale in zip(runs, scales, strict=True):
+        panels.setdefault(scale.key, LossPanel(f"loss, {scale.unit}", [])).runs.append((run, 1.0))
+    return list(panels.values())
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":
     """Thin lines for training, thick ones for dev, with dots where they are few; a level line for a run that was
-    estimated in one go.
+    estimated in one go. Losses in different units have a panel each.
 
     A thin line is dotted where training lowers another sum than dev measures: that of a few samples, or a smoothed one.
     Translators, taggers and classifiers also have a panel with their BLEU, F1 or accuracy on dev, if they have it in
@@ -111,34 +101,41 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     """
     name = _in_common(runs)
     figures = [curves(run).get(name or "", []) for run in runs]
-    figure = new_figure(width=12 if name else 8)
-    axes, *beside = (tidy(one) for one in figure.subplots(1, 2 if name else 1, squeeze=False)[0])
-    unit, scales = common_unit(runs)
+    losses = loss_panels(runs)
+    count = len(losses) + bool(name)
+    figure = new_figure(width=8 if count == 1 else 6 * count)
+    panels = [tidy(axes) for axes in figure.subplots(1, count, squeeze=False)[0]]
+    colours = dict(zip((run.path for run in runs), MORE_COLOURS * len(runs), strict=False))
     last = max((step for run in runs for points in curves(run).values() for step, _ in points), default=1)
-    for colour, run, scale in zip(MORE_COLOURS * len(runs), runs, scales, strict=False):
-        found, said = curves(run, scale), literal(run.path.name)
-        if found["train"]:
-            remark = training_remark(run)
-            thin: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
-            axes.plot(*zip(*found["train"], strict=True), **thin, label=f"{said}: train{remark}")
-            if found["dev"]:
-                axes.plot(*zip(*found["dev"], strict=True), color=colour, **_dots(found["dev"]), label=f"{said}: dev")
-        elif found["dev"]:
-            loss = found["dev"][-1][1]
-            axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{said}: dev")
-    for panel in beside:
-        for colour, run, points in zip(MORE_COLOURS * len(runs), runs, figures, strict=False):
-            _draw_figure(panel, run, points, name or "", colour)
-        panel.set_ylabel(BESIDE[name or ""])
-        panel.set_ylim(0, max(1.0, 1.05 * max(value for points in figures for _, value in points)))
-    axes.set_ylabel(unit)
-    rows = max(_legend_below(panel) for panel in (axes, *beside))
+    for axes, panel in zip(panels, losses, strict=False):
+        for run, factor in panel.runs:
+            _draw_loss(axes, run, factor, colours[run.path], last)
+        axes.set_ylabel(panel.title)
+    for axes in panels[len(losses) :]:
+        for run, points in zip(runs, figures, strict=True):
+            _draw_figure(axes, run, points, name or "", colours[run.path])
+        axes.set_ylabel(BESIDE[name or ""])
+        axes.set_ylim(0, max(1.0, 1.05 * max(value for points in figures for _, value in points)))
+    rows = max(_legend_below(axes) for axes in panels)
     figure.set_figheight(figure.get_figheight() + 0.21 * rows)
     title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
-    (figure.suptitle if beside else axes.set_title)(title)
-    for panel in (axes, *beside):
-        panel.set_xlabel("step")
+    (figure.suptitle if count > 1 else panels[0].set_title)(title)
+    for axes in panels:
+        axes.set_xlabel("step")
     return figure
+
+
+def _draw_loss(axes: Any, run: Run, factor: float, colour: str, last: int) -> None:
+    found, said = curves(run, factor), literal(run.path.name)
+    if found["train"]:
+        remark = training_remark(run)
+        thin: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
+        axes.plot(*zip(*found["train"], strict=True), **thin, label=f"{said}: train{remark}")
+        if found["dev"]:
+            axes.plot(*zip(*found["dev"], strict=True), color=colour, **_dots(found["dev"]), label=f"{said}: dev")
+    elif found["dev"]:
+        loss = found["dev"][-1][1]
+        axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{said}: dev")
 
 
 def _dots(points: Points, form: str = "o") -> dict[str, Any]:

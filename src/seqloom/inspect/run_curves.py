@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqloom.inspect.curves import Points, training_remark
+from seqloom.inspect.loss_units import Scale, loss_scale, perplexity_scale, speed_scale
 from seqloom.runs.run import Run
 
 MOST = 600  # points of a curve: more than a screen has places for
@@ -16,9 +17,10 @@ MOST = 600  # points of a curve: more than a screen has places for
 
 @dataclass(frozen=True)
 class Curve:
-    group: str  # curves of one group have one axis: loss, perplexity, learning_rate …
+    group: str  # what is measured: loss, perplexity, learning_rate …
     split: str  # train or dev
-    unit: str
+    unit: str  # in words, for an axis
+    scale: str  # curves share an axis where both group and scale are equal
     points: Points
     remark: str = ""  # why it cannot be compared with another split's
 
@@ -26,34 +28,43 @@ class Curve:
 def run_curves(run: Run) -> dict[str, Curve]:
     """Every figure of the log by name, thinned to what can be drawn. What was trained twice counts as trained last."""
     found: dict[str, dict[int, float]] = {}
-    units: dict[str, str] = {}
+    counted = "tokens"
     for entry in run.log():
-        for name, value, unit in _figures(entry):
+        counted = str(entry.get("counted", counted))
+        for name, value in _figures(entry):
             if isinstance(value, int | float) and math.isfinite(value):
                 found.setdefault(name, {})[entry["step"]] = float(value)
-                units[name] = unit
-    return {name: _curve(run, name, units[name], points) for name, points in found.items()}
+    if not found:
+        return {}
+    scales = {
+        "loss": loss_scale(run),
+        "perplexity": perplexity_scale(run),
+        "speed": speed_scale(run, counted),
+        "bits_per_character": Scale("bits per character", ""),
+    }
+    return {name: _curve(run, name, scales, points) for name, points in found.items()}
 
 
-def _figures(entry: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-    """Name, value and unit of all that an entry of the log measured."""
+def _figures(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Name and value of all that an entry of the log measured."""
     if entry["event"] == "progress":
-        unit = str(entry.get("unit", "nats")).partition(",")[0]
-        values = [(f"train {name}", value, unit if name == "loss" else "") for name, value in entry["values"].items()]
+        values = [(f"train {name}", value) for name, value in entry["values"].items()]
         loss = entry["values"].get("loss")
-        if unit == "nats" and isinstance(loss, float) and loss < 20:
-            values.append(("train perplexity", math.exp(loss), ""))
+        nats = str(entry.get("unit", "nats")).partition(",")[0] == "nats"
+        if nats and isinstance(loss, float) and loss < 20:
+            values.append(("train perplexity", math.exp(loss)))
         speed = entry.get("tokens_per_second")
-        return [*values, ("train speed", speed, f"{entry.get('counted', 'tokens')}/s")] if speed else values
+        return [*values, ("train speed", speed)] if speed else values
     if entry["event"] == "evaluated":
-        return [(f"{entry['split']} {name}", value, "") for name, value in entry["metrics"].items()]
+        return [(f"{entry['split']} {name}", value) for name, value in entry["metrics"].items()]
     return []
 
 
-def _curve(run: Run, name: str, unit: str, points: Mapping[int, float]) -> Curve:
+def _curve(run: Run, name: str, scales: Mapping[str, Scale], points: Mapping[int, float]) -> Curve:
     split, _, group = name.partition(" ")
+    unit, scale = scales.get(group, Scale("", ""))
     remark = training_remark(run).lstrip(", ") if name in ("train loss", "train perplexity") else ""
-    return Curve(group, split, unit, thinned(sorted(points.items())), remark)
+    return Curve(group, split, unit, scale, thinned(sorted(points.items())), remark)
 
 
 def thinned(points: Points, most: int = MOST) -> Points:

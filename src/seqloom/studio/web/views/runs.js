@@ -6,6 +6,7 @@ import { controls } from "../lib/controls.js";
 import { figure, tableOf } from "../lib/figure.js";
 import { cardOf } from "../lib/card.js";
 import { chartTable, lineChart } from "../lib/chart.js";
+import { chartsOf, isDrawn } from "../lib/curve_groups.js";
 import { showsMore } from "../lib/scrolls.js";
 
 export const title = "Runs";
@@ -29,19 +30,8 @@ const NAMES = {
     span_f1: "Span F1",
     token_accuracy: "Accuracy of words",
 };
-const FIRST = [
-    "loss",
-    "perplexity",
-    "bleu",
-    "accuracy",
-    "span_f1",
-    "token_accuracy",
-    "bits_per_character",
-    "learning_rate",
-    "gradient_norm",
-    "speed",
-];
-const EXTRA = new Set(["bits_per_character"]); // figures that a single point says as little of as the list above
+const COMPARES =
+    "These runs count their loss per different tokens, so their losses and perplexities cannot be compared. This can.";
 const VIEW_NAMES = {
     write: "write",
     alignment: "alignment",
@@ -177,6 +167,7 @@ export async function show(page) {
     const rest = h("div", {});
     fill(below, panels, rest);
     let charts = new Map();
+    let drawn = ""; // which charts these are, and in what units
     let wanted = 0;
     const readable = () => [...chosen].filter((id) => !page.run(id)?.problem);
 
@@ -185,7 +176,7 @@ export async function show(page) {
         const mine = ++wanted;
         const ids = readable();
         if (!ids.length) {
-            charts = new Map();
+            drawn = "";
             return (fill(panels, h("p", { class: "empty" }, "Choose a run above to see how it learned.")), clear(rest));
         }
         const answer = await page.ask("runs/curves", { runs: ids });
@@ -198,17 +189,19 @@ export async function show(page) {
     }
 
     function paintCurves(answer, ids) {
-        const groups = groupsOf(answer.curves, ids);
-        if ([...groups.keys()].join() !== [...charts.keys()].join()) {
+        const groups = chartsOf(answer.curves, ids);
+        const kinds = JSON.stringify([...groups].map(([name, { unit }]) => [name, unit]));
+        if (kinds !== drawn) {
+            drawn = kinds;
             const width = roomFor(groups.size, panels.clientWidth);
-            charts = new Map([...groups].map(([group, one]) => [group, panelOf(group, one, width)]));
+            charts = new Map([...groups].map(([name, one]) => [name, panelOf(name, one, width)]));
             fill(
                 panels,
                 charts.size
                     ? [...charts.values()].map((panel) => panel.element)
                     : h("p", { class: "empty" }, "These runs have no curves: they were counted or imported in one go."),
             );
-        } else groups.forEach((one, group) => charts.get(group).update(one));
+        } else groups.forEach((one, name) => charts.get(name).update(one));
     }
 
     async function about(ids, differences) {
@@ -278,10 +271,7 @@ async function telling(page) {
         .map((run) => run.id);
     for (const id of newest) {
         const { curves } = await page.ask("runs/curves", { runs: [id] }).catch(() => ({ curves: {} })); // said when it is chosen
-        if (
-            Object.values(curves[id] ?? {}).some((curve) => FIRST.includes(curve.group) && curve.points.length >= CURVE)
-        )
-            return [id];
+        if (Object.values(curves[id] ?? {}).some((curve) => isDrawn(curve) && curve.points.length >= CURVE)) return [id];
     }
     return newest.slice(0, 1);
 }
@@ -290,34 +280,6 @@ async function telling(page) {
 const told = (run) => JSON.stringify({ ...run, changed: null });
 
 const haystack = (run) => [run.name, run.task, run.kind, run.cell, run.corpus, run.figure].join(" ").toLowerCase();
-
-/** Curves by what they measure: [{name, points, place, …}] for each group that has a line to draw. */
-function groupsOf(curves, ids) {
-    const groups = new Map();
-    ids.forEach((id, place) => {
-        for (const curve of Object.values(curves[id] ?? {})) {
-            if (
-                !FIRST.includes(curve.group) ||
-                !curve.points.length ||
-                (EXTRA.has(curve.group) && curve.points.length < 2)
-            )
-                continue;
-            const train = curve.split === "train";
-            if (!groups.has(curve.group)) groups.set(curve.group, { unit: curve.unit, series: [] });
-            groups.get(curve.group).unit ||= curve.unit;
-            const note = curve.remark ? ` (${curve.remark})` : "";
-            groups.get(curve.group).series.push({
-                name: `${id}: ${curve.split}${note}`,
-                points: curve.points,
-                place,
-                thin: train && ["loss", "perplexity"].includes(curve.group),
-                dots: !train && curve.points.length < 60,
-                dotted: Boolean(curve.remark),
-            });
-        }
-    });
-    return new Map([...groups].sort(([a], [b]) => FIRST.indexOf(a) - FIRST.indexOf(b)));
-}
 
 /** Pixels for each of so many charts side by side: at their own size, what is written in them can be read. */
 function roomFor(count, wide) {
@@ -328,9 +290,11 @@ function roomFor(count, wide) {
     return Math.max(360, Math.min(900, (wide - gap * (columns - 1)) / columns - frame));
 }
 
-function panelOf(group, { unit, series }, width) {
+function panelOf(name, { group, unit, series, several, compares }, width) {
     const words = NAMES[group] ?? group.replaceAll("_", " ");
-    const panel = figure({ name: `curve-${group}`, title: words });
+    const named = unit.startsWith(words.toLowerCase()) ? words[0] + unit.slice(1) : `${words}, ${unit}`;
+    const title = several ? named : words;
+    const panel = figure({ name: `curve-${name}`, title, caption: compares ? COMPARES : "" });
     const log = group === "perplexity";
     const chart = lineChart({
         width,
