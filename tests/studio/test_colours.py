@@ -1,12 +1,33 @@
-"""The page and the pictures of the command line show a sign by the same colours."""
+"""The page, its walk and the plots of the command line have the same colours for signs, gates and states."""
 
+import itertools
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import seqloom.studio
+from seqloom.inspect.palette import GATE_SCALE, OTHERS, QUANTITIES, Theme, gate_colour, quantity_colour
+from seqloom.nn.cells import CELLS
 
+THEMES: tuple[Theme, Theme] = ("light", "dark")
+PAPER = {"light": "#ffffff", "dark": "#171a21"}  # --paper of style.css
+# What protanopes, deuteranopes and tritanopes see of linear RGB (Machado et al., 2009, severity 1).
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
 WEB = Path(seqloom.studio.__file__).parent / "web"
 
 
@@ -38,3 +59,143 @@ def test_words_name_these_colours() -> None:
     words = " ".join(path.read_text() for path in WEB.glob("**/*.js"))
     assert "orange" not in words
     assert "Red numbers are above 0, blue ones below" in words and "red is above 0, blue below" in words
+
+
+# --- gates and states -------------------------------------------------------------------------------------------------
+
+
+def linear(colour: str) -> Any:
+    parts = np.array(list(bytes.fromhex(colour[1:]))) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour: str, vision: str) -> Any:
+    """CIELAB of a colour as somebody sees it."""
+    seen = np.clip(VISION[vision] @ linear(colour), 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+    x, y, z = np.cbrt(xyz / np.array([0.9505, 1.0, 1.089]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(colour: str, ground: str) -> float:
+    dark, bright = sorted(float(np.array([0.2126, 0.7152, 0.0722]) @ linear(one)) for one in (colour, ground))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_page_and_plots_have_one_palette() -> None:
+    source = (WEB / "lib" / "palette.js").read_text()
+    found = json.loads(source.partition("export const PALETTE = ")[2].rpartition(";")[0])
+    assert found == {
+        "gateScale": list(GATE_SCALE),
+        "quantities": QUANTITIES,
+        "others": {theme: list(colours) for theme, colours in OTHERS.items()},
+    }
+
+
+def test_style_sheet_has_the_paper_that_lines_are_drawn_on() -> None:
+    papers = re.findall(r"--paper: (#[0-9a-f]{6});", (WEB / "style.css").read_text())
+    assert papers == [PAPER["light"], PAPER["dark"]]
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_open_gates_are_lighter_for_every_eye(vision: str) -> None:
+    lightness = [lab(stop, vision)[0] for stop in GATE_SCALE]
+    assert min(np.diff(lightness)) > 5 and lightness[-1] - lightness[0] > 70
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("vision", VISION)
+def test_lines_of_one_panel_differ_for_every_eye(theme: Theme, vision: str) -> None:
+    panels = [[*cell.gates, "T"] for cell in CELLS.values() if cell.gates]
+    panels += [["g", "h", "y"], ["candidate", "h", "y"]]
+    for panel in panels:
+        assert set(panel) <= QUANTITIES.keys()  # no cell of ours falls back on other colours
+        for a, b in itertools.combinations(panel, 2):
+            apart = np.linalg.norm(
+                lab(quantity_colour(a, theme=theme), vision) - lab(quantity_colour(b, theme=theme), vision)
+            )
+            assert apart > 20, (a, b, apart)
+    for colour in [*(colours[theme] for colours in QUANTITIES.values()), *OTHERS[theme]]:
+        assert contrast(colour, PAPER[theme]) >= 3, colour
+
+
+def test_a_value_of_a_gate_has_its_place_on_the_scale() -> None:
+    assert [gate_colour(step / 8) for step in range(9)] == list(GATE_SCALE)
+    assert gate_colour(-1) == GATE_SCALE[0] and gate_colour(2) == GATE_SCALE[-1]
+    assert gate_colour(1 / 16) == "#461768"  # half-way between the first two
+
+
+def rgb(text: str) -> tuple[int, ...]:
+    """rgb(1 2 3), or rgb(1, 2, 3)"""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def near(colour: Any, value: float) -> bool:
+    """Whether a colour is that of a gate's value; the page has 256 steps and numbers of half precision."""
+    return bool(np.abs(np.array(colour[:3]) - list(bytes.fromhex(gate_colour(value)[1:]))).max() <= 4)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_cell_view_has_the_palette(studio_page: Any, theme: Theme) -> None:
+    page = studio_page.open("cell", run="lm-lstm", text="The class", quantity="f", count="4", unit="3")
+    if theme == "dark":
+        page.get_by_role("button", name="Dark").click()
+    head, *rows = studio_page.table("cell-units")
+    pixels = page.locator('figure[data-figure="cell-units"] canvas.cells').first.evaluate(
+        "(canvas) => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+    )
+    painted = np.array(pixels).reshape(len(rows), len(head) - 1, 4)
+    for row, values in zip(painted, rows, strict=True):
+        assert all(near(pixel, float(value)) for pixel, value in zip(row, values[1:], strict=True))
+    strokes = page.locator('figure[data-figure="cell-unit"] svg.unit-chart path.line').evaluate_all(
+        "(lines) => lines.map((line) => line.getAttribute('stroke'))"
+    )
+    assert strokes == [quantity_colour(name, theme=theme) for name in ("i", "f", "o", "c", "g", "h")]
+    names = page.locator("svg.gate-bars .gate-name").evaluate_all(
+        "(names) => names.map((name) => [name.textContent, getComputedStyle(name).fill])"
+    )
+    assert {name: rgb(fill) for name, fill in names} == {
+        name: tuple(bytes.fromhex(quantity_colour(name, theme=theme)[1:])) for name in "ifo"
+    }
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(("run", "gates"), [("lm-lstm", 3), ("translate-gru", 2)])
+def test_walk_has_the_palette(studio_page: Any, theme: Theme, run: str, gates: int) -> None:
+    """The panel of the gates, and the gate in every product with one."""
+    stage = {"lm-lstm": "step", "translate-gru": "encoder-step"}[run]
+    page = studio_page.open("walk", run=run, stage=stage)
+    if theme == "dark":
+        page.get_by_role("button", name="Dark").click()
+    figures = page.locator(".walk-panels figure")
+    figures.first.wait_for()
+    checked = 0
+    for figure in figures.all():
+        for row in figure.locator("svg.strips > g").all():
+            name = row.locator("text.name").text_content() or ""
+            if not re.match("[fiorz]: ", name):
+                continue
+            cells = row.locator("rect.cell").evaluate_all(
+                "(cells) => cells.map((cell) => [getComputedStyle(cell).fill, cell.querySelector('title').textContent])"
+            )
+            assert cells and all(near(rgb(fill), float(value)) for fill, value in cells), name
+            checked += 1
+    assert checked == (2 * gates if run == "lm-lstm" else gates)  # an LSTM multiplies by each once more
+    assert "Gates run from dark purple, closed, to yellow, open." in page.locator(".walk-panels").inner_text()
+
+
+def test_plots_have_the_palette(runs: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from seqloom.inspect.draw_gates import draw_gates, draw_unit
+    from seqloom.inspect.gates import gate_trace
+
+    trace = gate_trace(seqloom.load(runs / "lm-lstm", "cpu"), "The class")
+    maps = {axes.get_title(loc="left").split()[0]: axes.images[0] for axes in draw_gates(trace).axes if axes.images}
+    for name in "ifo":
+        low, high = maps[name].get_clim()
+        assert (low, high) == (0, 1)
+        colours = [[round(255 * part) for part in maps[name].cmap(step / 8)] for step in range(9)]
+        assert all(near(colour, step / 8) for step, colour in enumerate(colours))
+    lines = [line for axes in draw_unit(trace, 3).axes for line in axes.lines if len(line.get_xdata()) > 2]
+    drawn = {line.get_label().split()[0].rstrip(":"): line.get_color() for line in lines}
+    assert drawn == {name: quantity_colour(name) for name in ("i", "f", "o", "c", "g", "h")}

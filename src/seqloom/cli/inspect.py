@@ -181,11 +181,13 @@ def _cell(value: float, gate: bool, signed: bool) -> Any:
     """A number; on a terminal a gate has a bar, and a sign its colour."""
     from rich.text import Text
 
+    from seqloom.inspect.palette import gate_colour
+
     if not sys.stdout.isatty():
         return Text(f"{value:.3f}")
     if gate:
         length = round(BAR * min(max(value, 0), 1))
-        return Text.assemble(f"{value:.2f} ", ("█" * length, "green"), ("·" * (BAR - length), "dim"))
+        return Text.assemble(f"{value:.2f} ", ("█" * length, gate_colour(value)), ("·" * (BAR - length), "dim"))
     return Text(f"{value:.3f}", style="" if not signed else "blue" if value < 0 else "red")
 
 

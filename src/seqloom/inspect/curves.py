@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 FEW = 20  # points of a line that have dots
+MOST_COLUMNS = 2  # panels side by side
 NARROW = 44  # letters of a legend's entry that leave room for another beside it
 Points = list[tuple[int, float]]
 # Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier, a masked
@@ -103,8 +104,13 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     figures = [curves(run).get(name or "", []) for run in runs]
     losses = loss_panels(runs)
     count = len(losses) + bool(name)
-    figure = new_figure(width=8 if count == 1 else 6 * count)
-    panels = [tidy(axes) for axes in figure.subplots(1, count, squeeze=False)[0]]
+    columns = min(count, MOST_COLUMNS)
+    rows = -(-count // columns)
+    figure = new_figure(width=8 if columns == 1 else 6 * columns, height=4.5 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    panels = [tidy(axes) for axes in grid[:count]]
+    for axes in grid[count:]:
+        axes.remove()
     colours = dict(zip((run.path for run in runs), MORE_COLOURS * len(runs), strict=False))
     last = max((step for run in runs for points in curves(run).values() for step, _ in points), default=1)
     for axes, panel in zip(panels, losses, strict=False):
@@ -116,8 +122,8 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
             _draw_figure(axes, run, points, name or "", colours[run.path])
         axes.set_ylabel(BESIDE[name or ""])
         axes.set_ylim(0, max(1.0, 1.05 * max(value for points in figures for _, value in points)))
-    rows = max(_legend_below(axes) for axes in panels)
-    figure.set_figheight(figure.get_figheight() + 0.21 * rows)
+    lines = max(_legend_below(axes) for axes in panels)
+    figure.set_figheight(figure.get_figheight() + 0.21 * lines * rows)
     title = " · ".join(_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     (figure.suptitle if count > 1 else panels[0].set_title)(title)
     for axes in panels:

@@ -1,12 +1,14 @@
 """Pictures of gates and states over a text."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqloom.inspect.figures import COLOURS, SIGNED, WIDEST, label_tokens, literal, new_figure, tidy, visible, width_for
+from seqloom.inspect.figures import SIGNED, WIDEST, label_tokens, literal, new_figure, tidy, visible, width_for
 from seqloom.inspect.gates import Array, GateTrace, LayerTrace, describe
+from seqloom.inspect.palette import gate_colormap, quantity_colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +36,7 @@ def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> 
 def _heat_map(figure: "Figure", axes: Any, layer: LayerTrace, name: str, units: Sequence[int]) -> None:
     values = layer.values[name][:, units].T  # (units, T)
     if name in layer.gates:
-        look: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 1}
+        look: dict[str, Any] = {"cmap": gate_colormap(), "vmin": 0, "vmax": 1}
     else:
         size = _reach(values)
         look = {"cmap": SIGNED, "vmin": -size, "vmax": size}
@@ -67,7 +69,7 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights).tolist()
     _strip(figure, panels[0], values["h"], trace.tokens)
     for axes, (label, names) in zip(panels[1:], groups.items(), strict=True):
-        _lines(axes, {describe(layer, name): values[name] for name in names})
+        _lines(axes, layer, {name: values[name] for name in names})
         axes.set_ylabel(label)
         reach = max(1.0, *(_reach(values[name]) for name in names))
         axes.set_ylim(-0.04 if label == "gate" else -1.06 * reach, 1.06 * reach)
@@ -96,8 +98,10 @@ def _strip(figure: "Figure", axes: Any, values: Array, tokens: Sequence[str]) ->
     figure.colorbar(image, ax=axes, pad=0.01, aspect=4, ticks=[-size, size], format="%.2f")
 
 
-def _lines(axes: Any, lines: dict[str, Array]) -> None:
+def _lines(axes: Any, layer: LayerTrace, lines: dict[str, Array]) -> None:
     tidy(axes).axhline(0, color="black", linewidth=0.6)
-    for (label, values), colour, dashes in zip(lines.items(), COLOURS, DASHES * 2, strict=False):
-        axes.plot(values, color=colour, linestyle=dashes, marker="o", markersize=3, linewidth=1.5, label=label)
+    names = list(layer.values)
+    for (name, values), dashes in zip(lines.items(), cycle(DASHES), strict=False):
+        look: dict[str, Any] = {"color": quantity_colour(name, names.index(name)), "linestyle": dashes}
+        axes.plot(values, **look, marker="o", markersize=3, linewidth=1.5, label=describe(layer, name))
     axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)

@@ -269,6 +269,7 @@ def _panels(step: Step, numbers: int, state: str, came: str) -> list[Panel]:
         torch.stack([step.values[name] for name in gates]),
         numbers,
         units,
+        gates=True,
         row_title="gate",
         column_title="unit",
         note=_chosen_words(units, step.cell.hidden),
@@ -293,10 +294,10 @@ def _kept(step: Step, numbers: int, units: Sequence[int], state: str) -> list[Pa
         cell = [("", "kept", f * before["c"]), ("+", "new", i * g), ("=", "cell c", c)]
         shown = [("", "o: show it?", o), ("×", "tanh(c)", torch.tanh(c)), ("=", f"state {state}", values["h"])]
         return [
-            added("What is kept of the old cell", kept, numbers, units),
-            added("What is new", new, numbers, units),
+            added("What is kept of the old cell", kept, numbers, units, gate=0),
+            added("What is new", new, numbers, units, gate=0),
             added("The cell: kept and new together", cell, numbers, units),
-            added("The state: what is shown of the cell", shown, numbers, units),
+            added("The state: what is shown of the cell", shown, numbers, units, gate=0),
         ]
     z, keeps = values["z"], _keeps(step.cell)
     fresh = values["candidate"]

@@ -68,6 +68,7 @@ class Matrix(Panel):
     of: int  # how many numbers a row has in all
     marked: int | None = None  # the row that is followed, from 0
     shares: bool = False  # attention: between 0 and 1, each row sums to 1
+    gates: bool = False  # values of gates, from 0, closed, to 1, open
     units: Sequence[int] = ()  # which of a row's numbers these are, from 1, where they are not the first ones
     row_title: str = "token"
     column_title: str = "number"
@@ -89,6 +90,7 @@ class Sum(Panel):
     terms: Sequence[Term]
     of: int
     units: Sequence[int] = ()  # as of a `Matrix`
+    gate: int | None = None  # the term that is a gate, from 0
 
     def to_json(self) -> dict[str, Any]:
         terms = [{**term._asdict(), "values": term.values.tolist()} for term in self.terms]

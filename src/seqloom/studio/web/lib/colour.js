@@ -1,5 +1,7 @@
 // Colours of numbers and of series, in both themes. Styles come from style.css; canvases need numbers, which are here.
 
+import { PALETTE } from "./palette.js";
+
 // Okabe and Ito's palette, which people who tell colours apart less well can use, too; darker on light ground.
 const SERIES = {
     light: ["#1f5fbf", "#c2510a", "#0a7d5a", "#a83279", "#8a6d00", "#3d87b5", "#6b4fbb", "#5c5c5c"],
@@ -19,6 +21,7 @@ const SIDES = {
     light: ["#9a1420", "#d9685a", "#f7d0c8", "#fbfcfe", "#c3e6d6", "#46a17d", "#0a5a40"],
     dark: ["#ffb5aa", "#cf524d", "#5c2226", "#171a21", "#17452f", "#3f9e78", "#a9ecd0"],
 };
+const SCALES = { sides: SIDES, gates: { light: PALETTE.gateScale, dark: PALETTE.gateScale } };
 const STEPS = 256;
 const tables = new Map();
 const listeners = new Set();
@@ -44,15 +47,21 @@ export function series(place) {
     return colours[place % colours.length];
 }
 
+/** Of a line that shows a quantity of a cell; `place` is its place among them. */
+export function quantityColour(name, place = 0) {
+    const others = PALETTE.others[theme()];
+    return PALETTE.quantities[name]?.[theme()] ?? others[place % others.length];
+}
+
 /** Of a bar that stands for a number with a sign. */
 export function signColour(value) {
     return DIVERGING[theme()][value < 0 ? 1 : 5];
 }
 
-/** 256 colours as (R, G, B, 255) bytes, for painting pixels. `signed` may be "sides": for and against. */
+/** 256 colours as (R, G, B, 255) bytes, for painting pixels. `signed` may be "sides", for and against, or "gates". */
 export function table(signed = false) {
     const name = `${theme()} ${signed}`;
-    const stops = signed === "sides" ? SIDES : signed ? DIVERGING : SEQUENTIAL;
+    const stops = SCALES[signed] ?? (signed ? DIVERGING : SEQUENTIAL);
     if (!tables.has(name)) tables.set(name, mixed(stops[theme()]));
     return tables.get(name);
 }

@@ -69,8 +69,8 @@ export function strips({
     onPick = null,
 }) {
     const drawing = s("svg", { class: "strips", role: "img", "aria-label": label });
-    const most = high ?? Math.max(1e-9, ...rows.flatMap((row) => row.values.map(Math.abs)));
-    const scale = [low ?? (signed ? -most : 0), most, signed];
+    const most = high ?? Math.max(1e-9, ...rows.filter((row) => !row.gate).flatMap((row) => row.values.map(Math.abs)));
+    const scaleOf = (row) => (row.gate ? [0, 1, "gates"] : [low ?? (signed ? -most : 0), most, signed]);
 
     function draw() {
         const count = Math.max(...rows.map((row) => row.values.length));
@@ -122,7 +122,7 @@ export function strips({
         group.append(text(at.signs + at.named - 8, name, "name", "end"));
         if (row.weight) group.append(text(at.left - 10, row.weight, "weight", "end"));
         row.values.forEach((value, column) =>
-            group.append(...cellOf(value, at.left + column * at.cell, at.y, at.cell, row.digits)),
+            group.append(...cellOf(value, at.left + column * at.cell, at.y, at.cell, row)),
         );
         if (at.more) group.append(text(at.beyond, at.more, "tick"));
         if (row.after) group.append(text(at.after, row.after, "after"));
@@ -133,7 +133,8 @@ export function strips({
         return group;
     }
 
-    function cellOf(value, x, y, width, digits) {
+    function cellOf(value, x, y, width, row) {
+        const scale = scaleOf(row);
         const box = s(
             "rect",
             {
@@ -157,7 +158,7 @@ export function strips({
                 "text-anchor": "middle",
                 "dominant-baseline": "central",
             },
-            short(value, digits),
+            short(value, row.digits),
         );
         ink.style.fill = inkOn(value, ...scale);
         return [box, ink];

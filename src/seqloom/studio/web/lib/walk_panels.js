@@ -63,7 +63,12 @@ function matrixOf(panel) {
     });
     const named = panel.columns.length && panel.columns.length <= FEW && !panel.shares;
     if (panel.columns.length && !named) return [heatmapOf(panel), table];
-    const rows = panel.rows.map((name, i) => ({ name, values: panel.values[i], marked: i === panel.marked }));
+    const rows = panel.rows.map((name, i) => ({
+        name,
+        values: panel.values[i],
+        marked: i === panel.marked,
+        gate: panel.gates,
+    }));
     const options = panel.shares ? { low: 0, high: 1, signed: false } : {};
     return [
         strips({
@@ -99,7 +104,8 @@ function heatmapOf(panel) {
 }
 
 function sumOf(panel) {
-    const rows = panel.terms.map((term) => ({
+    const rows = panel.terms.map((term, i) => ({
+        gate: i === panel.gate,
         sign: term.sign,
         name: term.name,
         values: term.values,

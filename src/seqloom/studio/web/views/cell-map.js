@@ -3,7 +3,7 @@
 import { h, fromHalf } from "../lib/dom.js";
 import { heatmap, scaleBar } from "../lib/heatmap.js";
 import { shown } from "../lib/tokens.js";
-import { symbolOf } from "./cell-unit.js";
+import { scaleOf, symbolOf } from "./cell-unit.js";
 
 /** Values of units (rows) at tokens (columns), `width` pixels wide, with what the colours stand for. */
 export function unitMap({ tokens, units, quantity, quantities, reach, arrays }, width, onPick) {
@@ -15,7 +15,7 @@ export function unitMap({ tokens, units, quantity, quantities, reach, arrays }, 
         values: arrays.map.data,
         low: gate ? 0 : -high,
         high,
-        signed: !gate,
+        signed: scaleOf(gate),
         rowTitle: "unit",
         columnTitle: "token read",
         size: [width, 130 + units.length * 20],
@@ -24,7 +24,7 @@ export function unitMap({ tokens, units, quantity, quantities, reach, arrays }, 
         label: `${symbolOf(quantity)} of ${units.length} units at ${tokens.length} tokens`,
     });
     const bar = scaleBar();
-    bar.update({ low: gate ? 0 : -high, high, signed: !gate, title: symbolOf(quantity) });
+    bar.update({ low: gate ? 0 : -high, high, signed: scaleOf(gate), title: symbolOf(quantity) });
     return { picture, element: h("div", {}, picture.element, bar.element) };
 }
 

@@ -4,7 +4,7 @@ import { h, fill } from "../lib/dom.js";
 import { controls, textBox } from "../lib/controls.js";
 import { figure } from "../lib/figure.js";
 import { mapTable, unitMap } from "./cell-map.js";
-import { present, shadedText, symbolOf } from "./cell-unit.js";
+import { present, scaleOf, shadedText, symbolOf } from "./cell-unit.js";
 
 export class OtherText {
     /** `view` is the page inside the cell: the run, the units and what is chosen of them. */
@@ -72,7 +72,7 @@ export class OtherText {
         fill(
             this.shade,
             h("p", { class: "hint" }, `${symbolOf(quantity)} of unit ${unit}:`),
-            shadedText(tokens, values[quantity], { signed: !gate, high, width: view.wide, label }),
+            shadedText(tokens, values[quantity], { signed: scaleOf(gate), high, width: view.wide, label }),
         );
         const row = units.indexOf(unit);
         this.map.picture.light(row < 0 ? null : row, null);

@@ -1,7 +1,7 @@
 // Drawings of one unit over a text: the text shaded by it, and its gates and states as lines, one column a token.
 
 import { h, s, clear, number, say } from "../lib/dom.js";
-import { colourOf, inkOn, onTheme, series as colour } from "../lib/colour.js";
+import { colourOf, inkOn, onTheme, quantityColour } from "../lib/colour.js";
 import { shown } from "../lib/tokens.js";
 
 const LETTER = 9.1; // pixels of a letter that is as wide as all others
@@ -12,12 +12,16 @@ const LINE = 30;
 const LEFT = 62;
 const PANEL = 150;
 const GAP = 34;
+const [CLOSED, HALF, OPEN] = [0.05, 0.5, 0.95]; // values of a gate that stand for all that are nearly closed, or open
 
 /** How wide a drawing inside a figure can be. On a projector, where text is larger, it is drawn smaller and stretched. */
 export function roomIn(node) {
     const larger = Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
     return Math.min(Math.max(node.clientWidth - 44 * larger, 640), 1500) / larger;
 }
+
+/** The colours of a quantity's values: those of gates, or those of numbers with a sign. */
+export const scaleOf = (gate) => (gate ? "gates" : true);
 
 /** A quantity as it stands in formulas. */
 export const symbolOf = (name) => ({ candidate: "h̃" })[name] ?? name;
@@ -51,7 +55,7 @@ export function shadedText(
     values,
     { signed, high, width = 900, picked = null, onPick = null, label = "", told = values },
 ) {
-    const low = signed ? -high : 0;
+    const low = signed === true ? -high : 0;
     const places = [];
     let [x, y] = [0, 0];
     tokens.forEach((token) => {
@@ -106,7 +110,7 @@ export function shadedText(
 }
 
 /**
- * Lines of one unit: `panels` are [{title, low, high, lines: [{name, values, place}]}], one above the other over the
+ * Lines of one unit: `panels` are [{title, low, high, lines: [{name, quantity, values, place}]}], one above the other over the
  * same tokens. A click or Enter picks a token; arrow keys move.
  */
 export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, label = "" }) {
@@ -160,20 +164,20 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
                 s("path", {
                     class: "line",
                     d: `M${points.join("L")}`,
-                    stroke: colour(one.place),
+                    stroke: quantityColour(one.quantity, one.place),
                     "stroke-width": 2.4,
                     "stroke-dasharray": one.dashed ? "7 5" : null,
                 }),
             );
             if (tokens.length === 1)
-                found.push(s("circle", { cx: at(0), cy: y(one.values[0]), r: 4, fill: colour(one.place) }));
+                found.push(s("circle", { cx: at(0), cy: y(one.values[0]), r: 4, fill: quantityColour(one.quantity, one.place) }));
             found.push(
                 s("line", {
                     x1: left,
                     x2: left + 24,
                     y1: top - 14,
                     y2: top - 14,
-                    stroke: colour(one.place),
+                    stroke: quantityColour(one.quantity, one.place),
                     "stroke-width": 3,
                     "stroke-dasharray": one.dashed ? "7 5" : null,
                 }),
@@ -250,10 +254,10 @@ export function gateBars(gates, width = 900) {
     const draw = () =>
         clear(drawing).append(
             ...[
-                ["below 0.1", 0],
-                ["0.1 to 0.9", 0.5],
-                ["above 0.9", 1],
-            ].map(([words, share], i) =>
+                ["below 0.1", CLOSED],
+                ["0.1 to 0.9", HALF],
+                ["above 0.9", OPEN],
+            ].map(([words, value], i) =>
                 s(
                     "g",
                     {},
@@ -262,7 +266,7 @@ export function gateBars(gates, width = 900) {
                         y: 4,
                         width: 13,
                         height: 13,
-                        fill: colourOf(0.12 + 0.7 * share, 0, 1),
+                        fill: colourOf(value, 0, 1, "gates"),
                     }),
                     s("text", { class: "tick", x: left + i * 104 + 19, y: 15 }, words),
                 ),
@@ -274,17 +278,24 @@ export function gateBars(gates, width = 900) {
         const y = 34 + i * row;
         const shares = [gate.closed, 1 - gate.closed - gate.open, gate.open];
         let x = left;
-        const found = [s("text", { class: "gate-name", x: 4, y: y + 17 }, gate.name)];
+        const name = s("text", { class: "gate-name", x: 4, y: y + 17 }, gate.name);
+        name.style.fill = quantityColour(gate.name, i);
+        const found = [name];
         shares.forEach((share, k) => {
             found.push(
-                s("rect", { x, y, width: Math.max(0, share * bar), height: 24, fill: colourOf(0.12 + 0.35 * k, 0, 1) }),
+                s("rect", {
+                    x,
+                    y,
+                    width: Math.max(0, share * bar),
+                    height: 24,
+                    fill: colourOf([CLOSED, HALF, OPEN][k], 0, 1, "gates"),
+                }),
             );
             x += share * bar;
         });
         found.push(s("rect", { class: "edge", x: left, y, width: bar, height: 24 }));
-        found.push(
-            s("line", { class: "mean", x1: left + gate.mean * bar, x2: left + gate.mean * bar, y1: y - 4, y2: y + 28 }),
-        );
+        const mean = { x1: left + gate.mean * bar, x2: left + gate.mean * bar, y1: y - 4, y2: y + 28 };
+        found.push(s("line", { class: "mean-ground", ...mean }), s("line", { class: "mean", ...mean }));
         found.push(s("text", { class: "label", x: left + bar + 16, y: y + 10 }, `mean ${number(gate.mean, 2)}`));
         found.push(s("text", { class: "tick", x: left + bar + 16, y: y + 28 }, gate.does));
         return found;

@@ -9,7 +9,7 @@ import { mapTable, unitMap } from "./cell-map.js";
 import { drawOptions } from "./cell-options.js";
 import { OtherText } from "./cell-other.js";
 import { Steps } from "./cell-steps.js";
-import { gateBars, present, roomIn, shadedText, symbolOf, unitChart } from "./cell-unit.js";
+import { gateBars, present, roomIn, scaleOf, shadedText, symbolOf, unitChart } from "./cell-unit.js";
 
 export const title = "Inside the cell";
 export const lead =
@@ -236,7 +236,7 @@ class CellView {
         fill(this.gates.body, gateBars(gates, Math.min(900, this.wide)));
         this.gates.say(
             `How open the gates are${parts.length > 1 ? ` (${part})` : ""}`,
-            "Shares of all units at all tokens of this text. A gate below 0.1 is nearly closed, one above 0.9 nearly open; the line marks the mean.",
+            "Shares of all units at all tokens of this text. A gate below 0.1 is nearly closed (dark purple), one above 0.9 nearly open (yellow); the line marks the mean.",
         );
         this.gates.table(() => ({
             columns: ["gate", "mean", "below 0.1", "above 0.9", "near 1"],
@@ -265,6 +265,7 @@ class CellView {
         ];
         const line = (name) => ({
             name: symbolOf(name),
+            quantity: name,
             values: found.values[name],
             place: names.indexOf(name),
             dashed: name === "g" || name === "candidate",
@@ -302,7 +303,7 @@ class CellView {
         const gate = quantities.find((one) => one.name === quantity).gate;
         const high = gate ? 1 : Math.max(1e-6, ...values.map(Math.abs));
         return shadedText(tokens, values, {
-            signed: !gate,
+            signed: scaleOf(gate),
             high,
             width: this.wide,
             picked: this.chosenPlace,
@@ -318,7 +319,7 @@ const nameOf = ({ name, gate }) => NAMES[name] ?? (gate ? `Gate ${name}` : name)
 /** “f near 1 keeps …” as a sentence. */
 function sentenceOf({ name, words, gate }) {
     const rest = words.slice(name.length).replace(/^[:\s]+/, "");
-    return gate ? `The gate ${name}: ${rest}.` : `${symbolOf(name)}: ${rest}.`;
+    return gate ? `The gate ${name}: ${rest}. Yellow is open, dark purple is closed.` : `${symbolOf(name)}: ${rest}.`;
 }
 
 function reachOf(all, gates) {

@@ -281,6 +281,7 @@ class Walk {
         const vectors = stage.panels.some(
             (panel) => ["matrix", "sum", "dot", "mix"].includes(panel.kind) && panel.shares !== true,
         );
+        const gates = stage.panels.some((panel) => panel.gates || Number.isInteger(panel.gate));
         return h(
             "div",
             { class: "walk-panels" },
@@ -290,6 +291,7 @@ class Walk {
                       "p",
                       { class: "hint" },
                       "Red numbers are above 0, blue ones below; the stronger the colour, the farther from 0.",
+                      gates ? " Gates run from dark purple, closed, to yellow, open." : "",
                   )
                 : null,
         );
