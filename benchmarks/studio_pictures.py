@@ -17,7 +17,7 @@ DATE = "Sunday, November 15, 2026"
 CLASS = "The class statement defines a new type of object."
 # Of each view the address that shows it best, and how many pixels of it, from the top.
 VIEWS: dict[str, tuple[dict[str, str | list[str]], int]] = {
-    "runs": ({"runs": ["lm-lstm", "lm-elman"]}, 1000),
+    "runs": ({"runs": ["lm-lstm", "lm-elman", "gpt"]}, 1330),
     "write": ({"run": "translate-gru", "text": DATE}, 900),
     "alignment": ({"run": "translate-gru", "other": "translate-transformer", "text": DATE, "as": "heat"}, 1040),
     "heads": ({"run": "gpt", "text": CLASS, "as": "both"}, 1060),
@@ -25,7 +25,7 @@ VIEWS: dict[str, tuple[dict[str, str | list[str]], int]] = {
     "cell": ({"run": "lm-lstm", "text": CLASS}, 1500),
     "gradients": ({"run": "lm-lstm", "runs": "lm-elman", "text": CLASS}, 1100),
     "vectors": ({"run": "words", "map": "tsne"}, 1000),
-    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1290),
+    "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1700),
     "understand": ({"run": "tagger", "beside": "hmm-tagger"}, 1100),
 }
 

@@ -166,7 +166,7 @@ def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path)
     found = curves(one)
     assert [step for step, _ in found["masked_accuracy"]] == [step for step, _ in found["next_accuracy"]] == [2, 4]
     loss, beside = draw_curves([one]).axes
-    assert loss.get_ylabel() == "loss, nats per hidden token (+ per pair)"
+    assert loss.get_ylabel() == "loss, nats per masked token and pair (vocabulary 25)"
     assert [line.get_label() for line in beside.lines] == ["words: hidden tokens", "words: next sentences"]
     _, alone = draw_curves([packed]).axes
     assert [line.get_label() for line in alone.lines] == ["packed: hidden tokens"]

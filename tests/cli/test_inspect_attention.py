@@ -74,8 +74,9 @@ def test_a_map_in_a_pipe_is_plain(seqloom: Any, translators: Path) -> None:
     assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
     lines = shown.out.splitlines()
     assert lines[:2] == [SOURCE, "القط جلس 猫"] and lines[2].startswith("log p = -")
-    assert lines[4].split() == ["the", "cat", "sat", ",", "here", "</s>"]
-    assert [line.split()[0].strip("\u2068\u2069") for line in lines[5:9]] == ["القط", "جلس", "猫", "</s>"]
+    assert lines[4] == "rows: produces (target); columns: key (source)"
+    assert lines[6].split() == ["the", "cat", "sat", ",", "here", "</s>"]
+    assert [line.split()[0].strip("\u2068\u2069") for line in lines[7:11]] == ["القط", "جلس", "猫", "</s>"]
     assert lines[-1] == "0 ·░▒▓█ 1  of the attention of each row"
     bare = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--no-end")
     assert "</s>" not in bare.out

@@ -114,8 +114,10 @@ def test_one_head_in_the_terminal(seqloom: Any, translators: Path) -> None:
     assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
     lines = shown.out.splitlines()
     assert lines[4] == "decoder self-attention, layer 2 of 3, head 3 of 4"
-    assert lines[6].replace("\u2068", "").replace("\u2069", "").split() == ["</s>", "القط", "جلس", "هنا"]
-    assert [line.split()[0].strip("\u2068\u2069") for line in lines[7:11]] == ["القط", "جلس", "هنا", "</s>"]
+    assert lines[6] == "rows: query (attends); columns: key (attended to)"
+    read = ["</s>", "القط", "جلس", "هنا"]
+    assert lines[8].replace("\u2068", "").replace("\u2069", "").split() == read
+    assert [line.split()[0].strip("\u2068\u2069") for line in lines[9:13]] == read
     bare = seqloom(*command, "--part", "encoder", "--layer", 1, "--head", 1, "--no-end")
     assert "</s>" not in bare.out
     pieces = seqloom(*command, "--part", "encoder", "--layer", 1, "--head", 1, "--tokens")

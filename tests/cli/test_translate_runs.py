@@ -139,8 +139,8 @@ def test_curves(runs: Path) -> None:
     assert [panel.runs for panel in (own, other)] == [[(one, 1.0)], [(words, 1.0)]]
     loss, word_loss, bleu = draw_curves([one, words]).axes
     assert "BLEU" in bleu.get_ylabel() and (loss.get_ylabel(), word_loss.get_ylabel()) == (own.title, other.title)
-    assert [line.get_label() for line in loss.lines] == ["one: train", "one: dev"]
-    assert [line.get_label() for line in word_loss.lines] == ["words: train", "words: dev"]
+    shown = [{str(line.get_label()).partition(":")[0] for line in axes.lines} for axes in (loss, word_loss)]
+    assert shown == [{"one"}, {"words"}]
     assert [line.get_label() for line in bleu.lines] == ["one", "words"]
     drawn: Any = bleu.lines[0].get_xdata()
     assert list(drawn) == [2, 4, 6]

@@ -32,7 +32,7 @@ class AxisTitles(NamedTuple):
     column: str
 
     def __str__(self) -> str:
-        return f"row: {self.row} · column: {self.column}"
+        return f"rows: {self.row}; columns: {self.column}"
 
 
 SELF_ATTENTION = AxisTitles("query (attends)", "key (attended to)")

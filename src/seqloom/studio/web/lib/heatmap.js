@@ -190,7 +190,7 @@ const within = (place, count) => Math.min(Math.max(place, 0), count - 1);
 /** How large cells are, and how much room their words need. */
 function layout({ rows, columns, size, rowTitle, columnTitle, largest = LARGEST, leastHeight = 0 }) {
     const longest = (words) => Math.min(ROOM, 14 + WIDE * Math.max(1, ...words.map((word) => [...shown(word)].length)));
-    const left = longest(rows) + (rowTitle ? 24 : 0);
+    const left = longest(rows) + (rowTitle ? 34 : 0);
     const across = longest(columns);
     const upright = fitsFlat(columns, size, left, largest);
     const top = (upright ? 26 : Math.ceil(0.75 * across) + 16) + (columnTitle ? 24 : 0);

@@ -193,7 +193,7 @@ export function shareRows({ labels, scores, powers, shares, rest, total, followe
     function draw() {
         const names = labels.map((name) => fitted(name, LONGEST));
         const left = Math.ceil(Math.max(60, ...[...names, rest?.[0] ?? ""].map((name) => widthOf(name)))) + 16;
-        const places = [left + 84, left + 214, left + 300, left + 316];
+        const places = [left + 84, left + 240, left + 326, left + 342];
         clear(drawing);
         const text = (x, y, words, kind, anchor = "end") =>
             s("text", { class: kind, x, y, "text-anchor": anchor, "dominant-baseline": "central" }, words);
