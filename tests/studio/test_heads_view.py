@@ -108,6 +108,20 @@ def test_every_part_of_a_translator(studio_page: StudioPage, runs: Path) -> None
         np.testing.assert_allclose(sums(table), 1, atol=3e-3)
 
 
+def test_rows_of_a_gpt_are_its_queries(studio_page: StudioPage, runs: Path) -> None:
+    """The page labels rows and columns by the tokens that the model reads, and says what they are."""
+    page = studio_page.open("heads", run="gpt", text=TEXT, layer="1", head="1", by="tokens", **{"as": "both"})
+    tokenizer = seqloom.load(runs / "gpt", "cpu").tokenizer
+    read = ["</s>", *(tokenizer.token(token) for token in tokenizer.encode(TEXT))]
+    (corner, *columns, _), *rows = studio_page.table("head")
+    assert (
+        [row[0].strip() for row in rows] == [column.strip() for column in columns] == [token.strip() for token in read]
+    )
+    assert corner.split("↓") == ["query (attends) ", "  key (attended to) →"]
+    titles = page.locator('figure[data-figure="head"]').locator(".axis, .link-title").all_text_contents()
+    assert sorted(titles) == ["key (attended to)"] * 2 + ["query (attends)"] * 2
+
+
 def test_the_mean_over_heads_and_a_reader(studio_page: StudioPage, runs: Path) -> None:
     studio_page.open("heads", run="bert", text=TEXT, layer="1", head="mean", by="tokens")
     table, part = studio_page.table("head"), the_part(runs, "bert", "encoder")

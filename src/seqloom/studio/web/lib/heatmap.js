@@ -277,16 +277,18 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
     );
     if (columnTitle) found.push(s("text", { class: "axis", x: left, y: LABEL }, columnTitle));
     if (rowTitle) {
-        const middle = top + (cellHeight * rows.length) / 2;
+        const tall = cellHeight * rows.length;
+        const fits = WIDE * rowTitle.length <= tall; // otherwise it begins at the last row and reaches above the first
+        const y = top + (fits ? tall / 2 : tall);
         found.push(
             s(
                 "text",
                 {
                     class: "axis",
                     x: LABEL,
-                    y: middle,
-                    "text-anchor": "middle",
-                    transform: `rotate(-90 ${LABEL} ${middle})`,
+                    y,
+                    "text-anchor": fits ? "middle" : "start",
+                    transform: `rotate(-90 ${LABEL} ${y})`,
                 },
                 rowTitle,
             ),
