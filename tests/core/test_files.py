@@ -371,6 +371,13 @@ def test_tensors_that_are_views_or_need_gradients(tmp_path: Path) -> None:
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 1, 1)])
+def test_single_number_with_any_stride(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    single = torch.tensor([5.0, 6.0, 7.0]).as_strided(shape, (3,) * len(shape), storage_offset=1)
+    write_atomic(tmp_path / "x", tensors_to_bytes({"x": single}))
+    assert tensors_from_file(tmp_path / "x")["x"].tolist() == torch.full(shape, 6.0).tolist()
+
+
 def test_the_same_tensors_are_the_same_bytes() -> None:
     assert len({tensors_to_bytes(TENSORS) for _ in range(20)}) == 1
 

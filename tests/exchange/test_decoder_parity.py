@@ -10,6 +10,7 @@ from torch import Tensor
 transformers = pytest.importorskip("transformers")
 from tests.exchange.small_decoders import SHAPES, begins, make, save, texts, write  # noqa: E402
 
+from seqloom.core.errors import CheckpointError  # noqa: E402
 from seqloom.decoding.beam import BeamConfig, beam_search  # noqa: E402
 from seqloom.exchange.exporting import export_run  # noqa: E402
 from seqloom.exchange.importing import import_directory, read_directory  # noqa: E402
@@ -141,6 +142,25 @@ def test_there_and_back(pair: Any, tmp_path: Path) -> None:
     assert tokenizer("the old dog barks")["input_ids"] == found.tokenizer.theirs(
         found.tokenizer.encode("the old dog barks")
     )
+
+
+@torch.no_grad()
+def test_width_of_one(tmp_path: Path) -> None:
+    """The norm of a single number is its bias, so logits do not depend on the text; they are equal all the same."""
+    theirs = write(tmp_path / "gpt2", "gpt2-width-1", n_embd=1, n_head=1, n_layer=1)
+    run, found = import_directory(tmp_path / "gpt2", tmp_path / "run")
+    there, here = both(theirs, found.tokenizer)
+    wanted = theirs(there).logits
+    torch.testing.assert_close(run.model()(here), wanted[..., found.tokenizer.order], atol=1e-6, rtol=0)
+    written = export_run(run.path, tmp_path / "out")
+    again = transformers.AutoModelForCausalLM.from_pretrained(written.path).eval()
+    torch.testing.assert_close(again(there).logits, wanted, atol=1e-6, rtol=0)
+
+
+def test_odd_head_width_of_rotary_positions_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "llama", "llama-width-1", hidden_size=1, num_attention_heads=1, num_key_value_heads=1)
+    with pytest.raises(CheckpointError, match="width / heads must be even; got 1 / 1"):
+        read_directory(tmp_path / "llama")
 
 
 def test_a_wrong_transform_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

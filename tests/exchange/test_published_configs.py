@@ -110,7 +110,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "use_cache": True,
             "vocab_size": 32000,
         },
-        {"window": 4096, "kv_heads": 8, "bias": False},
+        {"window": 32768, "sliding_window": 4096, "kv_heads": 8, "bias": False},
     ),
 }
 

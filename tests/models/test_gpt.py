@@ -20,6 +20,7 @@ V, B, T, WINDOW = 11, 3, 6, 6
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {"positions": PositionsConfig(kind="learned", max_length=WINDOW)},
     "rotary": {"positions": PositionsConfig(kind="rotary"), "context": WINDOW, "kv_heads": 1, "tied": False},
+    "sliding window": {"positions": PositionsConfig(kind="rotary"), "context": WINDOW, "sliding_window": 4},
     "norms after": {"context": WINDOW, "norm_first": False, "embed_norm": True, "activation": "relu"},
 }
 

@@ -276,7 +276,10 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        flat = tensor.reshape(-1)
+        if len(flat) == 1:  # contiguous whatever its stride is, but `view` wants a stride of 1
+            flat = flat.as_strided((1,), (1,))
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

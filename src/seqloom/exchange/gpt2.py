@@ -32,6 +32,7 @@ class GPT2(CausalFamily):
         "embed_norm": False,
         "embed_scale": False,
         "output_bias": False,
+        "sliding_window": None,
     }
 
     def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:

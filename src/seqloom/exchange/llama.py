@@ -19,6 +19,7 @@ PARTS = {  # ours → theirs
 }
 NORMS = {"around_attention.norm": "input_layernorm", "around_feed_forward.norm": "post_attention_layernorm"}
 BASE = 10000.0
+WINDOW = 4096  # of a Mistral whose config.json does not say
 
 
 class Llama(CausalFamily):
@@ -39,6 +40,7 @@ class Llama(CausalFamily):
         "embed_scale": False,
         "activation": "swiglu",
         "output_bias": False,
+        "sliding_window": None,
     }
 
     def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
@@ -58,7 +60,7 @@ class Llama(CausalFamily):
             "feed_forward": config.whole("intermediate_size", 11008),
             "norm_epsilon": config.real("rms_norm_eps", 1e-6),
             "positions": {"kind": "rotary", "layout": "halves", "base": _base(config)},
-            "context": self.context(config),
+            "context": config.whole("max_position_embeddings", self.default_context, least=2),
             "bias": self.bias(config),
             "dropout": 0.0,
             "attention_dropout": config.real("attention_dropout", 0.0),
@@ -66,9 +68,6 @@ class Llama(CausalFamily):
             **self.fixed,
             **self.begun(config, ids),
         }
-
-    def context(self, config: Config) -> int:
-        return config.whole("max_position_embeddings", self.default_context, least=2)
 
     def bias(self, config: Config) -> bool:
         """There is one key for all layers here."""
@@ -120,22 +119,30 @@ class Llama(CausalFamily):
 
 
 class Mistral(Llama):
-    """Llama without biases. A window that slides over a text is taken for the context, beyond which nothing is seen."""
+    """Llama without biases, perhaps with a sliding window. Without a window it is exported as a Llama."""
 
     name = "Mistral"
     model_types = ("mistral",)
     architecture = "MistralForCausalLM"
-    exported = False  # but as Llama
     default_context = 131072
     default_kv_heads = 8
 
-    def context(self, config: Config) -> int:
-        longest = super().context(config)
-        window = config.get("sliding_window", 4096)
-        return longest if window is None else min(longest, config.whole("sliding_window", 4096, least=2))
+    fixed: ClassVar[dict[str, Any]] = {
+        **{name: value for name, value in Llama.fixed.items() if name != "sliding_window"},
+        "bias": False,
+    }
+
+    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+        unlimited = config.get("sliding_window", WINDOW) is None
+        window = None if unlimited else config.whole("sliding_window", WINDOW)
+        return {**super().read_config(config, ids), "sliding_window": window}
 
     def bias(self, config: Config) -> bool:
         return False
+
+    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
+        written = {**super().write_config(model, ids), "sliding_window": model.sliding_window}
+        return {key: value for key, value in written.items() if key not in ("attention_bias", "mlp_bias")}
 
 
 def _base(config: Config) -> float:

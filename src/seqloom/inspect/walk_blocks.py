@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from seqloom.nn.blocks import Around, FeedForward
+from seqloom.nn.masks import causal_mask
 from seqloom.nn.multihead import MultiHeadAttention
 
 
@@ -97,21 +98,17 @@ def _window(reach: int | None, x: Tensor) -> Tensor | None:
     return None if reach is None else (place[:, None] - place[None, :]).abs() <= reach
 
 
-def text_block(block: Any, x: Tensor, *, causal: bool) -> Block:
-    """Of a `TextBlock`."""
-    own = look(block.attention, block.around_attention, x, allowed=earlier(x) if causal else None)
+def text_block(block: Any, x: Tensor, *, allowed: Tensor | None) -> Block:
+    """Of a `TextBlock` in which `allowed` (T, T) says who may look at whom; None if all may."""
+    own = look(block.attention, block.around_attention, x, allowed=allowed)
     fed = feed(block.feed_forward, block.around_feed_forward, own.after)
     return Block(x, own, None, fed, fed.after)
 
 
 def decoder_block(block: Any, x: Tensor, memory: Tensor, *, causal: bool = True) -> Block:
     """Of a `DecoderBlock`."""
-    own = look(block.self_attention, block.around_self, x, allowed=earlier(x) if causal else None)
+    allowed = causal_mask(len(x), len(x), device=x.device) if causal else None
+    own = look(block.self_attention, block.around_self, x, allowed=allowed)
     cross = look(block.cross_attention, block.around_cross, own.after, memory)
     fed = feed(block.feed_forward, block.around_feed_forward, cross.after)
     return Block(x, own, cross, fed, fed.after)
-
-
-def earlier(x: Tensor) -> Tensor:
-    """Who may look at whom (T, T) when none looks ahead."""
-    return torch.ones(len(x), len(x), dtype=torch.bool, device=x.device).tril()

@@ -39,7 +39,7 @@ def run(body: Any, ids: Sequence[int], device: Any) -> tuple[Embedding, list[Blo
     found = embed(body.embedded, ids, device)
     x, blocks = found.x, []
     for block in body.blocks:
-        blocks.append(text_block(block, x, causal=body.causal))
+        blocks.append(text_block(block, x, allowed=body.earlier(len(x)) if body.causal else None))
         x = blocks[-1].after
     return found, blocks, body.norm(x)
 

@@ -212,7 +212,9 @@ class GPTBody(Body):
     def __init__(self, config: GPTConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary)
         self.width = config.width
-        self.transformer = TransformerBody(config, vocabulary + EXTRA, causal=True, begin=config.begin)
+        self.transformer = TransformerBody(
+            config, vocabulary + EXTRA, causal=True, begin=config.begin, window=config.sliding_window
+        )
         output = Predicting(config.width, vocabulary, config.tied, config.output_bias) if predicts else None
         self.output = output
 

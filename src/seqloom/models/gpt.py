@@ -34,6 +34,7 @@ NO_TOKEN = -1  # stands for padding among the tokens that were read
 class GPTConfig(BodyShape):
     kind: Literal["gpt"] = "gpt"
     context: int | None = None  # the most tokens it sees at once; None is all learned positions, or else 512
+    sliding_window: int | None = None  # tokens each position attends to, itself included; None is all before it
     tied: bool = True  # one matrix for input and output embeddings
     output_bias: bool = False  # b of the output; no GPT-2 or Llama has one
     begin: int | None = None  # this token, not END, stands before every text
@@ -42,6 +43,8 @@ class GPTConfig(BodyShape):
         yield from super().problems()
         if self.begin is not None and self.begin < 0:
             yield f"begin must be a token of the vocabulary, at least 0; got {self.begin}"
+        if self.sliding_window is not None and self.sliding_window < 1:
+            yield f"sliding_window must be at least 1; got {self.sliding_window}"
         if self.window < 2:
             yield f"context must be at least 2, so that half of it is something; got {self.window}"
         if self.longest is not None and self.window > self.longest:
@@ -69,7 +72,7 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.body = TransformerBody(config, vocabulary, causal=True, begin=config.begin)
+        self.body = TransformerBody(config, vocabulary, causal=True, begin=config.begin, window=config.sliding_window)
         tied = self.body.embed.weight if config.tied else None
         self.output = FullSoftmax(config.width, vocabulary, tied, bias=config.output_bias)
         self.reset_parameters()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqloom.core.tree import Growing
 from seqloom.nn.decoder_compiled import capacity, free_places, take_places
-from seqloom.nn.masks import Allowed
+from seqloom.nn.masks import Allowed, causal_mask
 from seqloom.nn.multihead import MultiHeadAttention
 
 ROOM = 6  # steps for which a cache grows at a time
@@ -56,8 +56,11 @@ class Reading:
     at: Tensor | None = None  # (B, k) where they are written, if not one after the other from `filled` on
 
     @classmethod
-    def of(cls, tokens: Tensor, real: Tensor | None, known: Known, sources: int) -> "Reading":
-        """Tokens (R, T), of which those that are not `real` (R, T) are padding."""
+    def of(
+        cls, tokens: Tensor, real: Tensor | None, known: Known, sources: int, window: int | None = None
+    ) -> "Reading":
+        """Tokens (R, T), of which those that are not `real` (R, T) are padding. With a sliding `window` each token
+        attends to that many of its hypothesis' latest tokens, itself included."""
         T, k = tokens.shape[1], len(tokens) // max(sources, 1)
         if real is not None and real.device.type == "cpu" and bool(real.all()):
             real = None
@@ -65,10 +68,14 @@ class Reading:
         if known["compiled"] and T == 1:
             return cls._anywhere(tokens, real, known, sources)
         allowed = None
+        places, length = _places(tokens, real, known, sources)
         if own is not None or real is not None or k > 1:
             own, seen = _owned(tokens, real, own, filled, k)
+            if window is not None:
+                seen = seen & _within(window, own, places, T)
             allowed = Allowed(seen.reshape(sources, 1, k * T, -1), each=real is None)
-        places, length = _places(tokens, real, known, sources)
+        elif window is not None and filled + T > window:
+            allowed = Allowed(causal_mask(T, filled + T, window, tokens.device), each=True)
         known = {**known, "own": own, "length": length, "read": known["read"] + T}
         return cls(filled, filled + k * T, places, allowed, known)
 
@@ -175,12 +182,23 @@ def _owned(tokens: Tensor, real: Tensor | None, own: Tensor | None, filled: int,
     new = torch.eye(k, dtype=torch.bool, device=device).repeat(R // k, 1)  # (R, k): a hypothesis reads its own tokens
     if T == 1 and real is None:
         own = torch.cat([before, new], dim=1)
-        return own, own
+        return own, own.unsqueeze(1)
     real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
     mine = new.unsqueeze(2) & real.unsqueeze(1)  # (R, k, T)
     past = torch.ones(T, T, dtype=torch.bool, device=device).tril()  # (T, T): none looks ahead
     seen = [before.unsqueeze(1).expand(-1, T, -1), (mine.unsqueeze(1) & past.unsqueeze(1)).flatten(2)]
     return torch.cat([before, mine.flatten(1)], dim=1), torch.cat(seen, dim=2)
+
+
+def _within(window: int, own: Tensor, places: Tensor, T: int) -> Tensor:
+    """Which positions of the cache (R, T, P) or (R, 1, P) lie within the sliding window of each token that is read.
+
+    A hypothesis owns its tokens in the order in which it read them (machine code, which does not keep that order, reads
+    no model with a window). So the n-th position it owns holds its n-th token.
+    """
+    number = own.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), from 1
+    latest = (places.view(-1, T) if places.dim() == 2 else places[:T]).unsqueeze(-1) + 1  # (R, T, 1) or (T, 1)
+    return number > latest - window
 
 
 def _places(tokens: Tensor, real: Tensor | None, known: Known, sources: int) -> tuple[Tensor, Tensor | None]:

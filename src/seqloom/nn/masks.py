@@ -39,6 +39,16 @@ class Allowed:
         return torch.zeros(barred.shape, device=barred.device).masked_fill_(barred, -torch.inf)
 
 
+def causal_mask(queries: int, keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
+    """Which of `keys` positions each of the last `queries` of them may attend to (T, S): itself and those before it.
+
+    With a sliding `window`, only that many: position i attends to i − window + 1 … i.
+    """
+    ahead = keys - queries
+    past = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(ahead)
+    return past if window is None else past.triu(ahead - window + 1)
+
+
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     """x (B, T, …) with zeros where `mask` (B, T) is False.
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn.dropout import drop
-from seqloom.nn.masks import Allowed
+from seqloom.nn.masks import Allowed, causal_mask
 from seqloom.nn.positions import Rotary
 
 FEW = 16  # queries of a sequence up to which the open way is the faster one on a CPU
@@ -203,7 +203,7 @@ def _with_causal(mask: Tensor | Allowed | None, q: Tensor, k: Tensor) -> Tensor 
     T, S = q.shape[2], k.shape[2]
     if T == 1:
         return mask
-    past = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+    past = causal_mask(T, S, device=q.device)
     if mask is None:
         return past
     return (mask.mask if isinstance(mask, Allowed) else mask) & past

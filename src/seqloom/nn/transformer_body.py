@@ -4,8 +4,9 @@
     x ← block(x), L times:   self-attention, feed-forward       each with a way around it and a norm
     h = norm(x)                                                 where norms stand first
 
-A causal body looks back only, another one to both sides. Several documents may be packed into a row: none looks across
-a border, and places begin anew at each. `seqloom.nn.embedded` has x, `seqloom.nn.blocks` the blocks.
+A causal body looks back only, with a sliding window no further than that; another one to both sides. Several documents
+may be packed into a row: none looks across a border, and places begin anew at each. `seqloom.nn.embedded` has x,
+`seqloom.nn.blocks` the blocks.
 """
 
 import math
@@ -19,7 +20,7 @@ from seqloom.core.tree import Growing
 from seqloom.nn.blocks import Activation, FeedForward, Frame, Norm, Past, TextBlock, make_norm
 from seqloom.nn.cache import Known, Reading, empty_cache, with_room
 from seqloom.nn.embedded import Embedded
-from seqloom.nn.masks import Allowed
+from seqloom.nn.masks import Allowed, causal_mask
 from seqloom.nn.multihead import MultiHeadAttention, choose_kernels, head_problems
 from seqloom.nn.positions import PositionsConfig
 
@@ -87,7 +88,8 @@ class BodyShape:
 
 class TransformerBody(nn.Module):
     """Tokens (B, S) to h (B, S, D). `rows` is how many tokens have a vector, `segments` how many segments. An END that
-    stands first is read as the token `begin`, where there is one.
+    stands first is read as the token `begin`, where there is one. A causal body may have a sliding `window`: each
+    position then attends to that many positions, itself included.
 
     In `read` the real tokens of a row stand first; its padding last, where nobody hears of it.
     """
@@ -95,10 +97,17 @@ class TransformerBody(nn.Module):
     blocks: Sequence[TextBlock]
 
     def __init__(
-        self, shape: BodyShape, rows: int, *, causal: bool, segments: int = 0, begin: int | None = None
+        self,
+        shape: BodyShape,
+        rows: int,
+        *,
+        causal: bool,
+        segments: int = 0,
+        begin: int | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
-        self.shape, self.causal, self.width, self.begin = shape, causal, shape.width, begin
+        self.shape, self.causal, self.width, self.begin, self.window = shape, causal, shape.width, begin, window
         self.embedded = Embedded(shape, nn.Embedding(rows, shape.width), "text", segments, shape.norm_epsilon)
         self.blocks = nn.ModuleList(shape.block() for _ in range(shape.layers))  # type: ignore[assignment]
         self.norm = make_norm(shape.norm if shape.norm_first else "none", shape.width, shape.norm_epsilon)
@@ -156,23 +165,30 @@ class TransformerBody(nn.Module):
         places = torch.arange(S, device=tokens.device) if documents is None else places_of(documents)
         ends = places + 1 if mask is None else (places + 1) * mask
         x = self.embedded(self._begun(tokens, places), places, S, ends, segments)
-        allowed = self._allowed(mask, documents)
+        allowed = self._allowed(mask, documents, S)
         return x, Past(allowed, self.causal and allowed is None, places)
 
     def _begun(self, tokens: Tensor, places: Tensor) -> Tensor:
         """Tokens (B, S) at places (S,) or (B, S), as they are embedded."""
         return tokens if self.begin is None else tokens.masked_fill((tokens == END) & (places == 0), self.begin)
 
-    def _allowed(self, mask: Tensor | None, documents: Tensor | None) -> Allowed | None:
-        """Who may look at whom (B, 1, S or 1, S); None if all may, or if a causal body need only look back."""
+    def _allowed(self, mask: Tensor | None, documents: Tensor | None, S: int) -> Allowed | None:
+        """Who may look at whom (B or 1, 1, S or 1, S); None if all may, or if a causal body need only look back."""
+        if documents is None and self.causal:
+            beyond = self.window is not None and self.window < S
+            return Allowed(self.earlier(S)[None, None], each=True) if beyond else None
         if documents is None:
-            return None if mask is None or self.causal else Allowed(mask[:, None, None, :])
+            return None if mask is None else Allowed(mask[:, None, None, :])
         same = documents.unsqueeze(2) == documents.unsqueeze(1)  # (B, S, S)
         if self.causal:
-            same = same.tril()
+            same = same & self.earlier(S)
         elif mask is not None:
             same = same & mask.unsqueeze(1)
         return Allowed(same.unsqueeze(1), each=self.causal or mask is None)
+
+    def earlier(self, S: int) -> Tensor:
+        """Which of S positions each of them may attend to (S, S) in a causal body."""
+        return causal_mask(S, S, self.window, self.embed.weight.device)
 
     def climb(
         self, x: Tensor, past: Past, caches: Caches | None = None, weights: bool = False
@@ -202,7 +218,7 @@ class TransformerBody(nn.Module):
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)
         caches, known = with_room(caches, known, tokens, B)
-        reading = Reading.of(tokens, mask, known, B)
+        reading = Reading.of(tokens, mask, known, B, self.window)
         past = Past(reading.allowed, reading.allowed is None, reading.places, reading)
         tokens = self._begun(tokens.reshape(B, -1), reading.places)
         x = self.embedded(tokens, reading.places, known["read"] + T, reading.lengths)
