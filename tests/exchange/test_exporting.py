@@ -158,7 +158,7 @@ def test_values_in_the_way_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError) as error:
         export_run(run.path, tmp_path / "out")
-    first, gpt2, llama = str(error.value).split("\n")
+    first, gpt2, llama, mistral = str(error.value).split("\n")
     assert first == f"{run.path} cannot be exported, for no family has all that its config says:"
     assert gpt2 == (
         "  GPT-2: model.embed_scale must be false; it is true; model.output_bias must be false; it is true; "
@@ -166,6 +166,7 @@ def test_values_in_the_way_are_named(tmp_path: Path) -> None:
     )
     assert llama.startswith("  Llama: model.norm must be 'rms'; it is 'layer'; ")
     assert llama.endswith("model.positions.kind must be rotary; it is learned")
+    assert mistral.startswith("  Mistral: model.norm must be ")
     assert error.value.exit_code == 2
 
 
