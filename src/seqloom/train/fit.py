@@ -13,6 +13,7 @@ from seqloom.train.config import FitConfig
 from seqloom.train.events import Damaged, Evaluated, Event, Finished, Halved, Prepared, Saved, Skipped, Started, Stopped
 from seqloom.train.meter import Meter
 from seqloom.train.stop import Stop
+from seqloom.train.threads import threads_restored
 from seqloom.train.trainer import Trainer, Update
 
 
@@ -20,7 +21,11 @@ def fit(
     task: Task, config: FitConfig, store: CheckpointStore, *, seed: int, stop: Stop | None = None, resume: bool = False
 ) -> Iterator[Event]:
     """Train, yielding events as it goes; with `resume`, go on from the newest intact checkpoint."""
-    stop = stop or Stop()
+    with threads_restored():
+        yield from _fit(task, config, store, seed, stop or Stop(), resume)
+
+
+def _fit(task: Task, config: FitConfig, store: CheckpointStore, seed: int, stop: Stop, resume: bool) -> Iterator[Event]:
     trainer = Trainer(task, config, seed)
     tally = trainer.tally
     checkpoint = store.load() if resume else None

@@ -2,7 +2,7 @@
 
 Its whole state is a value, written with every checkpoint: weights, optimizer, carried state, and `Tally`. What is drawn
 at a step depends on the seed and the step alone. Together these make 2N steps and N + save + load + N steps the same to
-the bit.
+the bit, with the same number of CPU threads, which a resume keeps (`seqloom.train.threads`).
 """
 
 import math
@@ -27,6 +27,7 @@ from seqloom.train.memory import watch
 from seqloom.train.optimizers import build_optimizer
 from seqloom.train.recompute import recompute
 from seqloom.train.schedule import learning_rate
+from seqloom.train.threads import resume_threads, used_threads
 
 WORTH_COMPILING = 1000  # steps: for fewer it takes longer to compile a model than to train it as it is
 OVERFLOW = "the norm of the gradient overflows"
@@ -51,6 +52,7 @@ class Tally:
     memory: int = 0  # most bytes in tensors during an update that was watched
     limit: int | None = None  # values of a batch that did not fit in memory, see `seqloom.train.halving`
     recorded: bool = True  # where steps can be; not any more, if there was no memory for it
+    threads: int = 0  # of the CPU, which the last bits of the weights depend on; 0 on another device
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class Trainer:
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.carry: Tree = None
-        self.tally = Tally()
+        self.tally = Tally(threads=used_threads(self.device))
+        self.thread_note: str | None = None  # if a resume uses another number of threads than there would be
         self.total = config.total_steps(task.steps_per_epoch())
         self.captured = self._captured()
         self.known: list[Update] = []  # what updates did that nobody has been told of yet …
@@ -329,7 +332,8 @@ class Trainer:
         """What a person should know of the model and of how it learns; usually nothing."""
         own: list[str] = getattr(self.model, "notes", list)()  # not every model has something to say
         lost = ["train.recompute changes nothing: the model has no blocks or layers"] if self.recomputed == 0 else []
-        return (*own, *lost, *(self.levels.notes(self.config.lr) if self.levels is not None else ()))
+        threads = [] if self.thread_note is None else [self.thread_note]
+        return (*own, *lost, *(self.levels.notes(self.config.lr) if self.levels is not None else ()), *threads)
 
     def tell_halved(self) -> list[tuple[int, int]]:
         """Rows and parts of the batches that did not fit in memory since somebody asked."""
@@ -360,6 +364,8 @@ class Trainer:
             self.scaler.load_state_dict(parts["scaler"])
             self.carry = to_device(parts["carry"], self.device)
             self.tally = Tally(**parts["tally"])
+            self.thread_note = resume_threads(self.tally.threads, self.device)
+            self.tally.threads = used_threads(self.device)
             self.captured = self.captured if self.tally.recorded else None
             if self.captured is not None:
                 self._ready_optimizer()
