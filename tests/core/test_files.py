@@ -23,6 +23,7 @@ from seqloom.core.files import (
     new_directory,
     read_file,
     remove_leftovers,
+    reserve,
     sha256,
     temporary_path,
     tensors_from_file,
@@ -287,24 +288,38 @@ def test_lock_is_exclusive_and_leaves_the_file_as_it_was(tmp_path: Path) -> None
     assert path.read_text() == "kept"
 
 
-def test_temporary_lock_is_removed_and_still_excludes_whoever_opened_it_before(tmp_path: Path) -> None:
+def test_reserved_name_is_released_at_the_end(tmp_path: Path) -> None:
+    with reserve(tmp_path / "one", "busy"), reserve(tmp_path / "two", "busy"):
+        with pytest.raises(UsageError, match="busy"), reserve(tmp_path / "one", "busy"):
+            pass
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".one.lock", ".two.lock"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_lock_on_a_file_that_was_just_removed_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that opened the file just before its holder removed it must not believe it holds the lock."""
-    path, entered = tmp_path / ".one.lock", []
-    real = fcntl.flock
+    lock, flock = tmp_path / ".one.lock", fcntl.flock
+    removed: list[Path] = []
 
-    def removed_first(descriptor: int, flags: int) -> None:
-        if not entered:
-            entered.append(descriptor)
-            path.unlink()
-        real(descriptor, flags)
+    def remove_first(descriptor: int, flags: int) -> None:
+        if not removed:
+            removed.append(lock)
+            lock.unlink()
+        flock(descriptor, flags)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fcntl, "flock", removed_first)
-        with hold_lock(path, "busy", temporary=True):
-            assert path.exists()
-            with pytest.raises(UsageError), hold_lock(path, "busy"):
-                pass
-    assert not path.exists()
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with reserve(tmp_path / "one", "busy"):
+        assert lock.exists()
+        with pytest.raises(UsageError), reserve(tmp_path / "one", "busy"):
+            pass
+
+
+def test_reserving_where_nothing_can_be_written_names_what_was_reserved(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ResourceError, match=r"Could not write .*missing/one"),
+        reserve(tmp_path / "missing/one", "busy"),
+    ):
+        pass
 
 
 def test_leftovers_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path, precious: Path) -> None:

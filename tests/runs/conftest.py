@@ -30,7 +30,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def recipe() -> Callable[..., Any]:
     def make(*overrides: str, task: str = "language-model") -> Any:
         mapping = apply_overrides(RECIPES[task], parse_overrides(overrides))

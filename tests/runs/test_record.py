@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from seqloom import api
+from seqloom.core import files
 from seqloom.core.errors import ResourceError
 from seqloom.runs import record as record_module
 from seqloom.runs.run import Run
@@ -108,14 +109,17 @@ def test_the_card_and_the_metrics(recipe, tmp_path):
 def test_the_log_on_a_full_disk(recipe, tmp_path, monkeypatch):
     """Closing such a log fails a second time; one clear line must come out of it all the same."""
 
-    class Full(io.StringIO):
+    class Full(io.BytesIO):
         def flush(self):
             raise OSError(28, "No space left on device")
 
         def close(self):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(record_module, "open", lambda *_, **__: Full(), raising=False)
+    def opened(file, mode):
+        return Full() if mode == "ab" else open(file, mode)
+
+    monkeypatch.setattr(files, "open", opened, raising=False)
     with pytest.raises(ResourceError, match=r"disk is full.*log\.jsonl") as caught:
         list(api.begin(recipe(), tmp_path / "one").events())
     assert caught.value.exit_code == 5

@@ -59,6 +59,7 @@ def names(store):
 @pytest.fixture
 def two(tmp_path):
     """A store with the checkpoints of step 5 (value 1) and step 8 (value 2)."""
+    (tmp_path / "run").mkdir()
     store = CheckpointStore(tmp_path / "run", keep=2)
     store.save(5, parts(1, 5))
     store.save(8, parts(2, 8))
@@ -138,6 +139,23 @@ def test_a_damaged_one_is_replaced_when_its_step_comes_again(two):
     store.save(11, parts(9))
     assert names(store) == ["latest.json", "step-11", "step-8"]
     assert value_of(CheckpointStore(two.run)._read(8)) == 7
+
+
+def test_one_too_many_after_a_kill_is_deleted_when_training_resumes(two):
+    """A save that is cut off after it moved the pointer has let none go."""
+    shutil.copytree(two.folder / "step-5", two.run / "copy")
+    two.save(11, parts(3))
+    shutil.move(two.run / "copy", two.folder / "step-5")
+    assert names(two) == ["latest.json", "step-11", "step-5", "step-8"]
+    assert value_of(CheckpointStore(two.run, keep=2).load()) == 3
+    assert names(two) == ["latest.json", "step-11", "step-8"]
+
+
+def test_loading_deletes_nothing_that_is_damaged_or_newer(two):
+    two.save(11, parts(3))
+    (two.folder / "step-11" / "state.json").unlink()
+    assert value_of(CheckpointStore(two.run, keep=1).load()) == 2
+    assert names(two) == ["latest.json", "step-11", "step-8"]
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
@@ -295,6 +313,8 @@ class Disk:
 
     def _open(self, path, mode="r", **options):
         """A write that fails has reached the disk by half."""
+        if mode == "rb":
+            return open(path, mode, **options)
         assert mode == "wb"
         file = open(path, mode, buffering=0, **options)  # noqa: SIM115 (closed by what is returned)
         disk, real = self, file.write
@@ -435,7 +455,7 @@ def test_the_pointer_moves_after_everything_else_is_on_disk(tmp_path, monkeypatc
         "flush .latest.json.tmp",
         "to latest.json",
         "flush checkpoints",
-        "to .step-5.old",
+        "to .step-5.tmp",
     ]
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 
+from seqloom.core.files import temporary_path
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.events import Finished
 
@@ -65,6 +66,7 @@ def test_a_stop_at_a_step_that_is_saved_anyway_is_nothing_special(session, tiny_
 
 @pytest.fixture
 def store(tmp_path):
+    (tmp_path / "run").mkdir()
     made = CheckpointStore(tmp_path / "run", keep=5)
     for step in (2, 9, 10, 100):
         parts = {"model": {"w": torch.full((2,), float(step))}, "optimizer": {"m": torch.ones(3)}, "tally": {"x": 1}}
@@ -107,13 +109,14 @@ def test_what_lies_after_the_pointer_is_being_made_again(store):
 
 
 def test_a_run_that_may_only_be_read(store, monkeypatch):
-    (store.folder / ".step-7.tmp").mkdir()
+    leftover = temporary_path(store.folder / "step-7")
+    leftover.mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert len(weights(store, 2)) == 2
-    assert (store.folder / ".step-7.tmp").exists()
+    assert leftover.exists()
     monkeypatch.undo()
     assert len(weights(store, 2)) == 2
-    assert not (store.folder / ".step-7.tmp").exists()
+    assert not leftover.exists()
 
 
 def test_one_that_was_set_aside_by_a_crash_is_found(store):

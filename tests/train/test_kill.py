@@ -64,8 +64,7 @@ def test_every_run_ended_at_the_same_checkpoint(killed, contents, same):
     for name in report["finished"]:
         path = folder / name
         kept = {entry.name for entry in (path / "checkpoints").iterdir()}
-        # The last save may have been cut off before it let the oldest go.
-        assert kept - {"step-30"} == {"latest.json", "step-33", "step-34"}
+        assert kept == {"latest.json", "step-33", "step-34"}
         for step, parts in expected.items():
             assert same(contents(path / "checkpoints" / step), parts), f"{name}, {step}"
         assert same(tensors_from_file(path / "model.safetensors"), tensors_from_file(whole / "model.safetensors"))

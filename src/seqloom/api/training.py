@@ -11,7 +11,7 @@ from seqloom.core.config import ABSENT, apply_overrides, differences, parse_over
 from seqloom.core.errors import Interrupted, UsageError
 from seqloom.core.words import shown
 from seqloom.runs.record import record
-from seqloom.runs.run import Run, refuse_existing
+from seqloom.runs.run import Run, claim
 from seqloom.tasks import task_module
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
@@ -52,15 +52,16 @@ class Training:
 
 
 def begin(recipe: Any, out: Path) -> Training:
-    """Read the data and make the run directory."""
-    refuse_existing(out)
-    if isinstance(recipe.train, FitConfig):
-        device_for(recipe.train)  # what this machine cannot do is refused before anything is made
-    task = task_module(recipe.task).Task.prepare(recipe)
-    if isinstance(recipe.train, FitConfig):
-        task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
-    files = task.files() if hasattr(task, "files") else {}
-    return Training(Run.create(out, to_mapping(recipe), task.documents(), files), task, recipe)
+    """Read the data and make the run directory, whose path no other process can take meanwhile."""
+    with claim(out):
+        if isinstance(recipe.train, FitConfig):
+            device_for(recipe.train)  # what this machine cannot do is refused before anything is made
+        task = task_module(recipe.task).Task.prepare(recipe)
+        if isinstance(recipe.train, FitConfig):
+            task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
+        files = task.files() if hasattr(task, "files") else {}
+        run = Run.create_claimed(out, to_mapping(recipe), task.documents(), files)
+    return Training(run, task, recipe)
 
 
 def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:

@@ -2,10 +2,9 @@
 
 import math
 import shlex
-import shutil
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.core.errors import Interrupted, NotBegun, UsageError
+from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
 
 if TYPE_CHECKING:
     from seqloom.api import Training
@@ -177,9 +176,9 @@ def _nothing_left_behind(training: "Training") -> Iterator[None]:
     try:
         yield
     except Exception:
-        run = training.run
-        if not training.resumed and all(entry["event"] == "started" for entry in run.log()):
-            shutil.rmtree(run.path, ignore_errors=True)
+        if not training.resumed:
+            with suppress(SeqloomError, OSError):
+                training.run.discard_unstarted()
         raise
 
 

@@ -72,8 +72,8 @@ def refuse_other_kind(path: Path, expected: int = stat.S_IFREG) -> None:
     """Refuse `path` if it exists and is not a regular file, or not what else `stat` says is expected."""
     try:
         found = stat.S_IFMT(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        return
+    except OSError:
+        return  # it is missing, or whoever opens it is told why that is not possible
     if found != expected:
         raise CheckpointError(
             f"{path} must be {KINDS[expected]}; it is {KINDS.get(found, 'something else')}. "
@@ -109,31 +109,51 @@ def create_file(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def hold_lock(path: Path, busy: str, temporary: bool = False) -> Iterator[None]:
+def hold_lock(path: Path, busy: str) -> Iterator[None]:
     """Hold an exclusive lock on a file; UsageError(busy) if another process does.
 
     The lock ends with the block or with the process, however that ends. The file is created where it is missing, never
-    written to, and removed at the end if it is `temporary`.
+    written to, and stays.
     """
+    with disk_errors(path):
+        descriptor = _lock(path, busy)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def reserve(path: Path, busy: str) -> Iterator[None]:
+    """Reserve the name of something new; UsageError(busy) if another process has.
+
+    It is done by a lock on a file beside it, `.NAME.lock`, which is removed at the end and blocks nobody after a kill.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with disk_errors(path):
+        descriptor = _lock(lock, busy)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(path: Path, busy: str) -> int:
+    """Lock a file and return its descriptor."""
     while True:
-        with disk_errors(path):
-            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
-            with disk_errors(path):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UsageError(busy) from None
-            if not _is_open_at(descriptor, path):  # its last holder removed it after we opened it
-                continue
-            try:
-                yield
-            finally:
-                if temporary:
-                    path.unlink(missing_ok=True)
-            return
-        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_open_at(descriptor, path):  # else its last holder removed it after we opened it
+                return descriptor
+        except BlockingIOError:
             os.close(descriptor)
+            raise UsageError(busy) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def _is_open_at(descriptor: int, path: Path) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from seqloom import api
 from seqloom.core.errors import DataError, DivergedError, SeqloomError, UsageError
-from seqloom.core.files import to_json, write_atomic
+from seqloom.core.files import read_file, to_json, write_atomic
 from seqloom.ladder.plan import Ladder, Rung
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
@@ -129,7 +129,7 @@ def _trained(recipe: Any, path: Path) -> bool:
 def shared(run: Run) -> dict[str, int]:
     """`jobs` and `threads` of its training; nothing of a run that was not trained by a ladder."""
     file = run.path / SHARED
-    return dict(json.loads(file.read_text("utf-8"))) if file.exists() else {}
+    return dict(json.loads(read_file(file))) if file.exists() else {}
 
 
 def finished(run: Run) -> dict[str, Any] | None:

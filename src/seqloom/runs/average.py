@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqloom.core.config import ABSENT, differences
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import tensors_from_file, tensors_to_bytes
+from seqloom.core.files import read_file, tensors_from_file, tensors_to_bytes
 from seqloom.core.version import VERSION
 from seqloom.core.words import shown
 from seqloom.runs.record import data_section, machine, number, vocabularies
@@ -180,7 +180,7 @@ def create(
     training would have measured them.
     """
     source = made.runs[0]
-    documents = {name: json.loads((source.path / name).read_text("utf-8")) for name in _documents(source)}
+    documents = {name: json.loads(read_file(source.path / name)) for name in _documents(source)}
     documents["average.json"] = {
         "runs": [str(run.path) for run in made.runs],
         "steps": made.steps or None,
@@ -189,7 +189,7 @@ def create(
     documents["metrics/dev.json"] = dict(kept)
     frozen = source.path / FROZEN_FILE
     files = {
-        **({FROZEN_FILE: frozen.read_bytes()} if frozen.exists() else {}),
+        **({FROZEN_FILE: read_file(frozen)} if frozen.exists() else {}),
         "model.safetensors": tensors_to_bytes(made.weights),
         "log.jsonl": _log(made, in_training).encode(),
         "card.md": card(out.name, made, kept, alone).encode(),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqloom.core.config import ABSENT, config
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import sha256, tensors_from_file
+from seqloom.core.files import read_file, sha256, tensors_from_file
 from seqloom.core.words import shown
 from seqloom.data.reading import Frame
 from seqloom.models.bodies import BODIES, Body, form_of
@@ -148,7 +148,7 @@ class Pretrained:
             raise CheckpointError(
                 f"init.from: {self.run.without_weights} Or draw all weights anew: init.weights=false."
             )
-        return sha256(file.read_bytes())
+        return sha256(read_file(file))
 
     def give(self, body: Body | Whole | Tokens) -> None:
         """Its weights to a body; refused, with all mismatches named, if they do not fit."""

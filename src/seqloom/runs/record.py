@@ -11,17 +11,18 @@ from typing import Any
 
 import torch
 
-from seqloom.core.files import disk_errors, write_atomic
+from seqloom.core.files import append_to_file, write_atomic
 from seqloom.core.version import VERSION
 from seqloom.runs.run import Run
+from seqloom.runs.tensorboard import EventWriter
 from seqloom.train.events import Evaluated, Event, Finished, Progress, Saved, event_to_json
 
 
 def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
     """Write every event down, then pass it on. The first event is `Started`: it says where the log goes on."""
-    path = run.path / "log.jsonl"
-    with disk_errors(path), ExitStack() as stack:
+    with ExitStack() as stack:
         stack.enter_context(run.locked())
+        run.remove_leftovers()
         started = next(events)
         _rewrite(run, lambda entry: 0 < started.step >= entry["step"])  # later steps are made again
         board = _tensorboard(run, started.step)
@@ -51,8 +52,7 @@ def _write(run: Run, event: Event, again: bool) -> None:
     entry = {"time": stamp, **event_to_json(event)}
     if again and isinstance(event, Evaluated | Saved):
         _rewrite(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
-    with open(run.path / "log.jsonl", "a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
+    append_to_file(run.path / "log.jsonl", json.dumps(entry) + "\n")
 
 
 def _rewrite(run: Run, keep: Callable[[dict[str, Any]], bool]) -> None:
@@ -61,16 +61,15 @@ def _rewrite(run: Run, keep: Callable[[dict[str, Any]], bool]) -> None:
     write_atomic(run.path / "log.jsonl", "".join(lines))
 
 
-def _tensorboard(run: Run, step: int) -> Any:
+def _tensorboard(run: Run, step: int) -> EventWriter | None:
     """A TensorBoard writer, where the package is installed (extra `tensorboard`)."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return EventWriter(run.path / "tensorboard", purge_step=step + 1 if step else None)
     except ImportError:
         return None
-    return SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1 if step else None)
 
 
-def _draw(board: Any, event: Event) -> None:
+def _draw(board: EventWriter, event: Event) -> None:
     if isinstance(event, Progress):
         for name, value in event.values.items():
             board.add_scalar(f"train/{name}", value, event.step)
@@ -78,6 +77,7 @@ def _draw(board: Any, event: Event) -> None:
     elif isinstance(event, Evaluated):
         for name, value in event.metrics.items():
             board.add_scalar(f"{event.split}/{name}", value, event.step)
+    board.flush()
 
 
 def card(run: Run, event: Finished) -> str:

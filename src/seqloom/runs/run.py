@@ -13,14 +13,20 @@ runs/<name>/
     average.json         of a mean of others, instead of checkpoints: see seqloom.runs.average
     log.jsonl            every event of the training
     metrics/dev.json     the last evaluation of each split
+    tensorboard/         the curves of the training, where TensorBoard is installed
     card.md              all of this for a reader
+    .lock                held by the process that trains the run
+
+The run directory may be reached through links. What is in it must be regular files and directories: a link, FIFO or
+device of one of these names is refused when the run is opened, and no write follows a link (see `seqloom.core.files`).
 """
 
-import fcntl
 import inspect
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +39,14 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import (
     disk_errors,
     flush_directory,
+    hold_lock,
+    make_directory,
     new_directory,
+    read_file,
+    refuse_other_kind,
+    remove_directory,
+    remove_leftovers,
+    reserve,
     tensors_from_file,
     to_json,
     write_atomic,
@@ -47,6 +60,9 @@ from seqloom.train.checkpoints import CheckpointStore
 FORMAT = 1
 FROZEN_FILE = "frozen.safetensors"
 DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
+OTHER_FILES = ("recipe.yaml", "model.safetensors", FROZEN_FILE, "average.json", "log.jsonl", "card.md", ".lock")
+FOLDERS = ("checkpoints", "metrics", "tensorboard")
+LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command that holds no lock was left by a kill
 
 
 class Run:
@@ -65,7 +81,18 @@ class Run:
         files: Mapping[str, bytes] | None = None,
     ) -> "Run":
         """Make a new run directory with its JSON documents and other files; it appears complete or not at all."""
-        refuse_existing(path)
+        with claim(path):
+            return cls.create_claimed(path, recipe, documents, files)
+
+    @classmethod
+    def create_claimed(
+        cls,
+        path: Path,
+        recipe: Mapping[str, Any],
+        documents: Mapping[str, Any],
+        files: Mapping[str, bytes] | None = None,
+    ) -> "Run":
+        """Do what `create` does, for a caller that holds the `claim` to the path."""
         with new_directory(path) as folder:
             write_flushed(folder / "recipe.yaml", _recipe_text(recipe).encode())
             plain = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
@@ -79,6 +106,7 @@ class Run:
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         path = Path(path)
+        refuse_other_kinds(path)
         if not (path / "recipe.yaml").is_file():
             if (path / "config.json").is_file():
                 raise CheckpointError(
@@ -185,7 +213,7 @@ class Run:
 
     def _json(self, name: str) -> Any:
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return json.loads(read_file(self.path / name).decode("utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{self.path} is incomplete: {name} is missing.") from None
         except (ValueError, OSError) as error:
@@ -247,14 +275,17 @@ class Run:
         return CheckpointStore(self.path, keep)
 
     def log(self) -> Iterator[dict[str, Any]]:
-        """Every event of the training, oldest first. A last line cut short by a crash is passed over."""
+        """Every event of the training, oldest first.
+
+        The log is no part of the state: a line that is cut short, not UTF-8 or not an event is skipped.
+        """
         path = self.path / "log.jsonl"
-        for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
+        for line in read_file(path).split(b"\n") if path.exists() else []:
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(entry, dict) and {"event", "step"} <= entry.keys():
+            if isinstance(entry, dict) and type(entry.get("event")) is str and type(entry.get("step")) is int:
                 yield entry
 
     def metrics(self, split: str) -> dict[str, Any] | None:
@@ -262,19 +293,27 @@ class Run:
         return self._json(f"metrics/{split}.json") if path.exists() else None
 
     def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
-        with disk_errors(self.path / "metrics"):
-            (self.path / "metrics").mkdir(exist_ok=True)
+        make_directory(self.path / "metrics")
         write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Only one process may train a run at a time; the lock goes with the process, however it ends."""
-        with open(self.path / ".lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(f"{self.path} is being trained by another process. Wait for it, or stop it.") from None
+        busy = f"{self.path} is being trained by another process. Wait for it, or stop it."
+        with hold_lock(self.path / ".lock", busy):
             yield
+
+    def remove_leftovers(self) -> None:
+        """Delete the temporary files of killed processes. The caller holds the lock; `evaluate` needs none."""
+        remove_leftovers(self.path)
+        remove_leftovers(self.path / "metrics", min_age=LEFTOVER_AGE)
+
+    def discard_unstarted(self) -> None:
+        """Delete a new run whose training failed before its first step. One with weights or checkpoints is kept."""
+        with self.locked():
+            results = [self.path / "model.safetensors", *(self.path / "checkpoints").glob("*step-*")]
+            if not any(map(os.path.lexists, results)) and all(entry["event"] == "started" for entry in self.log()):
+                remove_directory(self.path)
 
 
 def _refuse_not_finite(model: Any, path: Path) -> None:
@@ -292,8 +331,41 @@ def _recipe_text(recipe: Mapping[str, Any]) -> str:
     return dump_yaml({"format": FORMAT, "seqloom": VERSION, **recipe})
 
 
+@contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Reserve the path of a new run, from before the work for it begins until the run exists.
+
+    A path that exists, or that another process has reserved, is refused. What a killed process left of a run of that
+    name is removed.
+    """
+    refuse_existing(path)
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        busy = f"{path} is being made by another process. Wait for it, or choose another place with --out."
+        with reserve(path, busy):
+            refuse_existing(path)  # it may have been made since
+            remove_leftovers(path.parent, path.name)
+            yield
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()  # unless there is something in it now
+
+
+def refuse_other_kinds(path: Path) -> None:
+    """Refuse a run in which a link, FIFO, device or directory stands where a file belongs."""
+    for name in (*OTHER_FILES, *DOCUMENTS):
+        refuse_other_kind(path / name)
+    for name in FOLDERS:
+        refuse_other_kind(path / name, stat.S_IFDIR)
+    for file in (path / "metrics").glob("*.json"):
+        refuse_other_kind(file)
+
+
 def refuse_existing(path: Path) -> None:
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return
     number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())
     free = path.with_name(f"{path.name}-{number}")

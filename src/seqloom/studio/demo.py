@@ -6,7 +6,6 @@ Each is trained aside, in `.unfinished`, and moves to its place once it is done.
 is used again, and a demo that was broken off goes on with the models that are still missing.
 """
 
-import fcntl
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.files import hold_lock, make_directory
 
 Report = Callable[[str], None]
 FOLDER = Path("runs/studio-demo")
@@ -113,17 +113,12 @@ def is_there(folder: Path, model: Demo) -> bool:
 def _alone(folder: Path) -> Iterator[None]:
     """Nobody else makes this demo meanwhile; what was left unfinished is cleared away before and after."""
     try:
-        (folder / ASIDE).mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder / ASIDE)
     except OSError as error:
         raise ResourceError(f"The demo cannot be written to {folder}: {error.strerror}.") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(
-                f"The demo in {folder} is being made already. Wait for it, or name another folder."
-            ) from None
+    busy = f"The demo in {folder} is being made already. Wait for it, or name another folder."
+    with hold_lock(folder / ".lock", busy):
         shutil.rmtree(folder / ASIDE)
         (folder / ASIDE).mkdir()
         try:

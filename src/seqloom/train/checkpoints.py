@@ -11,8 +11,8 @@ checkpoints/
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,13 @@ from torch import Tensor
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import (
     disk_errors,
-    flush_directory,
+    make_directory,
     new_directory,
+    read_file,
+    refuse_other_kind,
+    remove,
+    remove_directory,
+    remove_leftovers,
     sha256,
     tensors_from_file,
     tensors_to_bytes,
@@ -60,18 +65,17 @@ class CheckpointStore:
         that a training that was stopped keeps the same checkpoints in the end as one that was not.
         """
         target = self.folder / f"step-{step}"
+        make_directory(self.folder)
         with disk_errors(target):
-            if not self.folder.is_dir():
-                self.folder.mkdir(parents=True)
-                flush_directory(self.run)
             self._tidy()
             with new_directory(target) as folder:
                 self._fill(folder, step, parts, passing)
-                if target.exists():  # saved before its evaluation was made, or damaged
+                if os.path.lexists(target):  # saved before its evaluation was made, or damaged
                     target.rename(self._aside(step))
             write_atomic(self.folder / "latest.json", to_json({"step": step}))
             self._unusable.discard(step)
-            self._prune(step)
+            self._tidy()
+            self._remove(self._surplus(step))
         return target.name
 
     def _fill(self, folder: Path, step: int, parts: Mapping[str, Tree], passing: bool) -> None:
@@ -91,7 +95,10 @@ class CheckpointStore:
         digests[name] = sha256(content)
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint that is intact, or None where none was ever written."""
+        """The newest checkpoint that is intact, or None where none was ever written.
+
+        Older ones beyond those to keep are deleted; what is damaged or newer stays until the next save.
+        """
         self.damaged = []
         with disk_errors(self.folder):
             self._tidy()
@@ -99,10 +106,14 @@ class CheckpointStore:
         newest = self._pointer(candidates)
         for step in [step for step in candidates if step <= newest]:
             try:
-                return self._read(step)
+                checkpoint = self._read(step)
             except CheckpointError as error:
                 self.damaged.append((f"step-{step}", str(error)))
                 self._unusable.add(step)
+                continue
+            with disk_errors(self.folder):  # a save that was cut short let none go
+                self._remove(old for old in self._surplus(step) if old < step and old not in self._unusable)
+            return checkpoint
         if self.damaged:
             causes = "; ".join(f"{name}: {cause}" for name, cause in self.damaged)
             raise CheckpointError(
@@ -137,10 +148,10 @@ class CheckpointStore:
         """What `latest.json` says; where it is lost or leads nowhere, whatever is newest."""
         newest = candidates[0] if candidates else 0
         try:
-            step = int(json.loads((self.folder / "latest.json").read_text())["step"])
+            step = int(json.loads(read_file(self.folder / "latest.json"))["step"])
         except FileNotFoundError:
             return newest
-        except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        except (ValueError, KeyError, TypeError, OverflowError, OSError, CheckpointError):
             self.damaged.append(("latest.json", "it is not readable"))
             return newest
         if step in candidates:
@@ -151,8 +162,9 @@ class CheckpointStore:
     def _read(self, step: int, only: str | None = None) -> Checkpoint:
         """A checkpoint, or one part of it; what is read is checked."""
         folder = self.folder / f"step-{step}"
+        refuse_other_kind(folder, stat.S_IFDIR)
         try:
-            manifest = json.loads((folder / "manifest.json").read_text())
+            manifest = json.loads(read_file(folder / "manifest.json"))
             version, digests = manifest["format"], dict(manifest["files"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"manifest.json is not readable ({type(error).__name__}: {error})") from error
@@ -164,7 +176,7 @@ class CheckpointStore:
             raise CheckpointError("manifest.json is damaged: it does not describe this checkpoint")
         wanted = digests if only is None else {"state.json", f"{only}.safetensors"} & digests.keys()
         self._verify(folder, {name: digests[name] for name in wanted})
-        skeletons = json.loads((folder / "state.json").read_text())
+        skeletons = json.loads(read_file(folder / "state.json"))
         names = skeletons if only is None else {only} & skeletons.keys()
         return Checkpoint(step, {name: self._part(folder, name, skeletons[name]) for name in names})
 
@@ -174,7 +186,7 @@ class CheckpointStore:
             if name != Path(name).name:
                 raise CheckpointError(f"its manifest names a file outside it ({name})")
             try:
-                content = (folder / name).read_bytes()
+                content = read_file(folder / name)
             except FileNotFoundError:
                 raise CheckpointError(f"{name} is missing") from None
             except OSError as error:
@@ -200,33 +212,26 @@ class CheckpointStore:
 
     def _tidy(self) -> None:
         """Sweep up after a save that was cut short; a replacement that was cut between its two renames is undone."""
-        for leftover in self.folder.glob(".*"):
-            target = self.folder / leftover.name.removeprefix(".").removesuffix(".aside")
-            if leftover.suffix == ".aside" and not target.exists():
-                leftover.rename(target)
-            elif leftover.is_dir():
-                shutil.rmtree(leftover, ignore_errors=True)
+        remove_leftovers(self.folder)
+        for aside in self.folder.glob(".step-*.aside"):
+            target = self.folder / aside.name.removeprefix(".").removesuffix(".aside")
+            if os.path.lexists(target):
+                remove(aside)
             else:
-                leftover.unlink(missing_ok=True)
+                aside.rename(target)
 
-    def _prune(self, newest: int) -> None:
-        """Keep the newest intact ones. What lies after `newest` belongs to steps that are being made again."""
-        self._tidy()
+    def _surplus(self, newest: int) -> set[int]:
+        """All but the newest intact ones. What lies after `newest` belongs to steps that are being made again."""
         steps = self._steps()
         lasting = [s for s in steps if s <= newest and s not in self._unusable and not self._passing(s)]
-        for step in set(steps) - {newest, *lasting[: self.keep]}:
-            self._remove(self.folder / f"step-{step}")
+        return set(steps) - {newest, *lasting[: self.keep]}
+
+    def _remove(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            remove_directory(self.folder / f"step-{step}")  # at once: half of one would be taken for a damaged one
 
     def _passing(self, step: int) -> bool:
         try:
-            return bool(json.loads((self.folder / f"step-{step}" / "manifest.json").read_text()).get("passing"))
-        except (OSError, ValueError, AttributeError):
+            return bool(json.loads(read_file(self.folder / f"step-{step}" / "manifest.json")).get("passing"))
+        except (OSError, ValueError, AttributeError, CheckpointError):
             return False
-
-    @staticmethod
-    def _remove(folder: Path) -> None:
-        """Rename first, so that a half-deleted checkpoint is never taken for a damaged one."""
-        doomed = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(doomed, ignore_errors=True)
-        folder.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
