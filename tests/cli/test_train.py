@@ -192,12 +192,13 @@ def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tm
 
 
 @pytest.mark.parametrize("seeds", [[], ["--seeds", "1,2"]])
-def test_a_signal_before_there_is_a_run_leaves_with_130(
-    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str]
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_there_is_a_run_leaves_with_its_own_code(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str], number: int, code: int
 ) -> None:
-    monkeypatch.setattr(api, "begin", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(api, "begin", lambda *_: signal.raise_signal(number))
     stopped = seqloom("train", *TOYS, "--out", tmp_path / "run", *seeds)
-    assert stopped.code == 130 and not any(tmp_path.iterdir())
+    assert stopped.code == code and not any(tmp_path.iterdir())
     assert stopped.err == "seqloom: Stopped while preparing the data; no step was made and nothing is lost.\n"
 
 

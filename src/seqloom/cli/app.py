@@ -7,6 +7,7 @@ are imported inside the function), since all of them are imported to write `seql
 import errno
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqloom.core.errors import SeqloomError, UsageError, out_of_memory
+from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
 from seqloom.core.problems import BOUNDS
 from seqloom.core.version import VERSION
 
@@ -112,7 +113,16 @@ def _summary(command: Callable[..., Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code; without `arguments`, as the last thing the process does."""
+    try:
+        return _run(arguments)
+    finally:
+        if arguments is None:
+            for number in (signal.SIGINT, signal.SIGTERM):  # what has ended is not interrupted: its exit code stands
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     words, debug = _without_debug(sys.argv[1:] if arguments is None else list(arguments))
     os.environ.setdefault("GOMP_SPINCOUNT", PATIENCE)
     for stream in (sys.stdout, sys.stderr):
@@ -175,6 +185,9 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" while writing {error.filename}" if error.filename else ""
         return 5, f"the disk is full{place}. What was saved before is intact; free some space and run it again."
+    if isinstance(error, OSError) and error.errno in LACKING:
+        place = f" ({error.filename})" if error.filename else ""
+        return 5, f"the system refused: {error.strerror}{place}. What was saved before is intact; run it again."
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return 2, f"no file can have a name as long as this: {error.filename}"
     if out_of_memory(error):

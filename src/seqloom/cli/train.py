@@ -121,7 +121,8 @@ def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
         with stop.interruptible():
             training = make()
     except Interrupted:
-        raise NotBegun("Stopped while preparing the data; no step was made and nothing is lost.") from None
+        words = "Stopped while preparing the data; no step was made and nothing is lost."
+        raise NotBegun(words, stop.signal) from None
     for warning in training.warnings():
         typer.echo(f"warning: {warning}", err=True)
     return training

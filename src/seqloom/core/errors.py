@@ -4,6 +4,10 @@ Every message says what must hold, what arrived, and what to do. The command lin
 `exit_code`; a traceback appears only with `--debug`.
 """
 
+import errno
+import signal
+
+LACKING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EROFS, errno.ENOLCK)  # what a machine can lack
 NO_ROOM = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED", "could not create a memory")
 
 
@@ -54,9 +58,11 @@ class Interrupted(SeqloomError):
 
 
 class NotBegun(Interrupted):
-    """Stopped on request before there was anything to save, or to resume."""
+    """Stopped by a signal before there was anything to save, or to resume; 128 + its number, as shells count."""
 
-    exit_code = 130
+    def __init__(self, message: str, number: int = signal.SIGINT):
+        super().__init__(message)
+        self.exit_code = 128 + number
 
 
 def out_of_memory(error: BaseException) -> bool:

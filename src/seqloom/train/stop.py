@@ -15,10 +15,11 @@ from seqloom.core.errors import Interrupted
 class Stop:
     def __init__(self) -> None:
         self.requested = False
+        self.signal: int = signal.SIGINT  # which one asked for it
         self._may_raise = False
 
-    def request(self) -> None:
-        self.requested = True
+    def request(self, number: int = signal.SIGINT) -> None:
+        self.requested, self.signal = True, number
         if self._may_raise:
             self._may_raise = False  # a second request must not break off the saving that follows
             raise Interrupted("Stopped on request.")
@@ -39,7 +40,7 @@ class Stop:
         """Within this block Ctrl-C and SIGTERM are requests to stop."""
 
         def handle(number: int, frame: FrameType | None) -> None:
-            self.request()
+            self.request(number)
 
         previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
