@@ -21,6 +21,7 @@ from seqloom.core.files import (
     hold_lock,
     make_directory,
     new_directory,
+    parse_json,
     read_file,
     remove_leftovers,
     reserve,
@@ -397,16 +398,28 @@ def test_the_same_tensors_are_the_same_bytes() -> None:
     assert len({tensors_to_bytes(TENSORS) for _ in range(20)}) == 1
 
 
-def test_files_that_also_say_their_format_can_be_read(tmp_path: Path) -> None:
-    """As they were written once, in either order of the two entries."""
+def test_a_header_with_other_entries_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, TENSORS)
     with safe_open(path, framework="pt") as file:
         digest = file.metadata()["sha256"]
     path.write_bytes(save(TENSORS, {"format": "pt", "sha256": digest}))
-    assert set(tensors_from_file(path)) == set(TENSORS)
-    path.write_bytes(save(TENSORS, {"format": "tf", "sha256": digest}))
     with pytest.raises(CheckpointError, match="damaged"):
         tensors_from_file(path)
+
+
+def test_tensors_of_another_run_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "one.safetensors"
+    path.write_bytes(tensors_to_bytes(TENSORS, "abc"))
+    assert set(tensors_from_file(path, "abc")) == set(tensors_from_file(path)) == set(TENSORS)
+    for other in ("", "abd"):
+        with pytest.raises(CheckpointError, match=r"one\.safetensors belongs to another run"):
+            tensors_from_file(path, other)
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{", b"1" * 5000])
+def test_json_that_cannot_be_parsed_is_a_value_error(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_json(content)
 
 
 def test_tied_tensors_are_written_for_each_name(tmp_path: Path) -> None:

@@ -123,14 +123,12 @@ def differs(session, tiny_task, same, **options):
 
 
 def forget(monkeypatch, **replaced):
-    load = CheckpointStore.load
+    restore = Trainer.restore
 
-    def forgetful(store):
-        checkpoint = load(store)
-        assert checkpoint is not None
-        return Checkpoint(checkpoint.step, {**checkpoint.parts, **replaced})
+    def forgetful(trainer, checkpoint):
+        restore(trainer, Checkpoint(checkpoint.step, {**checkpoint.parts, **replaced}))
 
-    monkeypatch.setattr(CheckpointStore, "load", forgetful)
+    monkeypatch.setattr(Trainer, "restore", forgetful)
 
 
 def test_control_nothing_forgotten(session, tiny_task, same):
@@ -241,7 +239,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(session, tiny_task, monkeypat
     run = session(steps=2)
     run.train(tiny_task())
     forget(monkeypatch, model={"embed.weight": torch.zeros(2, 2)})
-    with pytest.raises(CheckpointError, match="step-2 does not fit") as caught:
+    with pytest.raises(CheckpointError, match="step-2: it does not fit the model") as caught:
         run.train(tiny_task(), resume=True)
     assert caught.value.exit_code == 4
 

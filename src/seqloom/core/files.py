@@ -291,6 +291,14 @@ def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
+def parse_json(content: bytes) -> Any:
+    """The value of a JSON file; `ValueError` if it is not JSON, not UTF-8, or nested too deeply."""
+    try:
+        return json.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def _digest(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
@@ -303,11 +311,12 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
     """A safetensors file whose header carries the digest of its content, so that damage is seen on reading.
 
-    Tensors that share memory (tied weights) are written once for each name. The digest is all the header says besides,
-    since of several entries the order, and so the bytes of the file, would be up to chance.
+    `run` is the identity of the run that the tensors belong to (see `seqloom.runs.manifest`); it follows the digest.
+    Tensors that share memory (tied weights) are written once for each name. The header has one entry only, since of
+    several entries the order, and so the bytes of the file, would be up to chance.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
@@ -316,24 +325,35 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
         if storage in seen:
             plain[name] = tensor.clone()
         seen.add(storage)
-    return dump_safetensors(plain, {"sha256": _digest(plain)})
+    return dump_safetensors(plain, {"sha256": f"{_digest(plain)} {run}".strip()})
 
 
-def tensors_from_file(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file written by `tensors_to_bytes`; refused if a single bit of it has changed."""
+def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a file written by `tensors_to_bytes`; refused if a single bit of it has changed.
+
+    With `run`, they are also refused if they belong to another run than the one of this identity.
+    """
     try:
-        refuse_other_kind(path)  # safetensors would wait for a FIFO
+        os.close(open_regular(path))  # safetensors would wait for a FIFO, and calls missing what it cannot open
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
-    except (SafetensorError, OSError) as error:
+    except SafetensorError as error:
         raise CheckpointError(f"{path} is not a readable safetensors file ({error}).") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error}).") from error
     if "sha256" not in metadata:
         raise CheckpointError(f"{path} was not written by seqloom: its header has no checksum.")
-    if {"format": "pt", **metadata} != {"format": "pt", "sha256": _digest(tensors)}:  # older files say the format
+    digest, _, owner = metadata["sha256"].partition(" ")
+    if metadata.keys() != {"sha256"} or digest != _digest(tensors):
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
+    if run is not None and owner != run:
+        raise CheckpointError(
+            f"{path} belongs to another run: it was written with another recipe, or other documents, than those beside "
+            "it. Copy the run whole."
+        )
     # Copied to memory of torch's own: the last bit of a product may depend on where its numbers begin in memory, and in
     # a file they begin anywhere.
     return {name: tensor.clone() for name, tensor in tensors.items()}

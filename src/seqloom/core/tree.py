@@ -91,16 +91,30 @@ def pack(tree: Tree) -> tuple[Any, dict[str, Tensor]]:
 
 
 def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Tree:
-    """The tree that `pack` took apart."""
-    ((kind, content),) = skeleton.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "growing":
-        return Growing(*(unpack(child, tensors) for child in content))
-    if kind == "tuple":
-        return tuple(unpack(child, tensors) for child in content)
-    if kind == "list":
-        return [unpack(child, tensors) for child in content]
-    if kind == "dict":
-        return {key: unpack(child, tensors) for key, child in content}
-    return content
+    """Rebuild the tree that `pack` split; `ValueError` unless the skeleton names each tensor once."""
+    unused = dict(tensors)
+
+    def walk(node: Any) -> Tree:
+        ((kind, content),) = node.items()
+        if kind == "tensor":
+            return unused.pop(content)
+        if kind == "growing":
+            buffer, length = content
+            return Growing(walk(buffer), walk(length))
+        if kind == "tuple":
+            return tuple([walk(child) for child in content])
+        if kind == "list":
+            return [walk(child) for child in content]
+        if kind == "dict":
+            return {key: walk(child) for key, child in content}
+        if kind == "value" and isinstance(content, str | int | float | None):
+            return content
+        raise ValueError(f"unknown entry {kind!r}")
+
+    try:
+        tree = walk(skeleton)
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"not the skeleton of a tree ({type(error).__name__})") from error
+    if unused:
+        raise ValueError(f"tensors without a place in the tree: {', '.join(sorted(unused)[:3])}")
+    return tree

@@ -3,17 +3,18 @@
 checkpoints/
     latest.json          which step is the newest, moved last
     step-400/
-        manifest.json    format, step, sha256 of every file; `passing` if it was saved only because training was stopped
+        manifest.json    format, step, identity of the run, sha256 of every file; `passing` if it was saved only because
+                         training was stopped
         state.json       the shape of every part and all its plain values
         model.safetensors, optimizer.safetensors, carry.safetensors …   one per part that has tensors
 """
 
-import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from seqloom.core.files import (
     disk_errors,
     make_directory,
     new_directory,
+    parse_json,
     read_file,
     refuse_other_kind,
     remove,
@@ -51,8 +53,10 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run, and the best weights beside them (`model.safetensors` in the run itself)."""
 
-    def __init__(self, run: Path, keep: int = 2):
+    def __init__(self, run: Path, keep: int = 2, identity: str = ""):
+        """`identity` says which run the weights belong to (see `seqloom.runs.manifest`)."""
         self.run = run
+        self.identity = identity
         self.folder = run / "checkpoints"
         self.keep = max(1, keep)
         self.damaged: list[tuple[str, str]] = []  # what `load` had to pass over: (name, cause)
@@ -86,7 +90,8 @@ class CheckpointStore:
             if tensors:
                 self._write(folder, f"{name}.safetensors", tensors_to_bytes(tensors), digests)
         self._write(folder, "state.json", to_json(skeletons).encode(), digests)
-        manifest = {"format": FORMAT, "step": step, "files": digests, **({"passing": True} if passing else {})}
+        manifest = {"format": FORMAT, "step": step, "run": self.identity, "files": digests}
+        manifest |= {"passing": True} if passing else {}
         write_flushed(folder / "manifest.json", to_json(manifest).encode())
 
     @staticmethod
@@ -94,23 +99,17 @@ class CheckpointStore:
         write_flushed(folder / name, content)
         digests[name] = sha256(content)
 
-    def load(self) -> Checkpoint | None:
+    def load(self, restore: Callable[[Checkpoint], object] | None = None) -> Checkpoint | None:
         """The newest checkpoint that is intact, or None where none was ever written.
 
-        Older ones beyond those to keep are deleted; what is damaged or newer stays until the next save.
+        `restore` takes it over; if it raises `CheckpointError`, the checkpoint is damaged too, and the one before it
+        is tried. It must not change anything before it knows that the checkpoint fits. Older checkpoints beyond those
+        to keep are deleted; what is damaged or newer stays until the next save.
         """
-        self.damaged = []
         with disk_errors(self.folder):
             self._tidy()
-        candidates = self._steps()
-        newest = self._pointer(candidates)
-        for step in [step for step in candidates if step <= newest]:
-            try:
-                checkpoint = self._read(step)
-            except CheckpointError as error:
-                self.damaged.append((f"step-{step}", str(error)))
-                self._unusable.add(step)
-                continue
+        for checkpoint in self._intact(restore=restore):
+            step = checkpoint.step
             with disk_errors(self.folder):  # a save that was cut short let none go
                 self._remove(old for old in self._surplus(step) if old < step and old not in self._unusable)
             return checkpoint
@@ -122,33 +121,41 @@ class CheckpointStore:
             )
         return None
 
-    def newest_weights(self, most: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    def newest_weights(
+        self, most: int, check: Callable[[dict[str, Tensor]], object] = lambda weights: None
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """The model's tensors in the newest `most` intact checkpoints, newest first, each with its step.
 
-        What had to be passed over is in `damaged`. Nothing else of a checkpoint is read, nor looked at.
+        `check` raises `CheckpointError` for tensors that are not those of the model. What had to be passed over is in
+        `damaged`. Nothing else of a checkpoint is read, nor looked at.
         """
-        self.damaged = []
         if os.access(self.folder, os.W_OK):  # a run that may only be read can still be read
             self._tidy()
+        intact = self._intact(lambda checkpoint: check(checkpoint.parts.get("model", {})), only="model")
+        for checkpoint in islice(intact, most):
+            yield checkpoint.step, checkpoint.parts["model"]
+
+    def _intact(self, restore: Callable[[Checkpoint], object] | None, only: str | None = None) -> Iterator[Checkpoint]:
+        """Checkpoints that can be read and restored, newest first; the others are recorded as damaged."""
+        self.damaged = []
         candidates = self._steps()
         newest = self._pointer(candidates)
-        found = 0
         for step in [step for step in candidates if step <= newest]:
-            if found == most:
-                return
             try:
-                weights = self._read(step, only="model").parts["model"]
+                checkpoint = self._read(step, only)
+                if restore is not None:
+                    restore(checkpoint)
             except CheckpointError as error:
                 self.damaged.append((f"step-{step}", str(error)))
-                continue
-            found += 1
-            yield step, weights
+                self._unusable.add(step)
+            else:
+                yield checkpoint
 
     def _pointer(self, candidates: list[int]) -> int:
         """What `latest.json` says; where it is lost or leads nowhere, whatever is newest."""
         newest = candidates[0] if candidates else 0
         try:
-            step = int(json.loads(read_file(self.folder / "latest.json"))["step"])
+            step = int(parse_json(read_file(self.folder / "latest.json"))["step"])
         except FileNotFoundError:
             return newest
         except (ValueError, KeyError, TypeError, OverflowError, OSError, CheckpointError):
@@ -164,7 +171,7 @@ class CheckpointStore:
         folder = self.folder / f"step-{step}"
         refuse_other_kind(folder, stat.S_IFDIR)
         try:
-            manifest = json.loads(read_file(folder / "manifest.json"))
+            manifest = parse_json(read_file(folder / "manifest.json"))
             version, digests = manifest["format"], dict(manifest["files"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"manifest.json is not readable ({type(error).__name__}: {error})") from error
@@ -174,11 +181,18 @@ class CheckpointStore:
             )
         if manifest.get("step") != step or "state.json" not in digests:
             raise CheckpointError("manifest.json is damaged: it does not describe this checkpoint")
+        if manifest.get("run") != self.identity:
+            raise CheckpointError("it belongs to another run, with another recipe or other documents")
         wanted = digests if only is None else {"state.json", f"{only}.safetensors"} & digests.keys()
         self._verify(folder, {name: digests[name] for name in wanted})
-        skeletons = json.loads(read_file(folder / "state.json"))
+        try:
+            skeletons = parse_json(read_file(folder / "state.json"))
+        except ValueError as error:
+            raise CheckpointError(f"state.json is damaged: it is not readable JSON ({error})") from error
+        if not isinstance(skeletons, dict):
+            raise CheckpointError("state.json is damaged: it does not list the parts of a checkpoint")
         names = skeletons if only is None else {only} & skeletons.keys()
-        return Checkpoint(step, {name: self._part(folder, name, skeletons[name]) for name in names})
+        return Checkpoint(step, {name: self._part(folder, name, skeletons[name], digests) for name in names})
 
     @staticmethod
     def _verify(folder: Path, digests: Mapping[str, str]) -> None:
@@ -195,12 +209,16 @@ class CheckpointStore:
                 raise CheckpointError(f"{name} is damaged: it does not match its checksum")
 
     @staticmethod
-    def _part(folder: Path, name: str, skeleton: Any) -> Tree:
-        path = folder / f"{name}.safetensors"
-        return unpack(skeleton, tensors_from_file(path) if path.exists() else {})
+    def _part(folder: Path, name: str, skeleton: Any, digests: Mapping[str, str]) -> Tree:
+        file = f"{name}.safetensors"
+        tensors = tensors_from_file(folder / file) if file in digests else {}
+        try:
+            return unpack(skeleton, tensors)
+        except ValueError as error:
+            raise CheckpointError(f"state.json is damaged: {name} is {error}") from error
 
     def save_best(self, model: Mapping[str, Tensor]) -> None:
-        write_atomic(self.run / "model.safetensors", tensors_to_bytes(model))
+        write_atomic(self.run / "model.safetensors", tensors_to_bytes(model, self.identity))
 
     def _steps(self) -> list[int]:
         names = [_STEP.fullmatch(entry.name) for entry in self.folder.iterdir()] if self.folder.is_dir() else []
@@ -232,6 +250,6 @@ class CheckpointStore:
 
     def _passing(self, step: int) -> bool:
         try:
-            return bool(json.loads(read_file(self.folder / f"step-{step}" / "manifest.json")).get("passing"))
+            return bool(parse_json(read_file(self.folder / f"step-{step}" / "manifest.json")).get("passing"))
         except (OSError, ValueError, AttributeError, CheckpointError):
             return False

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqloom.core.config import config
-from seqloom.core.errors import Interrupted
+from seqloom.core.errors import CheckpointError, Interrupted
+from seqloom.core.expected import check_tree
 from seqloom.core.protocols import Estimable, Estimate
-from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Damaged, Evaluated, Event, Finished, Progress, Saved, Started, Stopped
 from seqloom.train.stop import Stop
 
@@ -34,13 +35,14 @@ def estimate(
     alike, and reaches the task through its recipe.
     """
     stop = stop or Stop()
-    checkpoint = store.load() if resume else None
-    model, step = None, 0
-    if checkpoint is not None:
-        model, step = task.model(), checkpoint.step
-        model.load_state_dict(checkpoint.parts["model"])
-        if "training" in checkpoint.parts:
-            model.load_training_state(checkpoint.parts["training"])
+    model: Any = None
+
+    def restore(checkpoint: Checkpoint) -> None:
+        nonlocal model
+        model = _restored(task.model(), checkpoint)
+
+    checkpoint = store.load(restore) if resume else None
+    step = 0 if checkpoint is None else checkpoint.step
     parameters, device = task.scale() if hasattr(task, "scale") else (0, "cpu")
     yield Started(step, step, parameters, device, resumed=checkpoint is not None)
     for name, cause in store.damaged:
@@ -103,6 +105,19 @@ def _parts(model: Any) -> dict[str, Any]:
     if hasattr(model, "training_state") and (more := model.training_state()):
         parts["training"] = more
     return parts
+
+
+def _restored(model: Any, checkpoint: Checkpoint) -> Any:
+    """A fresh model with the tensors of a checkpoint; `CheckpointError` if they are not those of such a model."""
+    parts = checkpoint.parts
+    check_tree(dict.fromkeys(parts), dict.fromkeys(_parts(model)), "the checkpoint")
+    if not isinstance(parts["model"], dict):
+        raise CheckpointError("model must be tensors by name")
+    model.load_state_dict(parts["model"])
+    if "training" in parts:
+        check_tree(parts["training"], model.training_state(), "training")
+        model.load_training_state(parts["training"])
+    return model
 
 
 def _next(stages: Iterator[Estimate], stop: Stop, clock: _Clock) -> Estimate | None:

@@ -27,11 +27,8 @@ def fit(
 
 def _fit(task: Task, config: FitConfig, store: CheckpointStore, seed: int, stop: Stop, resume: bool) -> Iterator[Event]:
     trainer = Trainer(task, config, seed)
+    checkpoint = store.load(trainer.restore) if resume else None
     tally = trainer.tally
-    checkpoint = store.load() if resume else None
-    if checkpoint is not None:
-        trainer.restore(checkpoint)
-        tally = trainer.tally
     parameters = sum(p.numel() for p in trainer.model.parameters())
     yield Started(tally.step, trainer.total, parameters, str(trainer.device), checkpoint is not None, trainer.notes())
     for name, cause in store.damaged:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from seqloom.core.errors import CheckpointError
+from seqloom.core.expected import Expected, check_tree
 from seqloom.train.levels import Levels
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
@@ -54,3 +56,35 @@ def _groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dic
 def _fusable(parameters: list[nn.Parameter]) -> bool:
     """One kernel for the whole update, where torch has one."""
     return all(p.is_floating_point() and p.device.type in ("cpu", "cuda", "mps") for p in parameters)
+
+
+def validated_state(optimizer: torch.optim.Optimizer, saved: Any) -> dict[str, Any]:
+    """What to load into the optimizer: the tensors of a saved `state_dict()`, and the settings of the recipe.
+
+    `CheckpointError` unless the tensors belong to the optimizer's parameters. Adam has none for a parameter before its
+    first gradient.
+    """
+    own = optimizer.state_dict()
+    try:
+        groups = [group["params"] for group in saved["param_groups"]]
+    except (KeyError, TypeError):
+        groups = None
+    if groups != [group["params"] for group in own["param_groups"]] or not isinstance(saved.get("state"), dict):
+        raise CheckpointError("optimizer must have a state and param_groups, which list the model's parameters")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    expected = {
+        number: _expected_tensors(optimizer, parameter)
+        for number, parameter in enumerate(parameters)
+        if number in saved["state"] or number in own["state"]
+    }
+    check_tree(saved["state"], expected, "optimizer.state")
+    return {"state": saved["state"], "param_groups": own["param_groups"]}
+
+
+def _expected_tensors(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Expected]:
+    """What the optimizer keeps of a parameter."""
+    like = Expected.like(parameter)
+    if isinstance(optimizer, torch.optim.SGD):
+        return {"momentum_buffer": like}
+    step = Expected((), torch.float32, low=0)
+    return {"step": step, "exp_avg": like, "exp_avg_sq": Expected(like.shape, like.dtype, low=0)}

@@ -14,45 +14,26 @@ from torch import Tensor, nn
 
 from seqloom.core.device import choose_device, make_deterministic
 from seqloom.core.errors import CheckpointError, ResourceError, out_of_memory
+from seqloom.core.expected import Expected, check_tree
 from seqloom.core.fusing import Fusing
 from seqloom.core.protocols import Loss, Task
 from seqloom.core.seeding import derive, seed_step
-from seqloom.core.tree import Tree, leaves, to_device
+from seqloom.core.tree import Tree, leaves, to_device, tree_map
 from seqloom.train.captured import CannotRecord, CapturedStep, Preparation
 from seqloom.train.checkpoints import Checkpoint
 from seqloom.train.config import FitConfig
-from seqloom.train.halving import DoesNotFit, Fitting, gradient_in_parts, rows_of
+from seqloom.train.halving import DoesNotFit, Fitting, gradient_in_parts, portions, rows_of
 from seqloom.train.levels import levels_of
 from seqloom.train.memory import watch
-from seqloom.train.optimizers import build_optimizer
+from seqloom.train.optimizers import build_optimizer, validated_state
 from seqloom.train.recompute import recompute
 from seqloom.train.schedule import learning_rate
+from seqloom.train.tally import Tally
 from seqloom.train.threads import resume_threads, used_threads
 
 WORTH_COMPILING = 1000  # steps: for fewer it takes longer to compile a model than to train it as it is
 OVERFLOW = "the norm of the gradient overflows"
 NOT_A_NUMBER = "the gradient is not a number"
-
-
-@dataclass
-class Tally:
-    """Everything about a training that is not a tensor."""
-
-    step: int = 0
-    tokens: int = 0
-    evaluated: int = 0  # the last step that was evaluated
-    best_step: int = 0
-    best: dict[str, float] | None = None
-    stale: int = 0  # evaluations since the best one
-    since_decay: int = 0  # evaluations without a new best since plateau last lowered the rate
-    decay: float = 1.0  # what plateau has multiplied the rate by
-    skips: int = 0  # updates in a row that were not finite
-    recent_loss: float = 0.0  # sum of the losses since the last report …
-    recent_steps: int = 0  # … and over how many updates
-    memory: int = 0  # most bytes in tensors during an update that was watched
-    limit: int | None = None  # values of a batch that did not fit in memory, see `seqloom.train.halving`
-    recorded: bool = True  # where steps can be; not any more, if there was no memory for it
-    threads: int = 0  # of the CPU, which the last bits of the weights depend on; 0 on another device
 
 
 @dataclass(frozen=True)
@@ -357,23 +338,53 @@ class Trainer:
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint. `CheckpointError`, and nothing is changed, if any part of it does not fit."""
         parts: dict[str, Any] = checkpoint.parts
         try:
-            self.model.load_state_dict(parts["model"])
-            self.optimizer.load_state_dict(parts["optimizer"])
-            self.scaler.load_state_dict(parts["scaler"])
-            self.carry = to_device(parts["carry"], self.device)
-            self.tally = Tally(**parts["tally"])
-            self.thread_note = resume_threads(self.tally.threads, self.device)
-            self.tally.threads = used_threads(self.device)
-            self.captured = self.captured if self.tally.recorded else None
-            if self.captured is not None:
-                self._ready_optimizer()
-        except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise CheckpointError(
-                f"Checkpoint step-{checkpoint.step} does not fit the model its recipe describes ({reason})."
-            ) from error
+            check_tree(dict.fromkeys(parts), dict.fromkeys(self._state()), "the checkpoint")
+            tally = Tally.restored(parts["tally"], checkpoint.step, self.task.goal.metric)
+            check_tree(parts["model"], dict(self.model.state_dict()), "model")
+            optimizer = validated_state(self.optimizer, parts["optimizer"])
+            check_tree(parts["scaler"], self.scaler.state_dict(), "scaler")
+            carry = self._validated_carry(parts["carry"], tally)
+        except CheckpointError as error:
+            raise CheckpointError(f"it does not fit the model its recipe describes ({error})") from error
+        self.model.load_state_dict(parts["model"])
+        self.optimizer.load_state_dict(optimizer)
+        self.scaler.load_state_dict(parts["scaler"])
+        self.carry, self.tally = carry, tally
+        self.thread_note = resume_threads(tally.threads, self.device)
+        tally.threads = used_threads(self.device)
+        self.captured = self.captured if tally.recorded else None
+        if self.captured is not None:
+            self._ready_optimizer()
+
+    def _validated_carry(self, carry: Tree, tally: Tally) -> Tree:
+        """A saved carry on the device; `CheckpointError` if the task's loss cannot start from it.
+
+        The expected form is that of the carry after one row of the next batch. Integers in it are tokens. A run may be
+        resumed on a device with another precision, so floats are converted.
+        """
+        if carry is None:
+            return None
+        batch = to_device(self.task.batch(self.seed, tally.step * self.config.accumulate), self.device)
+        rows = rows_of(batch)
+        with torch.no_grad():
+            template = self._loss(next(portions(batch, None, rows))[0], None).carry
+        dtypes = iter([leaf.dtype for leaf in leaves(template)])
+        vocabulary = max((m.num_embeddings for m in self.model.modules() if isinstance(m, nn.Embedding)), default=None)
+
+        def expected(leaf: Tensor) -> Any:
+            tokens = {} if leaf.is_floating_point() or vocabulary is None else {"low": 0, "high": vocabulary - 1}
+            return Expected((rows, *leaf.shape[1:]), leaf.dtype, **tokens)
+
+        def converted(leaf: Tensor) -> Tensor:
+            dtype = next(dtypes, leaf.dtype)
+            return leaf.to(self.device, dtype if dtype.is_floating_point and leaf.is_floating_point() else leaf.dtype)
+
+        found = tree_map(converted, carry)
+        check_tree(found, tree_map(expected, template), "carry")
+        return found
 
     def due(self, every: int | None) -> bool:
         """Is it time for something that happens every so many steps, once an epoch if not said, and at the end?"""
