@@ -150,7 +150,7 @@ def test_what_is_kept_and_refused() -> None:
     assert torch.equal(
         other.exact_forecast(values[None], mask[None], 3)[0], model.exact_forecast(values[None], mask[None], 3)[0]
     )
-    with pytest.raises(CheckpointError, match="weights must have shape"):
+    with pytest.raises(CheckpointError, match="weights must have the shape"):
         Autoregressive(4, 0, 2).load_state_dict(model.state_dict())
     with pytest.raises(DataError, match=r"61 unknowns .* only 20 steps .* Lower model.taps"):
         Autoregressive(60, 0, 1).solve([(values[:80, :1], mask[:80, :1])])

@@ -149,9 +149,9 @@ def test_saved_and_loaded_it_is_the_same(model: NGram, tmp_path: Path) -> None:
 
 def test_tensors_of_another_model_are_refused() -> None:
     model = trained(3)
-    with pytest.raises(CheckpointError, match="another model or order"):
+    with pytest.raises(CheckpointError, match=r"log_prob\.4"):
         NGramConfig(order=4).build(VOCABULARY).load_state_dict(model.state_dict())
-    with pytest.raises(CheckpointError, match="vocabulary 20"):
+    with pytest.raises(CheckpointError, match=r"log_prob\.1 must have the shape \(21\)"):
         NGramConfig(order=3).build(20).load_state_dict(model.state_dict())
     damaged = model.state_dict() | {"keys.3": model.tables[2].keys[:-1]}
     with pytest.raises(CheckpointError, match="3-grams"):

@@ -299,9 +299,9 @@ def test_all_of_them_learn_which_words_stand_together(objective):
 
 def test_foreign_tensors_are_refused_by_name():
     model, _ = small_model("skipgram")
-    with pytest.raises(CheckpointError, match="differ in biases"):
+    with pytest.raises(CheckpointError, match="biases, context_biases unknown"):
         model.load_state_dict(small_model("glove")[0].state_dict())
-    with pytest.raises(CheckpointError, match="differ in contexts, vectors"):
+    with pytest.raises(CheckpointError, match=r"vectors must have the shape \(\d+, 7\), got \(\d+, 6\)"):
         model.load_state_dict(small_model("skipgram", width=6)[0].state_dict())
 
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from seqloom.core.config import config
-from seqloom.core.errors import CheckpointError, DataError
+from seqloom.core.errors import DataError
+from seqloom.core.expected import Expected, check_tree, require
 from seqloom.core.lags import Difference, lag_of
 from seqloom.core.protocols import Estimate, FutureStep
 from seqloom.core.tree import Tree
@@ -221,11 +222,10 @@ class Autoregressive:
         return {name: getattr(self, name).clone(memory_format=torch.contiguous_format) for name in self.NAMES}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        check_tree(dict(state_dict), {**self.state_dict(), "spread": Expected.like(self.spread, low=0)})
+        require(torch.linalg.cholesky_ex(state_dict["covariance"]).info == 0, "covariance must be positive definite")
         for name in self.NAMES:
-            if state_dict[name].shape != getattr(self, name).shape:
-                got, wanted = tuple(state_dict[name].shape), tuple(getattr(self, name).shape)
-                raise CheckpointError(f"{name} must have shape {wanted}, got {got}")
-            setattr(self, name, state_dict[name].double())
+            setattr(self, name, state_dict[name])
 
     def to(self, device: Any) -> "Autoregressive":
         return self

@@ -26,9 +26,10 @@ from torch import Tensor
 
 from seqloom.classical.hmm_inference import forward, posterior, viterbi
 from seqloom.classical.hmm_recursion import times
-from seqloom.classical.hmm_tables import Tables, row_shares
+from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.core.expected import Expected
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
@@ -65,8 +66,14 @@ class HiddenMarkov(Tables):
         count = self.states + 1
         self.set(torch.ones(count, count, dtype=torch.float64), torch.ones(count, vocabulary, dtype=torch.float64))
 
-    def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
-        return {"transition": (self.states + 1,) * 2, "emission": (self.states + 1, self.vocabulary)}
+    def expected(self) -> dict[str, Expected]:
+        count = self.states + 1
+        shapes = {"transition": (count, count), "emission": (count, self.vocabulary)}
+        return {name: Expected(shape, torch.float64, low=-math.inf, high=1e-9) for name, shape in shapes.items()}
+
+    def check(self, tables: Mapping[str, Tensor]) -> None:
+        for name, table in tables.items():
+            check_log_shares(name, table)
 
     def set(self, transition: Tensor, emission: Tensor) -> "HiddenMarkov":
         """Counts, or anything in proportion to them, to probabilities; END is said by the last state alone."""

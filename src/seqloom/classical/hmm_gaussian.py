@@ -25,9 +25,10 @@ from torch import Tensor
 
 from seqloom.classical.hmm_inference import forward, posterior, viterbi
 from seqloom.classical.hmm_recursion import times
-from seqloom.classical.hmm_tables import Tables, row_shares
+from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.core.expected import Expected, require
 from seqloom.core.protocols import FutureStep
 from seqloom.core.seeding import generator
 
@@ -96,11 +97,23 @@ class GaussianHMM(Tables):
         self.covariances = torch.eye(variables, dtype=real).repeat(size, 1, 1)
         self.center, self.scale = torch.zeros(variables, dtype=real), torch.ones(variables, dtype=real)
 
-    def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
-        size, width = self.states, self.variables
-        found: dict[str, tuple[int | None, ...]] = {"initial": (size,), "transition": (size, size)}
-        found |= {"means": (size, width), "covariances": (size, width, width)}
-        return found | {"center": (width,), "scale": (width,)}
+    def expected(self) -> dict[str, Expected]:
+        size, width, real = self.states, self.variables, torch.float64
+        return {
+            "initial": Expected((size,), real, low=-math.inf, high=1e-9),
+            "transition": Expected((size, size), real, low=-math.inf, high=1e-9),
+            "means": Expected((size, width), real),
+            "covariances": Expected((size, width, width), real),
+            "center": Expected((width,), real),
+            "scale": Expected((width,), real, low=0),
+        }
+
+    def check(self, tables: Mapping[str, Tensor]) -> None:
+        for name in ("initial", "transition"):
+            check_log_shares(name, tables[name])
+        definite = torch.linalg.cholesky_ex(tables["covariances"]).info == 0
+        require(definite.all(), "covariances must be positive definite")
+        require((tables["scale"] > 0).all(), "scale must be above 0")
 
     def copied(self) -> "GaussianHMM":
         other = GaussianHMM(self.config, self.variables)

@@ -4,6 +4,7 @@
 decide how to go on. It is what a checkpoint keeps, so a search that was stopped goes on as if it had not been.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from seqloom.classical.hmm_tables import Tables
 from seqloom.core.config import config
 from seqloom.core.errors import CheckpointError
+from seqloom.core.expected import ANYTHING, Expected, check_tree, require
 from seqloom.core.protocols import Estimate
 from seqloom.train.estimate import EstimateConfig
 
@@ -39,7 +41,9 @@ class SearchConfig(EstimateConfig):
 class Search:
     """`make` gives a model of the right shape. Once `finished`, it is nothing but the best model."""
 
-    def __init__(self, make: Callable[[], Tables]) -> None:
+    def __init__(self, make: Callable[[], Tables], config: SearchConfig | None = None) -> None:
+        """`config` bounds how far a search that is loaded can have come."""
+        self.config = config or SearchConfig()
         self.current, self.best = make(), make()
         self.restart, self.iteration = 0, 0
         self.last, self.highest = NOWHERE, NOWHERE  # log p of the model before this one, and of the best
@@ -59,11 +63,25 @@ class Search:
             self.best.load_state_dict(state_dict)
             self.finished = True
             return
-        if where.shape != (4,):
-            raise CheckpointError("`search` must be four numbers: where the search stands.")
-        for name, model in (("current", self.current), ("best", self.best)):
-            own = {key.partition(".")[2]: table for key, table in state_dict.items() if key.startswith(f"{name}.")}
-            model.load_state_dict(own)
+        check_tree(where, Expected((4,), torch.float64, low=-math.inf, high=math.inf), "search")
+        place, likelihoods = where[:2], where[2:]
+        most = torch.tensor([self.config.restarts, self.config.iterations])
+        require(
+            ((place >= 0) & (place < most) & (place == place.floor())).all(),
+            f"search must be in one of {most[0]} restarts and {most[1]} iterations",
+        )
+        require((likelihoods < math.inf).all(), "search must hold finite numbers")
+        models = {"current": self.current, "best": self.best}
+        own = {f"{name}.{key}": ANYTHING for name, model in models.items() for key in model.names}
+        check_tree(dict(state_dict), {**own, "search": ANYTHING})
+        tables = {name: {key: state_dict[f"{name}.{key}"] for key in model.names} for name, model in models.items()}
+        for name, model in models.items():
+            try:
+                model.validate(tables[name])
+            except CheckpointError as error:
+                raise CheckpointError(f"{name}.{error}") from error
+        for name, model in models.items():
+            model.load_state_dict(tables[name])
         self.restart, self.iteration = int(where[0]), int(where[1])
         self.last, self.highest = float(where[2]), float(where[3])
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from seqloom.core.errors import CheckpointError
+from seqloom.core.expected import Expected, check_tree, require
 
 
 def row_shares(counts: Tensor) -> Tensor:
@@ -15,29 +15,36 @@ def row_shares(counts: Tensor) -> Tensor:
     return torch.where(total > 0, counts / total, 1 / counts.shape[1])
 
 
+def check_log_shares(name: str, table: Tensor) -> None:
+    """Raise `CheckpointError` unless each row (…, N) of log-probabilities sums to 1."""
+    error = torch.logsumexp(table, dim=-1).abs()
+    require((error < 1e-6).all(), f"{name} must hold log-probabilities whose rows sum to 1")
+
+
 class Tables:
     """Its tables are its attributes of these names. Real numbers are float64, so that sums over many are still exact.
 
-    `shapes` says how large each must be; None stands for whatever the data gave.
+    `expected` says what each table must be, and `check` what must hold between them.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
 
-    def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
+    def expected(self) -> dict[str, Expected]:
         raise NotImplementedError
+
+    def check(self, tables: Mapping[str, Tensor]) -> None:
+        """Raise `CheckpointError` if tables that are as expected, each by itself, contradict each other."""
+
+    def validate(self, tables: Mapping[str, Any]) -> None:
+        """Raise `CheckpointError` unless these can be the tables of such a model."""
+        check_tree(dict(tables), self.expected())
+        self.check(tables)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.names}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        if set(state_dict) != set(self.names):
-            other = ", ".join(sorted(set(self.names) ^ set(state_dict)))
-            raise CheckpointError(f"These are the tables of another model: they differ in {other}.")
-        for name, shape in self.shapes().items():
-            found = tuple(state_dict[name].shape)
-            if len(found) != len(shape) or any(b not in (None, a) for a, b in zip(found, shape, strict=True)):
-                wanted = " × ".join("any" if one is None else str(one) for one in shape)
-                raise CheckpointError(f"{name} must be {wanted} numbers; here it is {' × '.join(map(str, found))}.")
+        self.validate(state_dict)
         for name in self.names:
             setattr(self, name, state_dict[name])
 

@@ -11,7 +11,8 @@ it not been seen: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) −
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from seqloom.classical.hmm_lexicon import (
 )
 from seqloom.classical.hmm_tables import Tables
 from seqloom.core.config import config
+from seqloom.core.expected import Expected, is_ascending, require
 from seqloom.core.iob import marks_spans, may_follow
 
 FORBIDDEN = -1e6  # log p of tags that may not follow each other: exp of it is 0, and sums of it stay finite
@@ -90,17 +92,33 @@ class HMMTagger(Tables):
         self.kinds = torch.zeros(self.letters, KINDS, dtype=torch.bool)
         self.small = torch.arange(self.letters)
 
-    def shapes(self) -> dict[str, tuple[int | None, ...]]:
-        tags, letters = self.tags, self.letters
-        found: dict[str, tuple[int | None, ...]] = {"transition": (tags + 1,) * 3, "prior": (tags,)}
-        found |= {"words": (self.vocabulary, tags), "form_keys": (None,), "forms": (None, tags)}
-        return found | {
-            "keys": (None,),
-            "borders": (None,),
-            "chances": (None, tags),
-            "kinds": (letters, KINDS),
-            "small": (letters,),
+    def expected(self) -> dict[str, Expected]:
+        tags, letters, real = self.tags, self.letters, torch.float64
+        return {
+            "transition": Expected((tags + 1,) * 3, real, low=FORBIDDEN, high=1e-9),
+            "prior": Expected((tags,), real, low=0, high=1 + 1e-9),
+            "words": Expected((self.vocabulary, tags), real, low=0),
+            "form_keys": Expected((None,), torch.int64, low=0, high=self.vocabulary * SHAPES - 1),
+            "forms": Expected((None, tags), real, low=0),
+            "keys": Expected((None,), torch.int64, low=0),
+            "borders": Expected((None,), torch.int64, low=0),
+            "chances": Expected((None, tags), real, low=0, high=1 + 1e-9),
+            "kinds": Expected((letters, KINDS), torch.bool),
+            "small": Expected((letters,), torch.int64, low=0, high=letters - 1),
         }
+
+    def check(self, tables: Mapping[str, Tensor]) -> None:
+        keys, borders = tables["form_keys"], tables["borders"].tolist()
+        require(len(keys) == len(tables["forms"]), "form_keys and forms must have as many rows")
+        require(is_ascending(keys), "form_keys must be ascending")
+        levels = [tables["keys"][begin:end] for begin, end in pairwise(borders)]
+        require(
+            borders[:1] == [0] and borders == sorted(borders) and borders[-1] == len(tables["keys"]),
+            "borders must divide keys into levels",
+        )
+        require(all(is_ascending(level) for level in levels), "keys must be ascending within each level")
+        rows = SHAPES + len(tables["keys"])
+        require(len(tables["chances"]) == rows, f"chances must have {rows} rows, one for each shape and key")
 
     # --- asking -----------------------------------------------------------------------------------------------------
 

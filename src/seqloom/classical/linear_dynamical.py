@@ -26,7 +26,8 @@ from seqloom.classical.kalman import (
 from seqloom.classical.kalman_em import LEARNED, Data, Rules, check_data, expectation_maximisation
 from seqloom.classical.structures import Structure, first_guess, rules_for, width
 from seqloom.core.config import config
-from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.errors import UsageError
+from seqloom.core.expected import Expected, check_tree
 from seqloom.core.protocols import Estimate, FutureStep
 from seqloom.core.tree import Tree
 
@@ -260,15 +261,9 @@ class LinearDynamical:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        expected = {name: tuple(value.shape) for name, value in self.state_dict().items()}
-        given = {name: tuple(value.shape) for name, value in state_dict.items()}
-        if expected != given:
-            wrong = sorted(name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name))
-            raise CheckpointError(
-                f"These are not the tensors of a linear dynamical system of {self.variables} values and a state of "
-                f"{self.hidden}: {', '.join(wrong)} differ. Use the recipe they were made with."
-            )
-        tensors = {name: value.to(torch.float64) for name, value in state_dict.items()}
+        rounds = Expected((3,), torch.float64, low=-torch.inf, high=torch.inf)
+        check_tree(dict(state_dict), {**self.state_dict(), "rounds": rounds})
+        tensors = dict(state_dict)
         self.rounds = tensors.pop("rounds")
         self.system = System(**tensors)
 

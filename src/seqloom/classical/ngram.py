@@ -17,13 +17,14 @@ which the model adds itself as id V: it is never predicted, and no n-gram reache
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from seqloom.core.config import config
-from seqloom.core.errors import CheckpointError
+from seqloom.core.expected import Expected, check_tree, is_ascending, require
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 
@@ -171,12 +172,7 @@ class NGram:
         return tensors
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        expected = set(self.state_dict())
-        if set(state_dict) != expected:
-            raise CheckpointError(
-                f"These are not the tensors of an n-gram model of order {self.order} but of another model or order "
-                f"(they differ in {', '.join(sorted(expected ^ set(state_dict)))}). Use the recipe they were made with."
-            )
+        check_tree(dict(state_dict), self._expected())
         nothing = torch.empty(0, dtype=torch.float64)
         keys = {"keys.1": torch.arange(self.width), **state_dict}
         tables = [
@@ -186,15 +182,30 @@ class NGram:
         self._check(tables)
         self.tables, self.discounts, self.fallback = tables, state_dict["discounts"], state_dict["fallback"]
 
+    def _expected(self) -> dict[str, Expected]:
+        real = torch.float64
+        found = {"discounts": Expected((self.order, 3), real), "fallback": Expected((self.order,), torch.bool)}
+        for k in range(1, self.order + 1):
+            count = self.width if k == 1 else None
+            found[f"log_prob.{k}"] = Expected((count,), real, low=-math.inf, high=1e-6)
+            if k > 1:
+                found[f"keys.{k}"] = Expected((None,), torch.int64, low=0)
+            if k < self.order:
+                found[f"backoff.{k}"] = Expected((count,), real, low=-math.inf)
+        return found
+
     def _check(self, tables: list[Table]) -> None:
+        """Every n-gram must have its numbers, and continue one of the table below."""
         for k, table in enumerate(tables, start=1):
-            backoffs = len(table.keys) if k < self.order else 0
-            if len(table.log_prob) != len(table.keys) or len(table.backoff) != backoffs:
-                raise CheckpointError(
-                    f"The {k}-grams of this model have {len(table.log_prob)} probabilities and {len(table.backoff)} "
-                    f"backoffs where {len(table.keys)} and {backoffs} belong (vocabulary {self.vocabulary}). "
-                    "Use the tokenizer and the recipe it was made with."
-                )
+            sizes = {f"keys.{k}": len(table.keys), f"log_prob.{k}": len(table.log_prob)}
+            sizes |= {f"backoff.{k}": len(table.backoff)} if k < self.order else {}
+            shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            require(len(set(sizes.values())) == 1, f"all {k}-grams must have all their numbers: {shown}")
+            require(is_ascending(table.keys), f"keys.{k} must be ascending")
+        for k, (lower, table) in enumerate(pairwise(tables), start=2):
+            contexts = len(lower.keys)
+            last = table.keys[-1:]  # the largest
+            require((last < contexts * self.width).all(), f"keys.{k} must continue the {contexts:,} {k - 1}-grams")
 
     def size(self) -> dict[str, int]:
         """How many n-grams of each order the model keeps; `<s>` is not counted, nothing predicts it."""

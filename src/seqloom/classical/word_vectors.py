@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.config import config
-from seqloom.core.errors import CheckpointError
+from seqloom.core.expected import Expected, check_tree, require
 from seqloom.core.seeding import generator
 
 Objective = Literal["skipgram", "cbow", "glove"]
@@ -92,14 +92,9 @@ class WordVectors:
         return {name: getattr(self, name) for name in (*self._learned, "counts")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        expected = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
-        found = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
-        if found != expected:
-            wrong = sorted(name for name in expected | found if expected.get(name) != found.get(name))
-            raise CheckpointError(
-                f"These are not the vectors of {self.vocabulary:,} words, {self.config.width} wide "
-                f"(they differ in {', '.join(wrong)}). Use the recipe and the tokenizer they were made with."
-            )
+        counts = Expected((self.vocabulary,), torch.int64, low=0)
+        check_tree(dict(state_dict), {**self.state_dict(), "counts": counts})
+        require(state_dict["counts"].any(), "counts must not all be 0")
         for name, tensor in state_dict.items():
             setattr(self, name, tensor)
 
@@ -108,6 +103,8 @@ class WordVectors:
         return dict(self.squares)
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
+        expected = {name: Expected.like(tensor, low=1) for name, tensor in self.squares.items()}
+        check_tree(dict(state), expected, "training")
         self.squares = dict(state)
 
     # --- what a module can do ---------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ class Expected:
     high: float | None = None
 
     @classmethod
-    def like(cls, tensor: Tensor) -> "Expected":
-        """The shape and dtype of a tensor; any finite values."""
-        return cls(tuple(tensor.shape), tensor.dtype)
+    def like(cls, tensor: Tensor, low: float | None = None) -> "Expected":
+        """The shape and dtype of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype, low)
 
 
 def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
@@ -64,6 +64,17 @@ def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
             check_tree(child, expected, f"{name}.{index}")
     elif isinstance(template, float) and not math.isfinite(tree):
         raise CheckpointError(f"{name} must be a finite number, got {tree}")
+
+
+def require(holds: bool | Tensor, message: str) -> None:
+    """Raise `CheckpointError` unless something holds that relates several tensors."""
+    if not bool(holds):
+        raise CheckpointError(message)
+
+
+def is_ascending(keys: Tensor) -> Tensor:
+    """Whether every key (n,) is larger than the one before it."""
+    return (keys[1:] > keys[:-1]).all()
 
 
 def _check_names(found: Collection[Any], expected: Collection[Any], name: str) -> None:

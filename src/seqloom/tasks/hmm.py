@@ -79,7 +79,7 @@ class Task(TextTask):
         return super().of_documents(recipe, run, [read(document, recipe) for document in documents])
 
     def model(self) -> Search:
-        return Search(self._built)
+        return Search(self._built, self.recipe.train)
 
     def scale(self) -> tuple[int, str]:
         """How many numbers it learns, and where."""

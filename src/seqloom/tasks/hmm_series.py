@@ -72,7 +72,7 @@ class Task:
         return self.recipe.model.build(len(self.corpus.columns))
 
     def model(self) -> Search:
-        return Search(self._built)
+        return Search(self._built, self.recipe.train)
 
     def scale(self) -> tuple[int, str]:
         """How many numbers it learns, and where."""

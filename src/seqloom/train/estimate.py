@@ -6,7 +6,7 @@ from typing import Any
 
 from seqloom.core.config import config
 from seqloom.core.errors import CheckpointError, Interrupted
-from seqloom.core.expected import check_tree
+from seqloom.core.expected import ANYTHING, check_tree
 from seqloom.core.protocols import Estimable, Estimate
 from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Damaged, Evaluated, Event, Finished, Progress, Saved, Started, Stopped
@@ -115,7 +115,7 @@ def _restored(model: Any, checkpoint: Checkpoint) -> Any:
         raise CheckpointError("model must be tensors by name")
     model.load_state_dict(parts["model"])
     if "training" in parts:
-        check_tree(parts["training"], model.training_state(), "training")
+        check_tree(parts["training"], dict.fromkeys(model.training_state(), ANYTHING), "training")
         model.load_training_state(parts["training"])
     return model
 

@@ -87,4 +87,4 @@ def _expected_tensors(optimizer: torch.optim.Optimizer, parameter: nn.Parameter)
     if isinstance(optimizer, torch.optim.SGD):
         return {"momentum_buffer": like}
     step = Expected((), torch.float32, low=0)
-    return {"step": step, "exp_avg": like, "exp_avg_sq": Expected(like.shape, like.dtype, low=0)}
+    return {"step": step, "exp_avg": like, "exp_avg_sq": Expected.like(parameter, low=0)}
