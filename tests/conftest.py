@@ -66,6 +66,7 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     or MiniLM imported."""
     from seqloom import api
     from seqloom.runs.init import Pretrained
+    from seqloom.runs.manifest import Manifest
     from seqloom.runs.run import Run
 
     really = Pretrained.open
@@ -76,7 +77,9 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
             return really(path, *kinds)
         mapping: dict[str, Any] = MINILM if name == "minilm" else api.recipe_mapping(name)[1]
         return Pretrained(
-            Run(Path(path), mapping), mapping["model"].get("body", mapping["model"]), "body" in mapping["model"]
+            Run(Path(path), mapping, Manifest({}, ())),
+            mapping["model"].get("body", mapping["model"]),
+            "body" in mapping["model"],
         )
 
     monkeypatch.setattr(Pretrained, "open", pretend)

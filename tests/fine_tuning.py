@@ -10,7 +10,6 @@ from torch import Tensor
 
 from seqloom import api
 from seqloom.core.config import apply_overrides, build, parse_overrides, to_mapping
-from seqloom.core.files import tensors_to_bytes
 from seqloom.runs.models import MODELS
 from seqloom.runs.run import Run
 from seqloom.text import BytePairConfig, Tokenizer, train_tokenizer
@@ -61,8 +60,7 @@ def pretrained_run(folder: Path, kind: str, **changes: Any) -> Path:
         "model": to_mapping(config),
     }
     data = {"corpus": "text", "version": "1", "licence": "", "sha256": {}, "counts": {}}
-    weights = {"model.safetensors": tensors_to_bytes(model.state_dict())}
-    Run.create(folder, recipe, {"tokenizer.json": own.to_json(), "data.json": data}, weights)
+    Run.create(folder, recipe, {"tokenizer.json": own.to_json(), "data.json": data}, weights=model.state_dict())
     return folder
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.sealing import seal
 
 import seqloom as package
 from seqloom import api
@@ -15,7 +16,6 @@ from seqloom.cli.app import main
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.runs.run import Run
-from seqloom.train.checkpoints import CheckpointStore
 
 FIGURES = ("loss", "perplexity", "bleu", "chrf", "exact_match")
 
@@ -44,7 +44,7 @@ def damage(run: Path, step: int) -> None:
 
 def test_it_is_the_mean_of_the_newest_and_is_measured_beside_the_best(seqloom: Any, mine: Path) -> None:
     found = seqloom("average", mine / "one", "--last", "3", "--json").json
-    parts = list(CheckpointStore(mine / "one").newest_weights(3))
+    parts = list(Run.open(mine / "one").store().newest_weights(3))
     for name, weights in tensors_from_file(mine / "one-averaged/model.safetensors").items():
         wanted = torch.stack([part[name].double() for _, part in parts]).mean(0).float()
         assert torch.equal(weights, wanted), name
@@ -183,6 +183,7 @@ def test_too_few(seqloom: Any, mine: Path) -> None:
     seqloom("average", one, "--last", "5").refuses(2, "or train with train.keep=5, so that there are enough", lines=1)
     recipe = one / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("keep: 4", "keep: 12"))  # as if it had been large enough
+    seal(one)
     shown = seqloom("average", one)
     shown.refuses(2, "--last 4, or train with train.save_every=1, so that there are enough of them.", lines=1)
     seqloom("average", one, "--last", "5").refuses(2, "--last 4, or train once more.", lines=1)
@@ -227,12 +228,15 @@ def test_other_models_have_no_mean_in_common(seqloom: Any, mine: Path, runs: Pat
     shown.refuses(2, "their models differ, model.attention is {order: 'luong', score: 'additive'", "and null", lines=1)
     recipe = mine / "two/recipe.yaml"
     recipe.write_text(recipe.read_text().replace("hidden: 12", "hidden: 13"))
+    seal(mine / "two")
     refused(one, mine / "two", "their models differ, model.hidden is 12 and 13")
     assert not (mine / "x").exists()
 
 
 def test_weights_that_are_of_another_shape_than_their_recipe_says(seqloom: Any, mine: Path) -> None:
     shutil.copy(mine / "transformer/model.safetensors", mine / "two/model.safetensors")
+    seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(4, "belongs to another run", lines=1)
+    seal(mine / "two")
     shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "x")
     shown.refuses(4, "Only weights of the same names and shapes have a mean", lines=1)
 
@@ -257,7 +261,7 @@ def test_a_run_that_was_stopped_before_its_first_evaluation(seqloom: Any, mine: 
     (mine / "one/model.safetensors").unlink()
     seqloom("average", mine / "one", "--last", "2").refuses(4, "has no model.safetensors yet", lines=1)
     seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(
-        4, "model.safetensors is missing", lines=1
+        4, "has no model.safetensors yet", lines=1
     )
 
 
@@ -277,6 +281,7 @@ def test_each_of_several_is_measured_as_its_own_recipe_says(seqloom: Any, mine: 
     recipe = mine / "two/recipe.yaml"
     wide = api.recipe_of(Run.open(mine / "two")).decode.beam
     recipe.write_text(recipe.read_text().replace(f"beam: {wide}", f"beam: {wide + 2}"))
+    seal(mine / "two")
     assert seqloom("average", mine / "one", mine / "two", "--out", mine / "both").code == 0
     told = {name: (Run.open(mine / name).metrics("dev") or {})["decoding"] for name in ("one", "two", "both")}
     assert f"{wide + 2} hypotheses" in told["two"]

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.sealing import seal
 
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
+from seqloom.runs.run import Run
 from seqloom.train import events as e
 from seqloom.train.trainer import Trainer
 
@@ -209,7 +211,6 @@ def test_a_run_stopped_before_its_first_evaluation_says_how_to_go_on(seqloom: An
 
 
 def test_a_run_that_is_being_trained(seqloom: Any, copy: Any) -> None:
-    from seqloom.runs.run import Run
 
     run = copy("chars")
     with Run.open(run).locked():
@@ -227,10 +228,13 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def rewrite(path: Path, old: str, new: str) -> None:
+def rewrite(path: Path, old: str, new: str, sealed: bool = False) -> None:
+    """Change a file; `sealed` makes the checksums of its run fit."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+    if sealed:
+        seal(path.parent)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
@@ -240,8 +244,21 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         ["does not say its run format"],
     ),
     "broken recipe": (lambda run: (run / "recipe.yaml").write_bytes(b"\xff{"), ["recipe.yaml", "damaged"]),
-    "unknown model": (lambda run: rewrite(run / "recipe.yaml", "recurrent-lm", "oracle"), ["recipe.yaml", "'oracle'"]),
-    "newer recipe": (lambda run: rewrite(run / "recipe.yaml", "  hidden:", "  sparkle: 1\n  hidden:"), ["sparkle"]),
+    "edited recipe": (
+        lambda run: rewrite(run / "recipe.yaml", "hidden: 12", "hidden: 13"),
+        ["recipe.yaml has changed"],
+    ),
+    "lost manifest": (lambda run: (run / "manifest.json").unlink(), ["incomplete: manifest.json is missing"]),
+    "broken manifest": (lambda run: (run / "manifest.json").write_text("[" * 100_000), ["manifest.json is damaged"]),
+    "empty manifest": (lambda run: (run / "manifest.json").write_text("{}"), ["manifest.json is damaged"]),
+    "unknown model": (
+        lambda run: rewrite(run / "recipe.yaml", "recurrent-lm", "oracle", sealed=True),
+        ["recipe.yaml", "'oracle'"],
+    ),
+    "newer recipe": (
+        lambda run: rewrite(run / "recipe.yaml", "  hidden:", "  sparkle: 1\n  hidden:", sealed=True),
+        ["sparkle"],
+    ),
     "flipped bit": (lambda run: flip(run / "model.safetensors"), ["model.safetensors", "damaged", "checksum"]),
     "cut short": (lambda run: os.truncate(run / "model.safetensors", 500), ["model.safetensors", "not a readable"]),
     "foreign weights": (
@@ -253,15 +270,22 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         ["model.safetensors", "not a readable safetensors file"],
     ),
     "other weights": (
-        lambda run: (run / "model.safetensors").write_bytes(tensors_to_bytes({"w": torch.zeros(2)})),
+        lambda run: Run.open(run).store().save_best({"w": torch.zeros(2)}),
         ["model.safetensors", "does not fit the model"],
     ),
-    "other size": (lambda run: rewrite(run / "recipe.yaml", "hidden: 12", "hidden: 13"), ["does not fit the model"]),
+    "weights of another run": (
+        lambda run: (run / "model.safetensors").write_bytes(tensors_to_bytes(Run.open(run).weights(), "other")),
+        ["model.safetensors belongs to another run"],
+    ),
+    "other size": (
+        lambda run: rewrite(run / "recipe.yaml", "hidden: 12", "hidden: 13", sealed=True),
+        ["does not fit the model"],
+    ),
     "lost tokenizer": (lambda run: (run / "tokenizer.json").unlink(), ["incomplete", "tokenizer.json"]),
     "broken tokenizer": (lambda run: (run / "tokenizer.json").write_text("{"), ["tokenizer.json", "damaged"]),
     "edited tokenizer": (lambda run: rewrite(run / "tokenizer.json", '"a"', '"Z"'), ["tokenizer.json", "checksum"]),
     "newer tokenizer": (
-        lambda run: rewrite(run / "tokenizer.json", '"version": 1', '"version": 2'),
+        lambda run: rewrite(run / "tokenizer.json", '"version": 1', '"version": 2', sealed=True),
         ["tokenizer.json", "version 2"],
     ),
 }
@@ -447,10 +471,10 @@ def test_weights_that_are_not_numbers(
     seqloom: Any, copy: Any, tmp_path: Path, type_in: Any, words: list[str], value: float
 ) -> None:
     run = copy("chars")
-    weights = tensors_from_file(run / "model.safetensors")
+    weights = Run.open(run).weights()
     weights["embed.weight"][3, 2] = value
-    (run / "model.safetensors").write_bytes(tensors_to_bytes(weights))
+    Run.open(run).store().save_best(weights)
     type_in(b"a cat\n")
     out = ["--out", tmp_path / "v.npy"] if words[0] == "embed" else []
     shown = seqloom(*(run if word == "RUN" else word for word in words), *out)
-    shown.refuses(4, "weights that are not finite numbers (embed.weight)", lines=1)
+    shown.refuses(4, "model.safetensors", "embed.weight must hold finite numbers", lines=1)

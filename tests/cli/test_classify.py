@@ -1,5 +1,6 @@
 """`seqloom classify`, and what the other commands say of classifiers."""
 
+import json
 import re
 import shutil
 import struct
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sealing import seal
 from tests.understanding import classify_recipe, reviews, tag_recipe, trained, write_reviews
 
 from seqloom import api
@@ -170,11 +172,17 @@ def test_a_run_that_does_not_classify(seqloom: Any, runs: Path) -> None:
 
 
 def test_damaged_runs(seqloom: Any, runs: Path) -> None:
-    (runs / "gru" / "labels.json").write_text('["good"]')
+    labels = runs / "gru" / "labels.json"
+    labels.write_text(json.dumps(json.loads(labels.read_text())[::-1]))
+    seqloom("classify", runs / "gru", "x").refuses(4, f"{labels} is damaged: it does not match its checksum", lines=1)
+    labels.write_text('["good"]')
+    seal(runs / "gru")
     seqloom("classify", runs / "gru", "x").refuses(4, "labels.json is damaged: its names are not those of the model")
     (runs / "gru" / "labels.json").unlink()
     seqloom("classify", runs / "gru", "x").refuses(4, "is incomplete: labels.json is missing")
     (runs / "bag" / "sizes.json").write_text('{"labels": 3}')
+    seqloom("classify", runs / "bag", "x").refuses(4, "sizes.json is damaged: it does not match its checksum", lines=1)
+    seal(runs / "bag")
     seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model its recipe describes")
 
 

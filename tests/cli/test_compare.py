@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sealing import seal
 
 from seqloom import api
 from seqloom.inspect.curves import draw_curves
@@ -175,6 +176,7 @@ def test_what_differs_has_its_title_on_one_line(seqloom: Any, copy: Any, tmp_pat
     shutil.copytree(one, two)
     recipe = two / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("seed: 1", "seed: 2"))
+    seal(two)
     assert "\n\nwhat the recipes differ in\n" in seqloom("compare", one, two).out
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from tests.sealing import seal
 
 from seqloom import api
 from seqloom.cli.app import main
@@ -125,6 +126,7 @@ def test_data_that_has_changed_leaves_another_way(seqloom: Any, run: Path, paral
     shutil.copytree(parallel, tmp_path / "files")
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(parallel), str(tmp_path / "files")))
+    seal(run)
     for side in ("en", "de"):
         (tmp_path / f"files/train.{side}").write_text("another one\n")
     shown = seqloom("evaluate", run, "--split", "test")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tests.exchange.small_decoders import END, V, configure, refused, tokenizer_file, weights, write_by_hand
+from tests.unprivileged import as_nobody, forbid
 
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.exchange.directory import Directory, write_directory
@@ -401,3 +402,11 @@ def test_writing_a_directory(tmp_path: Path) -> None:
         write_directory(tmp_path / "new", {}, {}, {})
     (tmp_path / "empty").mkdir()
     write_directory(tmp_path / "empty", {}, {"w": torch.ones(2)}, {})
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", ""])
+def test_a_file_that_cannot_be_read_is_not_called_missing(folder: Path, name: str) -> None:
+    with as_nobody(folder) as own:
+        read_directory(own)  # the control
+        forbid(own / name)
+        refused(own, str(own / name), "cannot be read (Permission denied)")

@@ -13,7 +13,6 @@ from torch import nn
 
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import tensors_to_bytes
 from seqloom.exchange.exporting import export_run
 from seqloom.exchange.importing import import_directory
 from seqloom.exchange.tokenizer_files import tokenizer_files
@@ -51,7 +50,7 @@ def make_run(path: Path, tokens: Any = TOKENS["byte-pair"], task: str = "languag
         nn.init.uniform_(parameter, -0.5, 0.5)
     data = {"corpus": "pydocs", "version": "1", "licence": "", "sha256": {}, "counts": {}}
     documents = {"tokenizer.json": tokenizer.to_json(), "data.json": data}
-    return Run.create(path, to_mapping(recipe), documents, {"model.safetensors": tensors_to_bytes(made.state_dict())})
+    return Run.create(path, to_mapping(recipe), documents, weights=made.state_dict())
 
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -182,10 +181,9 @@ def test_a_kind_that_no_family_has(tmp_path: Path) -> None:
     }
     recipe = build(task_module("language-model").Recipe, mapping)
     data = {"corpus": "pydocs", "version": "1", "licence": "", "sha256": {}, "counts": {}}
-    files = {"model.safetensors": tensors_to_bytes(recipe.model.build(len(tokenizer)).state_dict())}
-    run = Run.create(
-        tmp_path / "run", to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": data}, files
-    )
+    documents = {"tokenizer.json": tokenizer.to_json(), "data.json": data}
+    weights = recipe.model.build(len(tokenizer)).state_dict()
+    run = Run.create(tmp_path / "run", to_mapping(recipe), documents, weights=weights)
     with pytest.raises(
         UsageError, match="no family of Hugging Face is known for a model of kind recurrent-lm, only for"
     ):
@@ -207,5 +205,8 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
 def test_weights_that_do_not_fit_the_recipe(tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other", layers=3)
     (run.path / "model.safetensors").write_bytes((other.path / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError, match=r"model\.safetensors belongs to another run"):
+        export_run(run.path, tmp_path / "out")
+    run.store().save_best(other.weights())
     with pytest.raises(CheckpointError, match="does not fit the model its recipe describes"):
         export_run(run.path, tmp_path / "out")

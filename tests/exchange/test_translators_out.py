@@ -13,7 +13,6 @@ from tests.text.small_pairs import ENGLISH, FRENCH
 
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import UsageError
-from seqloom.core.files import tensors_to_bytes
 from seqloom.exchange.encoder_decoder import Parted
 from seqloom.exchange.exporting import export_run
 from seqloom.exchange.importing import read_directory
@@ -45,7 +44,7 @@ def make_run(path: Path, model: dict[str, Any]) -> Any:
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.5, 0.5)))
     about = {"corpus": "pairs", "version": "1", "sha256": {}, "counts": {}, "source": "en", "target": "fr"}
     documents = {"tokenizer.json": tokenizer.to_json(), "data.json": about}
-    Run.create(path, to_mapping(recipe), documents, {"model.safetensors": tensors_to_bytes(made.state_dict())})
+    Run.create(path, to_mapping(recipe), documents, weights=made.state_dict())
     return made, tokenizer
 
 

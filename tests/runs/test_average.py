@@ -123,14 +123,16 @@ def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.Mon
 
         with monkeypatch.context() as patch:
             patch.setattr(run_module, "write_flushed", fail)
-            if failing > 8:
+            if failing > 9:
                 api.make_average([trained.path], 2, None)
                 break
             with pytest.raises(ResourceError if isinstance(error, OSError) else KeyboardInterrupt):
                 api.make_average([trained.path], 2, None)
         assert [path.name for path in trained.path.parent.iterdir()] == ["one"]
         failing += 1
-    assert len(calls) == 8  # recipe, data, tokenizer, average, metrics, weights, log, card: each was cut short once
+    assert (
+        len(calls) == 9
+    )  # recipe, manifest, data, tokenizer, average, metrics, weights, log, card: each was cut short once
     assert (trained.path.parent / "one-averaged" / "metrics" / "dev.json").is_file()
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.sealing import seal
 
 from seqloom.core.config import to_mapping
 from seqloom.core.errors import CheckpointError
-from seqloom.core.files import tensors_to_bytes
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
@@ -41,8 +41,8 @@ def make(path: Path, kind: str) -> tuple[Run, Any]:
     torch.manual_seed(0)
     model = config.build(vocabulary=len(tokenizer), **sizes)
     documents = {"tokenizer.json": tokenizer.to_json(), **({"sizes.json": sizes} if sizes else {})}
-    run = Run.create(path, {"tokenizer": {"kind": "words"}, "model": to_mapping(config)}, documents)
-    (path / "model.safetensors").write_bytes(tensors_to_bytes(model.state_dict()))
+    recipe = {"tokenizer": {"kind": "words"}, "model": to_mapping(config)}
+    run = Run.create(path, recipe, documents, weights=model.state_dict())
     return Run.open(run.path), model
 
 
@@ -58,7 +58,7 @@ def test_the_model_comes_back_as_it_was(tmp_path, kind) -> None:
 def test_constraints_come_back_with_the_weights(tmp_path) -> None:
     run, model = make(tmp_path / "one", "tagger")
     model.constrain(["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
-    (run.path / "model.safetensors").write_bytes(tensors_to_bytes(model.state_dict()))
+    run.store().save_best(model.state_dict())
     assert torch.equal(run.model("cpu").chain.allowed, model.chain.allowed) and not model.chain.allowed.all()
 
 
@@ -67,6 +67,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path) -> None:
     make(path, "classifier")
     for content in ("{", "[]", '{"labels": 0}', '{"labels": "3"}', '{"labels": true}'):
         (path / "sizes.json").write_text(content)
+        seal(path)
         with pytest.raises(CheckpointError, match=r"sizes\.json is damaged"):
             _ = Run.open(path).sizes
     (path / "sizes.json").unlink()
@@ -79,7 +80,9 @@ def test_sizes_of_another_model_do_not_fit(tmp_path) -> None:
     make(path, "classifier")
     for sizes in ({"labels": 4}, {"tags": 3}, {"labels": 3, "wings": 2}):
         (path / "sizes.json").write_text(json.dumps(sizes))
+        seal(path)
         with pytest.raises(CheckpointError, match="does not fit the model its recipe describes"):
             Run.open(path).model("cpu")
     (path / "sizes.json").write_text(json.dumps({"labels": 3, "vocabulary": 77}))
+    seal(path)
     assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer knows better

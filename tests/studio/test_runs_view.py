@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.sealing import seal
 from tests.studio.conftest import RUNS, TOKEN, StudioPage, Window
 
 from seqloom.inspect.run_curves import differences, run_curves, thinned
@@ -43,6 +44,7 @@ def test_a_recipe_that_was_cut_is_damaged_even_where_it_can_be_read(runs: Path, 
     shutil.copytree(runs / "lm-elman", tmp_path / "shelf" / "cut")
     recipe = tmp_path / "shelf" / "cut" / "recipe.yaml"
     recipe.write_text(recipe.read_text().partition("\nmodel:")[0] + "\n")
+    seal(recipe.parent)
     client = TestClient(make_app(Shelf(tmp_path / "shelf"), TOKEN), base_url="http://127.0.0.1")
     (found,) = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
     assert "does not name a task and a model" in found["problem"] and found["views"] == []

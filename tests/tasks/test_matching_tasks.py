@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.matching import pairs, recipe, write_pairs
+from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom import api
@@ -163,6 +164,7 @@ def test_what_a_run_keeps(tmp_path: Path) -> None:
     assert spoken.sizes["outputs"] == len(spoken.tokenizer)
     assert spoken.model("cpu").body.output is not None
     (spoken.path / "sizes.json").write_text("{}")
+    seal(spoken.path)
     with pytest.raises(CheckpointError, match="does not fit the model"):
         Run.open(spoken.path).model("cpu")
 

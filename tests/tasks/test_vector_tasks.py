@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.sealing import seal
 from torch import nn
 
 from seqloom import api
@@ -205,6 +206,6 @@ def _shifted(seed: int, indices: Any, width: int) -> Any:
 def test_sizes_that_are_damaged(tmp_path: Path, content: str | None, words: str) -> None:
     list(api.begin(recipe("adding"), tmp_path / "run").events())
     path = tmp_path / "run/sizes.json"
-    path.unlink() if content is None else path.write_text(content)
+    path.unlink() if content is None else (path.write_text(content), seal(tmp_path / "run"))
     with pytest.raises(CheckpointError, match=words):
         _ = api.load(tmp_path / "run").model

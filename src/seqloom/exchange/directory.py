@@ -7,8 +7,9 @@ tokenizer_config.json, special_tokens_map.json, generation_config.json       for
 """
 
 import hashlib
-import json
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from safetensors.torch import save as dump_safetensors
 from torch import Tensor
 
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import new_directory, to_json, write_flushed
+from seqloom.core.files import new_directory, parse_json, to_json, write_flushed
 
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
 GENERATION = "generation_config.json"
@@ -60,12 +61,12 @@ class Directory:
     @classmethod
     def open(cls, path: str | Path) -> "Directory":
         path = Path(path)
-        if not path.is_dir():
-            problem = "is a file" if path.exists() else "does not exist"
+        if not os.path.isdir(path):
+            problem = "is a file" if os.path.exists(path) else "does not exist"
             raise CheckpointError(
                 f"{path} {problem}. Name the folder that has the model's {CONFIG} and {WEIGHTS}; none is downloaded."
             )
-        if not (path / CONFIG).is_file():
+        if not is_file(path / CONFIG):
             raise CheckpointError(f"{path} is no model of Hugging Face: it has no {CONFIG}.")
         found = cls(path, _mapping(path / CONFIG))
         found._refuse_code()
@@ -83,7 +84,7 @@ class Directory:
             )
 
     def _refuse_pickles(self) -> None:
-        if (self.path / WEIGHTS).is_file() or (self.path / INDEX).is_file():
+        if is_file(self.path / WEIGHTS) or is_file(self.path / INDEX):
             return
         files = sorted(file.name for file in self.path.iterdir() if file.suffix in PICKLES)
         if files:
@@ -109,18 +110,22 @@ class Directory:
 
     def json(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the directory, None if it is not there."""
-        return _mapping(self.path / name) if (self.path / name).is_file() else None
+        return _mapping(self.path / name) if self.has(name) else None
+
+    def read(self, name: str) -> bytes:
+        """The content of a file of the directory."""
+        return _read(self.path / name)
 
     def has(self, name: str) -> bool:
-        return (self.path / name).is_file()
+        return is_file(self.path / name)
 
     @cached_property
     def files(self) -> list[Path]:
         """The files of weights, all of which are there."""
-        if (self.path / WEIGHTS).is_file():
+        if is_file(self.path / WEIGHTS):
             return [self.path / WEIGHTS]
         names = sorted(set(self._index().values()))
-        if missing := [name for name in names if not (self.path / name).is_file()]:
+        if missing := [name for name in names if not is_file(self.path / name)]:
             raise CheckpointError(
                 f"{self.path} is incomplete: of {len(names)} files of weights {', '.join(_some(missing))} "
                 f"{'is' if len(missing) == 1 else 'are'} missing. Download the whole directory."
@@ -158,16 +163,37 @@ class Directory:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Copied to memory of torch's own, as in `core.files`."""
     try:
+        with open(path, "rb"):  # safetensors calls missing what it cannot open
+            pass
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
+    except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged: it is no whole safetensors file ({error}).") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error}).") from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; `CheckpointError` if the folder it would be in cannot be searched."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}).") from error
 
 
 def _mapping(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        found = parse_json(_read(path))
+    except ValueError as error:
         raise CheckpointError(f"{path} is damaged: it is not readable JSON ({error}).") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} is damaged: it must be a JSON object.")

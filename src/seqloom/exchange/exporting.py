@@ -6,7 +6,6 @@ from typing import Any
 
 from seqloom.core.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.files import tensors_from_file
 from seqloom.exchange.directory import GENERATION, refuse_existing, write_directory
 from seqloom.exchange.families import FAMILIES
 from seqloom.exchange.family import Family, Ids, family_for
@@ -39,7 +38,7 @@ def export_run(source: str | Path, out: str | Path) -> Written:
     family = family_for(FAMILIES, model, str(run.path))
     tokenizer = run.tokenizer
     ids = Ids.of(tokenizer, family.extra)
-    weights = tensors_from_file(run.path / "model.safetensors")
+    weights = run.weights()
     table = family.names(model, ids)
     if forgotten := uncovered(table, weights):
         raise AssertionError(f"{family.name} has no names for {', '.join(forgotten)}")

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import tensors_to_bytes
 from seqloom.core.seeding import seed_step
 from seqloom.core.version import VERSION
 from seqloom.core.words import counted
@@ -129,8 +128,8 @@ def create_run(found: Read, out: Path) -> Run:
         out,
         recipe_of(found),
         documents,
-        {
-            "model.safetensors": tensors_to_bytes(found.weights),
+        weights=found.weights,
+        records={
             "log.jsonl": _log(found, files).encode(),
             "card.md": card(out.name, found, files).encode(),
         },

@@ -52,7 +52,7 @@ class Marian(EncoderDecoder):
         names = directory.json(VOCABULARY) or {}
         content = {
             "vocabulary": names,
-            **{name.removesuffix(".spm"): encoded_model((directory.path / name).read_bytes()) for name in SPM},
+            **{name.removesuffix(".spm"): encoded_model(directory.read(name)) for name in SPM},
             "rows": self.rows(config),
             "end": config.end(self.rows(config), self.ids["eos_token_id"]),
             "padding": config.get("pad_token_id", self.ids["decoder_start_token_id"]),

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from seqloom.core.config import ABSENT, differences
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import read_file, tensors_from_file, tensors_to_bytes
+from seqloom.core.files import to_json
 from seqloom.core.version import VERSION
 from seqloom.core.words import shown
 from seqloom.runs.record import data_section, machine, number, vocabularies
-from seqloom.runs.run import DOCUMENTS, FROZEN_FILE, Run
+from seqloom.runs.run import FROZEN_FILE, Run
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
 MOST_SHOWN = 12  # steps named one by one
@@ -82,7 +82,7 @@ def mean_of_checkpoints(run: Run, last: int) -> Mean:
     steps: list[int] = []
 
     def weights(store: Any) -> Iterator[Mapping[str, Tensor]]:
-        for step, found in store.newest_weights(last):
+        for step, found in store.newest_weights(last, run.check_weights):
             steps.append(step)
             yield found
 
@@ -138,7 +138,7 @@ def mean_of_runs(runs: Sequence[Run]) -> Mean:
     for other in others:
         if reason := _strangers(first, other):
             raise UsageError(f"{first.path} and {other.path} cannot be averaged: {reason}.")
-    return Mean(list(runs), mean(tensors_from_file(run.path / "model.safetensors") for run in runs), [])
+    return Mean(list(runs), mean(run.weights() for run in runs), [])
 
 
 def _strangers(a: Run, b: Run) -> str | None:
@@ -180,26 +180,19 @@ def create(
     training would have measured them.
     """
     source = made.runs[0]
-    documents = {name: json.loads(read_file(source.path / name)) for name in _documents(source)}
+    documents = source.documents()
     documents["average.json"] = {
         "runs": [str(run.path) for run in made.runs],
         "steps": made.steps or None,
         "alone": [{"name": one.name, **one.metrics} for one in alone],
     }
-    documents["metrics/dev.json"] = dict(kept)
-    frozen = source.path / FROZEN_FILE
-    files = {
-        **({FROZEN_FILE: read_file(frozen)} if frozen.exists() else {}),
-        "model.safetensors": tensors_to_bytes(made.weights),
+    files = {FROZEN_FILE: source.file(FROZEN_FILE)} if FROZEN_FILE in source.manifest.files else {}
+    records = {
+        "metrics/dev.json": to_json(dict(kept)).encode(),
         "log.jsonl": _log(made, in_training).encode(),
         "card.md": card(out.name, made, kept, alone).encode(),
     }
-    return Run.create(out, source.recipe, documents, files)
-
-
-def _documents(run: Run) -> list[str]:
-    """What its task wrote when it began."""
-    return [name for name in DOCUMENTS if (run.path / name).exists()]
+    return Run.create(out, source.recipe, documents, files, weights=made.weights, records=records)
 
 
 def _log(made: Mean, metrics: Mapping[str, float]) -> str:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from seqloom.core.config import ABSENT, config
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.files import read_file, sha256, tensors_from_file
+from seqloom.core.files import sha256
 from seqloom.core.words import shown
 from seqloom.data.reading import Frame
 from seqloom.models.bodies import BODIES, Body, form_of
-from seqloom.runs.run import Run
+from seqloom.runs.manifest import is_missing, read_run_file
+from seqloom.runs.run import WEIGHTS_FILE, Run
 from seqloom.text import Tokenizer
 from seqloom.text.specials import Specials
 
@@ -37,7 +38,6 @@ GOES_ON: dict[str, Collection[str]] = {
     "translate": ("transformer", "recurrent-seq2seq"),
 }
 SHOWN = 8  # mismatches named one by one
-WEIGHTS = "model.safetensors"
 
 
 @config
@@ -104,7 +104,7 @@ class Pretrained:
     def open(cls, path: str | Path, kinds: Collection[str] = BODIES) -> "Pretrained":
         """The run at this place, of one of these kinds; a word on why it cannot be taken over, if so."""
         path = Path(path)
-        if not path.exists():
+        if is_missing(path):
             raise CheckpointError(
                 f"init.from: there is no run {path}. {_first(path)}, or name another: init.from=RUN. "
                 "`seqloom train gpt-pydocs` and `bert-pydocs` need no download."
@@ -143,12 +143,12 @@ class Pretrained:
     @cached_property
     def sha256(self) -> str:
         """Of the file of its weights."""
-        file = self.run.path / WEIGHTS
-        if not file.is_file():
+        file = self.run.path / WEIGHTS_FILE
+        if is_missing(file):
             raise CheckpointError(
                 f"init.from: {self.run.without_weights} Or draw all weights anew: init.weights=false."
             )
-        return sha256(read_file(file))
+        return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
     def give(self, body: Body | Whole | Tokens) -> None:
         """Its weights to a body; refused, with all mismatches named, if they do not fit."""
@@ -156,7 +156,7 @@ class Pretrained:
         body.take(self._weights(type(body)), str(self.run.path))
 
     def _weights(self, kind: type[Body | Whole | Tokens]) -> Mapping[str, Tensor]:
-        found = tensors_from_file(self.run.path / WEIGHTS)
+        found = self.run.weights()
         if not self.inner or not issubclass(kind, Body):
             return found
         own = {name.removeprefix("body."): tensor for name, tensor in found.items() if name.startswith("body.")}

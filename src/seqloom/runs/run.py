@@ -2,6 +2,7 @@
 
 runs/<name>/
     recipe.yaml          the resolved recipe, with the format of this directory
+    manifest.json        sha256 of the recipe and of the documents below: see seqloom.runs.manifest
     data.json            which data it was trained on: source version, checksums, counts
     tokenizer.json       of a model of text
     sizes.json           what else the data decided of the model's shape: how many labels, how wide vectors are
@@ -31,36 +32,42 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom.core.config import build, dump_yaml, load_yaml
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.expected import check_tree
 from seqloom.core.files import (
     disk_errors,
     flush_directory,
     hold_lock,
     make_directory,
     new_directory,
+    parse_json,
     read_file,
     refuse_other_kind,
     remove_directory,
     remove_leftovers,
     reserve,
     tensors_from_file,
+    tensors_to_bytes,
     to_json,
     write_atomic,
     write_flushed,
 )
 from seqloom.core.version import VERSION
+from seqloom.core.yaml_text import decode_utf8
+from seqloom.runs.manifest import MANIFEST_FILE, RECIPE_FILE, Manifest, is_missing, read_run_file
 from seqloom.runs.models import find_config
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
 FORMAT = 1
+WEIGHTS_FILE = "model.safetensors"
 FROZEN_FILE = "frozen.safetensors"
 DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
-OTHER_FILES = ("recipe.yaml", "model.safetensors", FROZEN_FILE, "average.json", "log.jsonl", "card.md", ".lock")
+OTHER_FILES = (RECIPE_FILE, MANIFEST_FILE, WEIGHTS_FILE, FROZEN_FILE, "average.json", "log.jsonl", "card.md", ".lock")
 FOLDERS = ("checkpoints", "metrics", "tensorboard")
 LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command that holds no lock was left by a kill
 
@@ -68,9 +75,10 @@ LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command that ho
 class Run:
     """A run that exists on disk. Make one with `Run.create` or `Run.open`."""
 
-    def __init__(self, path: Path, recipe: dict[str, Any]):
+    def __init__(self, path: Path, recipe: dict[str, Any], manifest: Manifest):
         self.path = path
         self.recipe = recipe
+        self.manifest = manifest
 
     @classmethod
     def create(
@@ -79,10 +87,17 @@ class Run:
         recipe: Mapping[str, Any],
         documents: Mapping[str, Any],
         files: Mapping[str, bytes] | None = None,
+        *,
+        weights: Mapping[str, Tensor] | None = None,
+        records: Mapping[str, bytes] | None = None,
     ) -> "Run":
-        """Make a new run directory with its JSON documents and other files; it appears complete or not at all."""
+        """Make a new run directory; it appears complete or not at all.
+
+        The manifest covers its JSON `documents` and other `files`. It does not cover `records`, such as a log or a
+        card, on which nothing depends. `weights` become model.safetensors.
+        """
         with claim(path):
-            return cls.create_claimed(path, recipe, documents, files)
+            return cls.create_claimed(path, recipe, documents, files, weights=weights, records=records)
 
     @classmethod
     def create_claimed(
@@ -91,50 +106,59 @@ class Run:
         recipe: Mapping[str, Any],
         documents: Mapping[str, Any],
         files: Mapping[str, bytes] | None = None,
+        *,
+        weights: Mapping[str, Tensor] | None = None,
+        records: Mapping[str, bytes] | None = None,
     ) -> "Run":
         """Do what `create` does, for a caller that holds the `claim` to the path."""
+        text = _recipe_text(recipe).encode()
+        covered = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
+        run = cls(path, _without_header(_parse_recipe(text, path)), Manifest.of(text, covered))
+        plain = {RECIPE_FILE: text, MANIFEST_FILE: run.manifest.to_json().encode(), **covered, **(records or {})}
+        if weights is not None:
+            plain[WEIGHTS_FILE] = tensors_to_bytes(weights, run.identity)
         with new_directory(path) as folder:
-            write_flushed(folder / "recipe.yaml", _recipe_text(recipe).encode())
-            plain = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
             for name, content in plain.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_flushed(folder / name, content)
             for place in {(folder / name).parent for name in plain} - {folder}:
                 flush_directory(place)
-        return cls(path, dict(recipe))
+        return run
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         path = Path(path)
         refuse_other_kinds(path)
-        if not (path / "recipe.yaml").is_file():
-            if (path / "config.json").is_file():
-                raise CheckpointError(
-                    f"{path} is not a run: it looks like a Hugging Face directory. Import it first: "
-                    f"seqloom import-hf {path} RUN"
-                )
-            problem = "has no recipe.yaml" if path.is_dir() else "does not exist" if not path.exists() else "is a file"
-            raise CheckpointError(f"{path} is not a run: it {problem}. Name a directory that `seqloom train` made.")
         try:
-            recipe = load_yaml(path / "recipe.yaml")
-        except UsageError as error:
-            raise CheckpointError(f"{path} is damaged: {error}") from error
+            content = read_file(path / RECIPE_FILE)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            raise _not_a_run(path) from None
+        except OSError as error:
+            raise CheckpointError(f"{path / RECIPE_FILE} cannot be read ({error.strerror}).") from error
+        recipe = _parse_recipe(content, path)
         if "format" not in recipe:
             what = "damaged, or not seqloom's: its recipe.yaml does not say its run format"
             what = what if recipe else "damaged: its recipe.yaml is empty"
             raise CheckpointError(f"{path} is {what}. Bring the file back, copy the run again, or train anew.")
-        version = recipe.pop("format")
-        writer = recipe.pop("seqloom", "an unknown version")
-        if version != FORMAT:
+        if recipe["format"] != FORMAT:
+            version, writer = recipe["format"], recipe.get("seqloom", "an unknown version")
             raise CheckpointError(
                 f"{path} has run format {version}, written by seqloom {writer}; this is seqloom {VERSION}, which "
                 f"reads format {FORMAT}. Use the version that wrote it, or train again."
             )
-        return cls(path, recipe)
+        manifest = Manifest.read(path)
+        manifest.check_recipe(path, content)
+        return cls(path, _without_header(recipe), manifest)
 
     def update_recipe(self, recipe: Mapping[str, Any]) -> None:
-        write_atomic(self.path / "recipe.yaml", _recipe_text(recipe))
-        self.recipe = dict(recipe)
+        text = _recipe_text(recipe).encode()
+        self.manifest = self.manifest.replace_recipe(self.path, text)
+        self.recipe = _without_header(_parse_recipe(text, self.path))
+
+    @property
+    def identity(self) -> str:
+        """What ties weights and checkpoints to this run; see `seqloom.runs.manifest`."""
+        return self.manifest.identity(self.recipe)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -194,7 +218,7 @@ class Run:
         known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
         asked = inspect.signature(self._config().build).parameters.values()
         enough = known and all(one.name in known or one.default is not one.empty for one in asked)
-        if enough and not (self.path / "sizes.json").is_file():
+        if enough and "sizes.json" not in self.manifest.files:
             return known
         found = self._json("sizes.json")
         if not isinstance(found, dict) or not all(type(size) is int and size > 0 for size in found.values()):
@@ -204,29 +228,42 @@ class Run:
     @cached_property
     def average(self) -> dict[str, Any] | None:
         """What it is the mean of, where `seqloom average` made it: `runs`, and of one run the `steps`."""
-        if not (self.path / "average.json").exists():
+        if "average.json" not in self.manifest.files:
             return None
         found = self._json("average.json")
         if not isinstance(found, dict) or not isinstance(found.get("runs"), list):
             raise CheckpointError(f"{self.path / 'average.json'} is damaged: it does not say what was averaged.")
         return found
 
+    def file(self, name: str) -> bytes:
+        """The content of a file that the manifest covers, compared with its checksum."""
+        return self.manifest.read_file(self.path, name)
+
+    def documents(self) -> dict[str, Any]:
+        """The documents that its task wrote, by name."""
+        return {name: self._json(name) for name in DOCUMENTS if name in self.manifest.files}
+
     def _json(self, name: str) -> Any:
+        return self._parsed(name, self.file(name))
+
+    def _parsed(self, name: str, content: bytes) -> Any:
         try:
-            return json.loads(read_file(self.path / name).decode("utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path} is incomplete: {name} is missing.") from None
-        except (ValueError, OSError) as error:
+            return parse_json(content)
+        except ValueError as error:
             raise CheckpointError(f"{self.path / name} is damaged: it is not readable JSON ({error}).") from error
+
+    def weights(self) -> dict[str, Tensor]:
+        """The tensors of the best weights, compared with their checksum; refused if they belong to another run."""
+        path = self.path / WEIGHTS_FILE
+        if is_missing(path):
+            raise CheckpointError(self.without_weights)
+        return tensors_from_file(path, self.identity)
 
     def model(self, device: str = "auto") -> Any:
         """The best weights of this run, ready for use."""
-        weights = self.path / "model.safetensors"
-        if not weights.exists():
-            raise CheckpointError(self.without_weights)
-        model = self.model_of(tensors_from_file(weights), device, str(weights))
-        _refuse_not_finite(model, weights)
-        return model
+        name = str(self.path / WEIGHTS_FILE)
+        model = self._fresh_model(name)  # before the weights: what is wrong with a document is said of the document
+        return self._loaded(model, self.weights(), device, name)
 
     @property
     def without_weights(self) -> str:
@@ -243,19 +280,29 @@ class Run:
 
     def model_of(self, weights: Mapping[str, Any], device: str = "auto", name: str = "This") -> Any:
         """The model of this run with these weights, ready for use; `name` is what to call them."""
+        return self._loaded(self._fresh_model(name), weights, device, name)
+
+    def _fresh_model(self, name: str) -> Any:
         config, sizes = self._config(), self.sizes
-        try:
-            model = config.build(**sizes)
-            model.load_state_dict({**self.frozen(), **weights})
-        except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
-            reason = " ".join(str(error).split())
-            raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error
+        with _refuse_unfitting(name):
+            return config.build(**sizes)
+
+    def _loaded(self, model: Any, weights: Mapping[str, Any], device: str, name: str) -> Any:
+        frozen = self.frozen()
+        with _refuse_unfitting(name):
+            load_weights(model, weights, frozen)
         return model.to(choose_device(device)).eval()
+
+    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise `CheckpointError` unless these can be the weights of this run's model."""
+        self.model_of(weights, "cpu", WEIGHTS_FILE)
 
     def frozen(self) -> dict[str, Any]:
         """The weights that training left as they were, where they are kept apart."""
-        path = self.path / FROZEN_FILE
-        return tensors_from_file(path) if path.exists() else {}
+        if FROZEN_FILE not in self.manifest.files:
+            return {}
+        self.file(FROZEN_FILE)
+        return tensors_from_file(self.path / FROZEN_FILE)
 
     def _config(self) -> Any:
         """What the recipe says of the model."""
@@ -272,7 +319,7 @@ class Run:
             raise CheckpointError(str(error)) from error
 
     def store(self, keep: int = 2) -> CheckpointStore:
-        return CheckpointStore(self.path, keep)
+        return CheckpointStore(self.path, keep, self.identity)
 
     def log(self) -> Iterator[dict[str, Any]]:
         """Every event of the training, oldest first.
@@ -289,8 +336,8 @@ class Run:
                 yield entry
 
     def metrics(self, split: str) -> dict[str, Any] | None:
-        path = self.path / "metrics" / f"{split}.json"
-        return self._json(f"metrics/{split}.json") if path.exists() else None
+        name = f"metrics/{split}.json"
+        return self._parsed(name, read_run_file(self.path, name)) if not is_missing(self.path / name) else None
 
     def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
         make_directory(self.path / "metrics")
@@ -316,15 +363,48 @@ class Run:
                 remove_directory(self.path)
 
 
-def _refuse_not_finite(model: Any, path: Path) -> None:
-    """Whatever is asked of such a model, the answer would mean nothing."""
-    named = model.named_parameters() if isinstance(model, nn.Module) else ()
-    if bad := [name for name, parameter in named if not parameter.isfinite().all()]:
-        more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
-        raise CheckpointError(
-            f"{path} has weights that are not finite numbers ({bad[0]}{more}): the model is spoilt. Use another "
-            "run, or train anew."
+@contextmanager
+def _refuse_unfitting(name: str) -> Iterator[None]:
+    """Turn what a model says of weights or sizes that are not its own into one line."""
+    try:
+        yield
+    except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error
+
+
+def load_weights(model: Any, weights: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
+    """Load tensors into a model; `CheckpointError`, and nothing is changed, unless they are finite and those it has.
+
+    `frozen` are tensors that are no part of its `state_dict()`. Classical models check their tensors themselves.
+    """
+    if isinstance(model, nn.Module):
+        check_tree(dict(weights), dict(model.state_dict()))
+    model.load_state_dict({**frozen, **weights})
+
+
+def _not_a_run(path: Path) -> CheckpointError:
+    """Why a directory without a recipe cannot be opened."""
+    if os.path.isfile(path / "config.json"):
+        return CheckpointError(
+            f"{path} is not a run: it looks like a Hugging Face directory. Import it first: "
+            f"seqloom import-hf {path} RUN"
         )
+    problem = "has no recipe.yaml" if os.path.isdir(path) else "is a file" if os.path.exists(path) else "does not exist"
+    return CheckpointError(f"{path} is not a run: it {problem}. Name a directory that `seqloom train` made.")
+
+
+def _parse_recipe(content: bytes, run: Path) -> dict[str, Any]:
+    """The content of a recipe.yaml, with its header."""
+    name = str(run / RECIPE_FILE)
+    try:
+        return load_yaml(decode_utf8(content, name), name)
+    except UsageError as error:
+        raise CheckpointError(f"{run} is damaged: {error}") from error
+
+
+def _without_header(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in recipe.items() if key not in ("format", "seqloom")}
 
 
 def _recipe_text(recipe: Mapping[str, Any]) -> str:

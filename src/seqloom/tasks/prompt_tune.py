@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.files import tensors_from_file, tensors_to_bytes
+from seqloom.core.files import tensors_to_bytes
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
@@ -27,7 +27,7 @@ from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.classification import report
 from seqloom.evaluate.continuations import continuation_log_probs, in_common
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
-from seqloom.runs.init import WEIGHTS, InitConfig, Pretrained
+from seqloom.runs.init import InitConfig, Pretrained
 from seqloom.runs.run import FROZEN_FILE, Run
 from seqloom.tasks.classify import BatchConfig, describe
 from seqloom.tasks.language_model import device_of, refuse_changed_data
@@ -126,7 +126,7 @@ class Task(ToldTask):
         source = whole_model(recipe.init)
         corpus = corpora.load_labelled(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        weights = {f"{FROZEN}{name}": tensor for name, tensor in tensors_from_file(source.run.path / WEIGHTS).items()}
+        weights = {f"{FROZEN}{name}": tensor for name, tensor in source.run.weights().items()}
         described = source.described(recipe.init)
         task = cls(recipe, corpus, source.tokenizer, corpus.labels, weights, described)
         task.check_labels()

@@ -221,7 +221,12 @@ class CheckpointStore:
         write_atomic(self.run / "model.safetensors", tensors_to_bytes(model, self.identity))
 
     def _steps(self) -> list[int]:
-        names = [_STEP.fullmatch(entry.name) for entry in self.folder.iterdir()] if self.folder.is_dir() else []
+        try:
+            names = [_STEP.fullmatch(name) for name in os.listdir(self.folder)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CheckpointError(f"{self.folder} cannot be read ({error.strerror}).") from error
         return sorted((int(match[1]) for match in names if match), reverse=True)
 
     def _aside(self, step: int) -> Path:
