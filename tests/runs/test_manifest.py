@@ -10,6 +10,7 @@ import torch
 from tests.unprivileged import as_nobody, forbid
 
 from seqloom import api
+from seqloom.core import files
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file
 from seqloom.runs import manifest as manifest_module
@@ -117,7 +118,7 @@ class Killed(BaseException):
 
 
 def test_a_kill_at_any_moment_of_a_resume_that_changes_the_recipe(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, before = manifest_module.write_atomic, Run.open(run).recipe["train"]["steps"]
+    write, before = files.write_atomic, Run.open(run).recipe["train"]["steps"]
     seen = []
     for survivors in range(4):
 

@@ -206,6 +206,10 @@ def _shifted(seed: int, indices: Any, width: int) -> Any:
 def test_sizes_that_are_damaged(tmp_path: Path, content: str | None, words: str) -> None:
     list(api.begin(recipe("adding"), tmp_path / "run").events())
     path = tmp_path / "run/sizes.json"
-    path.unlink() if content is None else (path.write_text(content), seal(tmp_path / "run"))
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+        seal(tmp_path / "run")
     with pytest.raises(CheckpointError, match=words):
         _ = api.load(tmp_path / "run").model

@@ -28,6 +28,13 @@ def change(parts, path, value):
     parts[last] = value(parts[last]) if callable(value) else value
 
 
+def newest(run):
+    """The newest checkpoint of a run."""
+    checkpoint = CheckpointStore(run.path, 20).load()
+    assert checkpoint is not None
+    return checkpoint
+
+
 def remove(parts, path):
     *above, last = path
     for key in above:
@@ -107,7 +114,7 @@ def test_wrong_content_is_named_and_the_checkpoint_before_is_used(trained, tiny_
     whole, parts = trained
     path, value, cause = WRONG[wrong]
     store = CheckpointStore(parts.path, 20)
-    saved = copy.deepcopy(store.load().parts)
+    saved = copy.deepcopy(newest(parts).parts)
     remove(saved, path) if value is None else change(saved, path, value)
     store.save(8, saved)
     events = parts.train(tiny_task(), resume=True)
@@ -174,7 +181,7 @@ def test_cut_optimizer_tensors_end_in_exit_4_when_no_checkpoint_is_left(trained,
 
 def test_a_checkpoint_that_does_not_fit_changes_nothing(trained, tiny_task, same):
     _, parts = trained
-    checkpoint = CheckpointStore(parts.path).load()
+    checkpoint = newest(parts)
     trainer = Trainer(tiny_task(), parts.config, seed=3)
     before = copy.deepcopy(trainer.state())
     wrong = {**checkpoint.parts, "carry": {"h": torch.zeros(3, 2)}}
@@ -190,7 +197,7 @@ def test_the_momentum_of_every_optimizer_is_checked(session, tiny_task, optimize
     run = session(steps=4, save_every=2, evaluate_every=2, optimizer=optimizer, momentum=0.9)
     run.train(tiny_task())
     store = CheckpointStore(run.path, 20)
-    saved = store.load().parts
+    saved = newest(run).parts
     state = saved["optimizer"]["state"][1]
     state |= {name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}
     store.save(4, saved)
@@ -200,7 +207,7 @@ def test_the_momentum_of_every_optimizer_is_checked(session, tiny_task, optimize
 def test_a_carry_of_another_precision_is_converted(trained, tiny_task):
     """As after a move from a GPU, which computes in bfloat16, to a CPU."""
     _, parts = trained
-    checkpoint = CheckpointStore(parts.path).load()
+    checkpoint = newest(parts)
     trainer = Trainer(tiny_task(), parts.config, seed=3)
     trainer.restore(Checkpoint(8, {**checkpoint.parts, "carry": {"h": checkpoint.parts["carry"]["h"].bfloat16()}}))
     assert trainer.carry["h"].dtype == torch.float32
