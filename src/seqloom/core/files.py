@@ -255,7 +255,7 @@ def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0
 
     With `name` only those of that file or directory, with `min_age` only those unchanged for so many seconds.
     """
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = _TEMPORARY.fullmatch(entry.name)
             if match is None or name not in (None, match[1]):

@@ -440,8 +440,9 @@ def refuse_other_kinds(path: Path) -> None:
         refuse_other_kind(path / name)
     for name in FOLDERS:
         refuse_other_kind(path / name, stat.S_IFDIR)
-    for file in (path / "metrics").glob("*.json"):
-        refuse_other_kind(file)
+    with suppress(OSError):  # a directory that cannot be listed is refused by whoever opens a file in it
+        for file in (path / "metrics").glob("*.json"):
+            refuse_other_kind(file)
 
 
 def refuse_existing(path: Path) -> None:
