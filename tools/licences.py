@@ -1,0 +1,130 @@
+"""Write docs/licences.md: the licence of every package in requirements.lock. Called by `make licences`.
+
+The licences are read from the metadata of the installed packages, so all of them must be installed.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements.lock"
+PAGE = ROOT / "docs" / "licences.md"
+BASE = "always"
+COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL)\b")
+
+# Licences that the metadata leave out or state loosely, from the licence files inside the packages. The metadata of
+# torch differ between its builds.
+FROM_LICENCE_FILES = {
+    "axe-playwright-python": "MIT; contains axe-core, MPL-2.0",
+    "kenlm": "LGPL-2.1-or-later",
+    "num2words": "LGPL-2.1-or-later",
+    "torch": "BSD-3-Clause; contains parts under Apache-2.0, BSD-2-Clause, BSL-1.0 and MIT",
+}
+# Identifiers of SPDX for what older metadata say in other words.
+SPDX = {
+    "MIT License": "MIT",
+    "Apache 2.0": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD 3-Clause License": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "2-clause BSD": "BSD-2-Clause",
+    "BSD License": "BSD",
+    "ISC License": "ISC",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+
+INTRODUCTION = """\
+# Licences of the dependencies
+
+seqloom itself is under the Apache License 2.0 and contains no code of other packages. This page lists every package of
+`requirements.lock`, the licence that the package states, and what needs the package: `always`, or only an extra of
+seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes this page.
+
+## Copyleft
+
+- **num2words is under the LGPL and is optional.** Only the extra `corpora` installs it, and only the corpora `cldr` and
+  `languages` import it, to spell out numbers. Everything else works without it. It is imported unchanged, as a separate
+  package.
+- gensim and kenlm are under the LGPL, too. seqloom never imports them: only tests and benchmarks do, to compare.
+- The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes none.
+- The wheels of numpy, scipy and scikit-learn contain runtime libraries of GCC, under the GPL with the GCC Runtime
+  Library Exception.
+- GPU builds of torch also install libraries of NVIDIA (`nvidia-*`, `cuda-*`), which are under NVIDIA's own proprietary
+  licences, and triton (MIT). They are not part of `requirements.lock`.
+
+All packages with such a licence:
+
+"""
+
+
+def pinned_packages() -> list[str]:
+    """The names in requirements.lock, in canonical form."""
+    return [canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", LOCK.read_text(), re.MULTILINE)]
+
+
+def licence(name: str) -> str:
+    """The licence that a package states: an SPDX expression, a licence field that is a name, or classifiers."""
+    if name in FROM_LICENCE_FILES:
+        return FROM_LICENCE_FILES[name]
+    fields = metadata.metadata(name)
+    if expression := fields.get("License-Expression"):
+        return expression
+    text = (fields.get("License") or "").strip()
+    if text and "\n" not in text and len(text) < 40:
+        return SPDX.get(text, text)
+    stated = [
+        entry.rpartition(" :: ")[2] for entry in fields.get_all("Classifier") or [] if entry.startswith("License")
+    ]
+    if not stated:
+        raise SystemExit(f"{name} states no licence in its metadata: read its licence file and add it to {__file__}.")
+    return " and ".join(SPDX.get(entry, entry) for entry in stated)
+
+
+def dependencies(names: Iterable[str]) -> set[str]:
+    """These packages and all that they need, directly or not, as far as they are pinned."""
+    pinned, seen, waiting = set(pinned_packages()), set[str](), list(names)
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name not in seen and name in pinned:
+            seen.add(name)
+            waiting.extend(required(metadata.requires(name) or []))
+    return seen
+
+
+def required(requirements: Iterable[str]) -> list[str]:
+    """The names of requirements that belong to no extra."""
+    parsed = [Requirement(text) for text in requirements]
+    return [entry.name for entry in parsed if entry.marker is None or "extra" not in str(entry.marker)]
+
+
+def users() -> dict[str, list[str]]:
+    """For each pin what needs it: `always`, or the extras of seqloom."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = {BASE: project["dependencies"], **project["optional-dependencies"]}
+    reached = {group: dependencies(required(listed)) for group, listed in groups.items()}
+    return {name: _groups_with(name, reached) for name in pinned_packages()}
+
+
+def _groups_with(name: str, reached: dict[str, set[str]]) -> list[str]:
+    return [BASE] if name in reached[BASE] else [group for group, names in reached.items() if name in names]
+
+
+def page() -> str:
+    rows = {name: f"| {name} | {licence(name)} | {', '.join(groups)} |\n" for name, groups in users().items()}
+    head = "| Package | Licence | Needed by |\n|---|---|---|\n"
+    copyleft = "".join(row for name, row in rows.items() if COPYLEFT.search(licence(name)))
+    return f"{INTRODUCTION}{head}{copyleft}\n## All packages\n\n{head}{''.join(rows.values())}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(pinned_packages())} packages")
