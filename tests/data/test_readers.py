@@ -1,6 +1,7 @@
 import gzip
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,32 @@ def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
 def test_line_ends_of_old_macs(tmp_path: Path) -> None:
     assert read_lines(write(tmp_path / "a.txt", b"one\rtwo\r\rthree\r")) == ["one", "two", "", "three"]
     assert read_lines(write(tmp_path / "b.txt", b"one\rtwo\n")) == ["one\rtwo"]
+
+
+def test_folder_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.txt", b"a")
+    (tmp_path / "below").mkdir()
+    list_folder = os.scandir
+
+    def vanish(path: Any) -> Any:
+        if Path(path) == tmp_path / "below":
+            (tmp_path / "below").rmdir()
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    with pytest.raises(DataError, match=r"The folder .*below cannot be read \(No such file or directory\)"):
+        read_files(tmp_path)
+
+
+def test_file_that_vanishes_after_it_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / name, b"text")
+    read = Path.open
+
+    def vanish(path: Path, *arguments: Any, **named: Any) -> Any:
+        (tmp_path / "b.txt").unlink(missing_ok=True)
+        return read(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", vanish)
+    with pytest.raises(DataError, match=r"b\.txt does not exist"):
+        read_files(tmp_path)

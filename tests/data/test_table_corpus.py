@@ -97,6 +97,28 @@ def test_a_text_of_100_000_words(tmp_path: Path) -> None:
     assert csv.field_size_limit() == before
 
 
+def test_column_name_of_200_000_characters(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    path = write(tmp_path / "a.csv", f"text,label,{long}\na,b,c\nd,e,f\n")
+    assert column_names(path) == ["text", "label", long]
+    assert [e.text for e in load(path, **NONE).split("train")] == ["a", "d"]
+
+
+@pytest.mark.parametrize("content", [",,,\n,,,\n", '"",""\n"",""\n'])
+def test_table_of_empty_cells_is_refused(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "a.csv", content)
+    message = r"a\.csv must hold rows with text, but every cell is empty"
+    with pytest.raises(DataError, match=message):
+        load(path, text=1, label=2)
+    with pytest.raises(DataError, match=message):
+        column_names(path)
+
+
+def test_carriage_return_in_the_first_line(tmp_path: Path) -> None:
+    """It ends a row, as in every other line."""
+    assert column_names(write(tmp_path / "a.csv", "te\rxt,label\na,b\n")) == ["te"]
+
+
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 

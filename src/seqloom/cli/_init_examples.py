@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.init import TOKENIZERS, printable
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import counted, did_you_mean
+from seqloom.core.words import counted, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from seqloom.data.corpora.table import Config as TableConfig
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")  # as files of texts and labels may end
 CONLL = (".conll", ".conllu", ".iob", ".bio", ".iob2")  # and tagged sentences
 HELD_OUT = 2000  # examples are enough to measure by
+MOST_DIGITS = 10  # of the number of a column
 UNEVEN = 5  # times as many texts of the largest class as of the smallest: then all count the same
 
 CLASSIFIER = """\
@@ -205,10 +206,10 @@ def _chosen(path: Path, option: str, given: str | None, names: list[str]) -> str
     column = given or option
     if column in names:
         return column
-    if column.isascii() and column.isdigit():
+    if column.isascii() and column.isdigit() and len(column) < MOST_DIGITS:
         return int(column)
     if given is None:
-        listed = ", ".join(names)
+        listed = ", ".join(map(shorten, names))
         raise UsageError(f"Say which column of {path} holds the {option}s: --{option} NAME, one of: {listed}.")
     raise DataError(f"{path} has no column {given!r} for --{option}: {did_you_mean(given, names)}.")
 

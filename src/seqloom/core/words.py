@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+WHOLE_NUMBERS = range(-(2**63), 2**63)  # those that torch, numpy and JSON readers can hold
+
 
 def nearest(word: str, options: Iterable[str]) -> str | None:
     """The option a person most likely meant by `word`, or None if nothing comes close."""
@@ -16,7 +18,7 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
     """What to add after an unknown word: the nearest option first, then all of them."""
     known = list(options)
     close = nearest(word, known)
-    choices = f"choose from {', '.join(known)}" if known else "there is nothing to choose from"
+    choices = f"choose from {', '.join(map(shorten, known))}" if known else "there is nothing to choose from"
     return f"did you mean {close}? ({choices})" if close else choices
 
 
@@ -25,9 +27,17 @@ def counted(count: int, what: str, several: str | None = None) -> str:
     return f"1 {what}" if count == 1 else f"{count:,} {several or what + 's'}"
 
 
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode this text. Bytes of a command line or file name that are not UTF-8 become surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def shown(value: Any, limit: int = 60) -> str:
     """A value as it would stand in YAML, shortened to fit a line."""
-    text = _yaml_like(value)
+    return shorten(_yaml_like(value), limit)
+
+
+def shorten(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

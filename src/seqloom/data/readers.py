@@ -6,10 +6,12 @@ a text that has no others; nothing else is changed. Lines end at "\\n" alone: U+
 """
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
@@ -161,8 +163,17 @@ def located(name: str, recipe_folder: Path) -> str:
 
 
 def _texts_below(folder: Path) -> list[Path]:
-    files = (file for file in folder.rglob("*") if file.name.endswith(ENDINGS) and file.is_file())
-    return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+    """The text files below a folder, hidden ones left out. A folder that cannot be listed is an error, not empty."""
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names = [name for name in files if name.endswith(ENDINGS) and not name.startswith(".")]
+        found += [path for name in names if (path := Path(parent, name)).is_file()]
+    return found
+
+
+def _refuse_folder(error: OSError) -> NoReturn:
+    raise DataError(f"The folder {error.filename} cannot be read ({error.strerror}).") from error
 
 
 def _line(content: bytes, place: int) -> int:

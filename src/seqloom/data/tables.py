@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqloom.core.errors import DataError
-from seqloom.core.words import nearest, shown
+from seqloom.core.words import is_unicode, nearest, shown
 from seqloom.data.readers import lines, read_filled
 
 Format = Literal["tsv", "csv", "jsonl"]
 Column = int | str  # its number, from 1, or its name
 Row = tuple[int, dict[str, str]]  # the number of its line, and the cells asked for; blank where there is none
+LONGEST_CELL = 2**31 - 1  # characters of one cell of a CSV file
 _ENDINGS: dict[str, Format] = {
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -36,6 +37,17 @@ def format_of(path: Path) -> Format | None:
     return _ENDINGS.get(Path(path.name.removesuffix(".gz")).suffix.lower())
 
 
+@contextmanager
+def _any_length() -> Iterator[None]:
+    """A cell may be a whole book; the limit is one for all readers, so it is put back."""
+    before = csv.field_size_limit(LONGEST_CELL)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+@_any_length()
 def read_table(
     path: Path, columns: Mapping[str, Column], *, form: Format | None = None, header: bool | None = None
 ) -> list[Row]:
@@ -49,20 +61,23 @@ def read_table(
     text = read_filled(path)
     if form == "jsonl":
         return [_json_row(path, number, line, columns) for number, line in _numbered(text)]
-    rows = _tab_rows(text) if form == "tsv" else _comma_rows(path, text, columns)
+    rows = _tab_rows(text) if form == "tsv" else _comma_rows(path, text, _delimiter(path, text, columns))
     if header is None:
         header = any(isinstance(column, str) for column in columns.values())
     return list(_chosen(path, form, rows, columns, header))
 
 
+@_any_length()
 def column_names(path: Path, form: Format | None = None) -> list[str]:
     """The names in the first line of a table, or the keys of the first JSON object."""
     form = form or format_of(path)
-    number, first = next(_numbered(read_filled(path)))
+    text = read_filled(path)
+    number, first = next(_numbered(text))
     if form == "jsonl":
         return list(_json_object(path, number, first))
-    delimiter = "\t" if form == "tsv" else max(",;\t", key=first.count)
-    return [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
+    if form == "tsv":
+        return _names(path, _tab_rows(text))
+    return _names(path, _comma_rows(path, text, max(",;\t", key=first.count), strict=False))
 
 
 def column_problems(
@@ -99,13 +114,24 @@ def json_text(path: Path, number: int, key: str, value: Any) -> str:
 def _chosen(
     path: Path, form: Format, rows: Iterator[tuple[int, list[str]]], columns: Mapping[str, Column], header: bool
 ) -> Iterator[Row]:
-    _, first = head = next(rows)
+    _, first = head = _first_row(path, rows)
     names = [name.strip() for name in first] if header else []
     places = {key: _place(path, key, column, names) for key, column in columns.items()}
     for number, cells in rows if header else _again(head, rows):
         if len(cells) != len(first) or len(cells) <= max(places.values()):
             raise _misaligned(path, form, number, cells, max(len(first), max(places.values()) + 1))
         yield number, {key: cells[place] for key, place in places.items()}
+
+
+def _first_row(path: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{path} must hold rows with text, but every cell is empty.")
+    return first
+
+
+def _names(path: Path, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+    return [name.strip() for name in _first_row(path, rows)[1]]
 
 
 def _again(head: tuple[int, list[str]], rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -146,40 +172,29 @@ def _tab_rows(text: str) -> Iterator[tuple[int, list[str]]]:
     return ((number, line.split("\t")) for number, line in _numbered(text))
 
 
-def _comma_rows(path: Path, text: str, columns: Mapping[str, Column]) -> Iterator[tuple[int, list[str]]]:
-    delimiter = _delimiter(next(_numbered(text))[1], columns)
+def _comma_rows(path: Path, text: str, delimiter: str, *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
+    """The rows with text in any cell. `strict` refuses quotation marks that are out of place."""
     begins, number = 1, 0
-    with _any_length():
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        try:
-            for cells in reader:
-                begins, number = number + 1, reader.line_num
-                if any(cell.strip() for cell in cells):
-                    yield begins, cells
-        except csv.Error as error:
-            raise DataError(
-                f"The row that begins at line {number + 1:,} of {path} is not valid CSV ({error}). A quotation mark "
-                'within a quoted text must be doubled: "say ""yes"".".'
-            ) from None
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
+    try:
+        for cells in reader:
+            begins, number = number + 1, reader.line_num
+            if any(cell.strip() for cell in cells):
+                yield begins, cells
+    except csv.Error as error:
+        raise DataError(
+            f"The row that begins at line {number + 1:,} of {path} is not valid CSV ({error}). A quotation mark "
+            'within a quoted text must be doubled: "say ""yes"".".'
+        ) from None
 
 
-def _delimiter(first: str, columns: Mapping[str, Column]) -> str:
+def _delimiter(path: Path, text: str, columns: Mapping[str, Column]) -> str:
     """A comma, unless the columns asked for are there only with another sign between them."""
     for sign in ",;\t":
-        names = [name.strip() for name in next(csv.reader([first], delimiter=sign))]
+        names = _names(path, _comma_rows(path, text, sign, strict=False))
         if all(column in names if isinstance(column, str) else column <= len(names) for column in columns.values()):
             return sign
     return ","
-
-
-@contextmanager
-def _any_length() -> Iterator[None]:
-    """A cell may be a whole book; the limit is one for all readers, so it is put back."""
-    before = csv.field_size_limit(2**31 - 1)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
 
 
 # --- JSON lines -----------------------------------------------------------------------------------------------------
@@ -213,6 +228,6 @@ def _cell(path: Path, number: int, column: str, value: Any) -> str:
     if not isinstance(value, str | int | float):
         raise DataError(f"{column!r} at line {number:,} of {path} must be text or a number, got {shown(value)}.")
     text = value if isinstance(value, str) else json.dumps(value)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not is_unicode(text):
         raise DataError(f"{column!r} at line {number:,} of {path} holds half a character (\\ud800 to \\udfff).")
     return text

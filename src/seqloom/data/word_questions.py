@@ -4,7 +4,6 @@ They lie in `word_vectors_eval` of the data folder (SEQLOOM_DATA). None of it is
 file is missing, that set is left out and `missing` says so.
 """
 
-import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,9 +55,10 @@ def _there(source: DataSet, name: str) -> Path | None:
 def _rated(path: Path, delimiter: str, column: int) -> Iterator[tuple[str, str, float]]:
     """A head line, then two words and, in a later column, a number."""
     lines = read_lines(path)
-    for number, row in enumerate(csv.reader(lines[1:], delimiter=delimiter, quoting=csv.QUOTE_NONE), start=2):
-        if not row:
+    for number, line in enumerate(lines[1:], start=2):
+        if not line:
             continue
+        row = line.split(delimiter)
         try:
             score = float(row[column])
         except (ValueError, IndexError):
