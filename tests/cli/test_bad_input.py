@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,39 @@ from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.runs.run import Run
 from seqloom.train import events as e
 from seqloom.train.trainer import Trainer
+
+# --- values that no recipe can hold ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("section", ["x", "3", "[1]", "true"])
+def test_scalar_or_list_instead_of_a_section_is_refused(seqloom: Any, here: Path, section: str) -> None:
+    shown = seqloom("train", "series-forecast", f"train={section}")
+    shown.refuses(2, "train: must be a section, got", lines=2)
+    shown = seqloom("train", "series-forecast", "model={kind: [1]}")
+    shown.refuses(2, "model.kind: must be one of ar, kalman", lines=2)
+
+
+@pytest.mark.parametrize("seed", ["0x" + "f" * 16, str(2**63), str(-(2**63) - 1), "0x" + "f" * 3600, "9" * 4000])
+def test_integer_beyond_64_bits_is_refused(seqloom: Any, here: Path, seed: str) -> None:
+    seqloom("train", "toys-recall", f"seed={seed}").refuses(2, "seed: must be a whole number", lines=2)
+    seqloom("train", "toys-recall", "--seeds", f"1,{int(seed, 0) if len(seed) < 30 else seed}").refuses(
+        2, "--seeds takes whole numbers", lines=1
+    )
+
+
+@pytest.mark.parametrize("seed", [2**63 - 1, -(2**63)])
+def test_integer_of_64_bits_is_accepted(seqloom: Any, here: Path, seed: int) -> None:
+    assert seqloom("train", "toys-recall", "train.steps=1", f"seed={seed}", "--out", "run").code == 0
+
+
+def test_run_needs_a_path_in_utf8(seqloom: Any, here: Path, runs: Path) -> None:
+    bad = "bad\udcff"
+    for words in (["--out", bad], ["--seeds", "1,2", "--out", bad]):
+        seqloom("train", "toys-recall", "train.steps=1", *words).refuses(2, "path of a run must be UTF-8", lines=1)
+    assert not list(here.iterdir())
+    shutil.copytree(runs / "chars", here / bad)
+    seqloom("evaluate", bad).refuses(4, "path of a run must be UTF-8", "Rename the folder", lines=1)
+
 
 # --- places where nothing can be written ----------------------------------------------------------------------------
 

@@ -226,12 +226,12 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 recipes = st.builds(
     Recipe,
     task=texts,
-    seed=st.integers(),
+    seed=st.integers(-(2**63), 2**63 - 1),
     data=st.builds(Embedded, part=finite)
     | st.builds(
         Files,
         path=texts.map(Path),
-        columns=st.lists(st.integers()).map(tuple),
+        columns=st.lists(st.integers(-(2**63), 2**63 - 1)).map(tuple),
         betas=st.tuples(finite, finite),
     ),
     model=st.builds(
@@ -245,7 +245,7 @@ recipes = st.builds(
         lr=finite,
         limit=st.floats(allow_nan=False),
         shuffle=st.booleans(),
-        names=st.dictionaries(texts, st.integers()),
+        names=st.dictionaries(texts, st.integers(-(2**63), 2**63 - 1)),
     ),
 )
 

@@ -1,6 +1,7 @@
 """Options that take several values with commas between them."""
 
 from seqloom.core.errors import UsageError
+from seqloom.core.words import WHOLE_NUMBERS, shown
 
 
 def words(option: str, text: str, example: str) -> tuple[str, ...]:
@@ -12,6 +13,11 @@ def words(option: str, text: str, example: str) -> tuple[str, ...]:
 
 def numbers(option: str, text: str, example: str) -> tuple[int, ...]:
     try:
-        return tuple(int(word) for word in words(option, text, example))
+        found = tuple(int(word) for word in words(option, text, example))
     except ValueError:
-        raise UsageError(f"{option} takes whole numbers with commas between, like {example}; got {text!r}.") from None
+        raise UsageError(
+            f"{option} takes whole numbers with commas between, like {example}; got {shown(text)}."
+        ) from None
+    if any(number not in WHOLE_NUMBERS for number in found):
+        raise UsageError(f"{option} takes whole numbers of at most 64 bits, like {example}; got {shown(text)}.")
+    return found

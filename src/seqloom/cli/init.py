@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import is_unicode
 
 TEMPLATE = """\
 # Language model on {name}: made by `seqloom init`, yours to change. Train it with: seqloom train {recipe}
@@ -144,7 +145,7 @@ def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
     from seqloom.cli import _init_examples as examples
 
     for text in texts:
-        if any("\ud800" <= letter <= "\udfff" for letter in str(text)):
+        if not is_unicode(str(text)):
             raise UsageError(f"The name of the text must be UTF-8, got {str(text)!r}. Rename the file.")
     if len(texts) > 2:
         raise UsageError(f"Give one text, or two files for a translator; got {len(texts)}.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._lists import numbers
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
 
 if TYPE_CHECKING:
@@ -66,10 +67,7 @@ def _is_recipe_file(word: str) -> bool:
 def parse_seeds(text: str | None) -> list[int]:
     if text is None:
         return []
-    try:
-        seeds = [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--seeds takes whole numbers with commas between, like 1,2,3; got {text!r}.") from None
+    seeds = list(numbers("--seeds", text, "1,2,3"))
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"--seeds must differ from each other; got {text!r}.")
     return seeds

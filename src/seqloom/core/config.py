@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from seqloom.core.errors import UsageError
 from seqloom.core.problems import explain, field_types, join, key_of, options
-from seqloom.core.words import nearest, shown
+from seqloom.core.words import WHOLE_NUMBERS, is_unicode, nearest, shown
 from seqloom.core.yaml_text import dump_yaml, load_yaml, parse_yaml, plain_scalar
 
 __all__ = [
@@ -158,7 +158,7 @@ def build(cls: Any, mapping: Mapping[str, Any], source: str = "the recipe") -> A
 
 
 def _unspeakable(value: Any, path: str = "") -> list[str]:
-    """Keys and text that no recipe file could hold."""
+    """Keys and text that no recipe file could hold, and whole numbers beyond 64 bits, which no setting can take."""
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
         if wrong:
@@ -166,8 +166,10 @@ def _unspeakable(value: Any, path: str = "") -> list[str]:
         return [line for key, item in value.items() for line in _unspeakable(item, join(path, key))]
     if isinstance(value, list | tuple):
         return [line for index, item in enumerate(value) for line in _unspeakable(item, f"{path}[{index}]")]
-    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+    if isinstance(value, str) and not is_unicode(value):
         return [f"{path}: is not valid UTF-8 text, got {shown(value)}"]
+    if isinstance(value, int) and value not in WHOLE_NUMBERS:
+        return [f"{path}: must be a whole number of at most 64 bits, got {shown(value)}"]
     return []
 
 

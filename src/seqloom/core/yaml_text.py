@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from seqloom.core.errors import UsageError
 
+MOST_DIGITS = 3000  # of a whole number in any base; Python writes none that has more than 4,300 decimal digits
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _WHOLE_EXPONENT = re.compile(r"([-+]?[0-9]{1,9})[eE]\+?([0-9]|1[0-2])")  # 1e6 steps are a million, not 1000000.0
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -76,7 +77,7 @@ def plain_scalar(text: str) -> Any:
     if _BOOL.fullmatch(text):
         return text.lower() == "true"
     if _INT.fullmatch(text):
-        return int(text, 0) if text[:2] in ("0x", "0o") else _integer(text)
+        return _integer(text)
     if whole := _WHOLE_EXPONENT.fullmatch(text):
         return int(whole[1]) * 10 ** int(whole[2])
     if _FLOAT.fullmatch(text):
@@ -86,7 +87,8 @@ def plain_scalar(text: str) -> Any:
 
 
 def _integer(text: str) -> Any:
-    return int(text) if len(text) < 4000 else text  # Python itself refuses longer ones
+    base = 0 if text[:2] in ("0x", "0o") else 10
+    return int(text, base) if len(text) <= MOST_DIGITS else text
 
 
 def decode_utf8(content: bytes, name: str) -> str:

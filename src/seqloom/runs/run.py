@@ -57,6 +57,7 @@ from seqloom.core.files import (
     write_flushed,
 )
 from seqloom.core.version import VERSION
+from seqloom.core.words import is_unicode
 from seqloom.core.yaml_text import decode_utf8
 from seqloom.runs.manifest import MANIFEST_FILE, RECIPE_FILE, Manifest, is_missing, read_run_file
 from seqloom.runs.models import find_config
@@ -135,6 +136,8 @@ class Run:
             raise _not_a_run(path) from None
         except OSError as error:
             raise CheckpointError(f"{path / RECIPE_FILE} cannot be read ({error.strerror}).") from error
+        if not is_unicode(str(path)):  # safetensors opens no such file
+            raise CheckpointError(f"The path of a run must be UTF-8, got {str(path)!r}. Rename the folder.")
         recipe = _parse_recipe(content, path)
         if "format" not in recipe:
             what = "damaged, or not seqloom's: its recipe.yaml does not say its run format"
@@ -446,6 +449,9 @@ def refuse_other_kinds(path: Path) -> None:
 
 
 def refuse_existing(path: Path) -> None:
+    """Refuse a path at which no new run can be made."""
+    if not is_unicode(str(path)):
+        raise UsageError(f"The path of a run must be UTF-8, got {str(path)!r}. Choose another place with --out.")
     if not path.exists() and not path.is_symlink():
         return
     number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())

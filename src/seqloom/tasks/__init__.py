@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from seqloom.core.errors import UsageError
-from seqloom.core.words import did_you_mean
+from seqloom.core.words import did_you_mean, shown
 
 
 def names() -> list[str]:
@@ -29,5 +29,5 @@ def task_module(name: Any) -> ModuleType:
     if name is None:
         raise UsageError(f"A recipe needs the key `task`, one of: {', '.join(known)}.")
     if name not in known:
-        raise UsageError(f"No task is called {name!r}: {did_you_mean(str(name), known)}.")
+        raise UsageError(f"No task is called {shown(name)}: {did_you_mean(str(name), known)}.")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -76,6 +76,8 @@ class HorizonConfig:
 
 def _way(section: Any) -> str:
     """Which config a `train` section is: only what learns by gradient has more to say than how much to keep."""
+    if not isinstance(section, Mapping | FitConfig | EstimateConfig):
+        return "FitConfig"  # refused there: it must be a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
     return "EstimateConfig" if set(keys) <= ESTIMATE_KEYS else "FitConfig"
 
@@ -109,9 +111,9 @@ class Recipe:
 def completed(mapping: dict[str, Any]) -> dict[str, Any]:
     """A kind that is estimated has nothing to learn by gradient: what the recipe says of that is left out."""
     model, train = mapping.get("model"), mapping.get("train")
-    kinds = {
+    kinds = [
         get_args(one.__annotations__["kind"])[0] for one in get_args(AnyForecasterConfig) if hasattr(one, "estimates")
-    }
+    ]
     if not isinstance(model, Mapping) or model.get("kind") not in kinds or not isinstance(train, Mapping):
         return mapping
     known = {field.name for field in fields(FitConfig)}

@@ -1,0 +1,27 @@
+"""Every section of a recipe of every task, replaced by something that is no section."""
+
+from functools import cache
+
+import pytest
+
+from seqloom import api, tasks
+from seqloom.api.recipes import recipe_mapping, recipe_names
+from seqloom.core.errors import SeqloomError, UsageError
+from seqloom.core.problems import field_types
+
+
+@cache
+def recipe_of_each_task() -> dict[str, str]:
+    return {str(recipe_mapping(name)[1]["task"]): name for name in recipe_names()}
+
+
+@pytest.mark.parametrize("task", tasks.names())
+def test_wrong_sections_are_refused(task: str) -> None:
+    """With a message of ours; an error of Python's would be a bug."""
+    if (recipe := recipe_of_each_task().get(task)) is None:
+        pytest.skip(f"no recipe is shipped for {task}")
+    for section in field_types(tasks.task_module(task).Recipe):
+        for value in ("x", "[1]", "{kind: [1]}", "{kind: {a: 1}}"):
+            with pytest.raises(SeqloomError) as refused:
+                api.read_recipe(recipe, [f"{section}={value}"])
+            assert isinstance(refused.value, UsageError) or "init" in recipe_mapping(recipe)[1]
