@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from seqloom.cli._json import print_json
+from seqloom.core.tracking import listening
 from seqloom.train import events as e
 
 # Of the metrics of a language model, a translator, a classifier, a tagger … those that are shown; the log has all.
@@ -24,6 +26,7 @@ HEADLINES = (
     ("loss", "mase", "crps", "coverage_80"),
     ("loss", "rmse_observed", "rmse_filtered", "rmse_smoothed"),
 )
+PATIENCE = 5.0  # seconds between two lines about the preparation of the data, where it is not a terminal
 Show = Callable[[e.Event], None]
 
 
@@ -37,6 +40,40 @@ def display(as_json: bool) -> Iterator[Show]:
             yield _Live(bar)
     else:
         yield _plain
+
+
+@contextmanager
+def preparation() -> Iterator[None]:
+    """Show on stderr how far the preparation of the data has come, once it takes a while."""
+    report = _Preparation()
+    with listening(report):
+        try:
+            yield
+        finally:
+            report.end()
+
+
+class _Preparation:
+    """A line that a terminal overwrites; elsewhere a new line now and then."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+        self._overwrites = sys.stderr.isatty()
+        self._open = False
+
+    def __call__(self, label: str, done: int, total: int | None) -> None:
+        if time.monotonic() - self._shown < (0.5 if self._overwrites else PATIENCE):
+            return
+        self._shown = time.monotonic()
+        share = f"{done / 1e6:,.1f} million characters" if not total else f"{done / total:.0%} of {total:,} characters"
+        line = f"{label}: {share}"
+        print(f"\r{line:<70}" if self._overwrites else line, end="" if self._overwrites else "\n", file=sys.stderr)
+        sys.stderr.flush()
+        self._open = self._overwrites
+
+    def end(self) -> None:
+        if self._open:
+            print(file=sys.stderr)
 
 
 def clock(seconds: float) -> str:

@@ -115,8 +115,10 @@ def _resume(path: Path, recipe: str | None, overrides: list[str], stop: "Stop", 
 
 def _prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
     """Reading data can be broken off at once: there is nothing to save yet."""
+    from seqloom.cli.progress import preparation
+
     try:
-        with stop.interruptible():
+        with stop.interruptible(), preparation():
             training = make()
     except Interrupted:
         words = "Stopped while preparing the data; no step was made and nothing is lost."

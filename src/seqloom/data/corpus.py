@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from seqloom.core.errors import DataError
+from seqloom.text.pieces import cut_at_spaces
 
 SPLITS = ("train", "dev", "test")
 
@@ -39,7 +40,7 @@ class Counts:
         ends = len(documents)
         return cls(
             documents=ends,
-            words=ends + sum(len(document.split()) for document in documents),
+            words=ends + sum(len(piece.split()) for document in documents for piece in cut_at_spaces(document)),
             characters=ends + sum(map(len, documents)),
             bytes=ends + sum(len(document.encode()) for document in documents),
         )

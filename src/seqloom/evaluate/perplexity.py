@@ -141,9 +141,14 @@ def _score(
         pad_sequence(list(side), batch_first=True, padding_value=end).to(device) for side in zip(*pairs, strict=True)
     )  # (B, T)
     state = model.start(rows=len(pairs))
-    parts = [torch.empty(len(pairs), 0, device=device)]
+    # One tensor for all scores: many small ones, each kept after a large temporary one, would leave the heap in
+    # fragments, and it would grow by about the logits of a chunk with every chunk.
+    scores = torch.empty(inputs.shape, device=device)  # (B, T)
     for begin in range(0, inputs.shape[1], chunk):
-        log_probs, state = model.score(inputs[:, begin : begin + chunk], targets[:, begin : begin + chunk], state)
-        parts.append(log_probs)
-    scores = torch.cat(parts, dim=1).cpu()
+        part = slice(begin, begin + chunk)
+        log_probs, state = model.score(inputs[:, part], targets[:, part], state)
+        scores = scores.to(log_probs.dtype)
+        scores[:, part] = log_probs
+        del log_probs
+    scores = scores.cpu()
     return [row[: len(target)] for row, (_, target) in zip(scores, pairs, strict=True)]

@@ -7,11 +7,14 @@ text encodes to it. Kinds that cannot spell everything keep id 1 for `<unk>`.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from seqloom.core.errors import CheckpointError, DataError
+from seqloom.core.tracking import track
+from seqloom.text.pieces import mark_last
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,9 +57,35 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """The ids of a text, with nothing added: a literal `</s>` in it is spelled like any other text."""
 
-    def encode_batch(self, texts: Iterable[str]) -> Iterable[list[int]]:
+    def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """The ids of many texts, in their order."""
-        return map(self.encode, texts)
+        tokens: list[int] = []
+        for ids, is_last in self.encode_pieces(texts):
+            tokens.extend(ids)
+            if is_last:
+                yield tokens
+                tokens = []
+
+    def encode_pieces(self, texts: Iterable[str]) -> Iterator[tuple[list[int], bool]]:
+        """Yield the ids of texts a piece at a time, in their order, and whether a piece is the last of its text."""
+        last: deque[bool] = deque()
+
+        def pieces() -> Iterator[str]:
+            for text in texts:
+                for piece, is_last in mark_last(self.cut(text)):
+                    last.append(is_last)
+                    yield piece
+
+        for ids in self._encode_all(track(pieces(), "tokenizing", texts)):
+            yield ids, last.popleft()
+
+    def cut(self, text: str) -> Iterable[str]:
+        """Cut a long text into pieces whose ids, joined, are the ids of the text; by default it stays whole."""
+        return [text]
+
+    def _encode_all(self, pieces: Iterable[str]) -> Iterable[list[int]]:
+        """The ids of each piece, in their order; a library that encodes many at once is called here."""
+        return map(self.encode, pieces)
 
     @property
     def of_targets(self) -> "Tokenizer":
@@ -156,6 +185,6 @@ def encode_documents(tokenizer: Tokenizer, documents: Iterable[str]) -> "Tensor"
     import numpy  # here, so that tokenizers can be listed and configured without waiting for torch
     import torch
 
-    encoded = tokenizer.encode_batch(documents)
-    ids = chain.from_iterable(chain(tokens, (END,)) for tokens in encoded)
+    encoded = tokenizer.encode_pieces(documents)
+    ids = chain.from_iterable(chain(tokens, (END,) * is_last) for tokens, is_last in encoded)
     return torch.from_numpy(numpy.fromiter(ids, dtype=numpy.int64))

@@ -7,7 +7,6 @@ Since every byte is a token, a character never seen in training falls back to it
 import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Literal, Self
 
 from tokenizers import Regex
@@ -18,7 +17,9 @@ from tokenizers.trainers import BpeTrainer
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.core.tracking import track
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
+from seqloom.text.pieces import batches, cut_at_spaces
 
 # Merges stay within one of these: a word with the space or apostrophe before it, a number, a run of other marks, or
 # white space. \p{M} keeps combining marks with their letters.
@@ -94,7 +95,7 @@ class BytePair(Tokenizer):
             initial_alphabet=ByteLevel.alphabet(),
         )
         seen = _Seen(texts)
-        library.train_from_iterator(seen, trainer)
+        library.train_from_iterator(track(seen, "learning the tokenizer", texts), trainer)
         require_text(seen.any)
         return cls(library)
 
@@ -104,9 +105,11 @@ class BytePair(Tokenizer):
     def encode(self, text: str) -> list[int]:
         return next(iter(self.encode_batch([text])))
 
-    def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        remaining = iter(texts)
-        while batch := list(islice(remaining, 1024)):
+    def cut(self, text: str) -> Iterator[str]:
+        return cut_at_spaces(text)
+
+    def _encode_all(self, pieces: Iterable[str]) -> Iterator[list[int]]:
+        for batch in batches(pieces):
             try:
                 encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
             except TypeError:
@@ -165,7 +168,7 @@ class BytePair(Tokenizer):
 
 
 class _Seen:
-    """Passes texts on and remembers whether there were any; the library itself is content with none."""
+    """Passes texts on, a piece at a time, and remembers whether there were any; the library itself accepts none."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts, self.any = texts, False
@@ -173,7 +176,7 @@ class _Seen:
     def __iter__(self) -> Iterator[str]:
         for text in self._texts:
             self.any = self.any or bool(text)
-            yield text
+            yield from cut_at_spaces(text)
 
 
 class _ByteStream(StreamDecoder):

@@ -1,6 +1,6 @@
 """Characters: every Unicode character of the training text is a token."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 from seqloom.core.config import config
@@ -16,6 +16,7 @@ from seqloom.text.base import (
     require_text,
     text_list,
 )
+from seqloom.text.pieces import PIECE
 
 
 @config
@@ -52,6 +53,9 @@ class Characters(Tokenizer):
     def encode(self, text: str) -> list[int]:
         get = self._ids.get
         return [get(character, UNKNOWN) for character in text]
+
+    def cut(self, text: str) -> Iterator[str]:
+        return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
 
     def stream(self) -> StreamDecoder:
         return _CharacterStream(self._texts)

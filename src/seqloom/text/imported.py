@@ -10,7 +10,6 @@ beyond the vocabulary of the file are tokens too; no text encodes to them.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Literal, Self
 
 from tokenizers import Encoding
@@ -21,9 +20,9 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import shown
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
 from seqloom.text.bytepair import byte_text, not_unicode
+from seqloom.text.pieces import batches, cut_at_spaces
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # the end of a text whose last character is not whole yet
-AT_ONCE = 1024
 SPACE = "▁"  # how pieces of sentences write one
 PADDING = ("<pad>", "[PAD]")
 
@@ -59,6 +58,7 @@ class Imported(Tokenizer):
         decoder = json.dumps(file.get("decoder"))
         self.of_bytes = "ByteLevel" in decoder  # words then begin with the space before them
         self._falls_back = "ByteFallback" in decoder
+        self._cuts_at_spaces = _cuts_at_spaces(file)
         self._shifted = _shifted(file, self._library)
         self._back = {theirs: library for library, theirs in self._shifted.items()}
 
@@ -96,9 +96,11 @@ class Imported(Tokenizer):
     def encode(self, text: str) -> list[int]:
         return next(iter(self.encode_batch([text])))
 
-    def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        remaining = iter(texts)
-        while batch := list(islice(remaining, AT_ONCE)):
+    def cut(self, text: str) -> Iterable[str]:
+        return cut_at_spaces(text, line_breaks=False) if self._cuts_at_spaces else [text]
+
+    def _encode_all(self, pieces: Iterable[str]) -> Iterator[list[int]]:
+        for batch in batches(pieces):
             try:
                 encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
             except TypeError:
@@ -256,6 +258,20 @@ def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
     if names and max(names) >= len(names):
         raise ValueError("the ids of its vocabulary must go from 0 on without a gap")
     return library, names | {entry["id"]: entry["content"] for entry in added}
+
+
+def _cuts_at_spaces(file: Mapping[str, Any]) -> bool:
+    """Whether a text may be cut before a space without a change of its ids: known of GPT-2's and BERT's way of reading.
+
+    Others may mark the beginning of a text, or have tokens of several words.
+    """
+    kinds = [section and section.get("type") for section in (file.get("normalizer"), file.get("pre_tokenizer"))]
+    if kinds == [None, "ByteLevel"]:
+        known = file["pre_tokenizer"].get("use_regex", True) is True
+    else:
+        known = kinds == ["BertNormalizer", "BertPreTokenizer"]
+    plain = (entry for entry in file.get("added_tokens") or () if not entry.get("special"))
+    return known and not any(re.search(r"\s", entry["content"]) or entry.get("rstrip") for entry in plain)
 
 
 def _check(names: Mapping[int, str], end: int, last: Sequence[int], rows: int) -> None:

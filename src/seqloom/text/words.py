@@ -22,6 +22,7 @@ from seqloom.text.base import (
     require_text,
     text_list,
 )
+from seqloom.text.pieces import cut_at_spaces
 
 # Stands before a piece that was written without a space before it. It is a symbol, never part of a word, and every
 # symbol is a piece of its own: so a longer piece that begins with it can only be a marked one.
@@ -93,6 +94,9 @@ class Words(Tokenizer):
             return [get(word, UNKNOWN) for word in words]
         word_ids = self._word_ids
         return [id for word in words for id in word_ids(word)]
+
+    def cut(self, text: str) -> Iterator[str]:
+        return cut_at_spaces(text)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """The characters of the text, from the first to the one after the last, of each token of `encode(text)`."""

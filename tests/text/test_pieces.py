@@ -1,0 +1,129 @@
+"""Long texts are encoded in pieces: the ids are those of the whole text, and memory is bounded."""
+
+import random
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from seqloom.core.tracking import listening
+from seqloom.text import (
+    BytePairConfig,
+    CharactersConfig,
+    TokenizerConfig,
+    WordsConfig,
+    encode_documents,
+    train_tokenizer,
+)
+from seqloom.text.pieces import PIECE, batches, cut_at_spaces, mark_last
+
+# Runs of white space of all kinds, apostrophes, marks, digits, separators that Python alone calls white space.
+PARTS = ["word", "naïve", "e\u0301", "Σας", "l'été", "'", "’s", "12", "3.5", "…", "漢字", "a_b", "\x1c", "\u00a0", "\u2028"]
+GAPS = [" ", "  ", "\n", "\n\n", " \n ", "\t", "\r\n", "   ", ""]
+
+
+def random_text(count: int, seed: int = 0) -> str:
+    draw = random.Random(seed)
+    return "".join(draw.choice(PARTS) + draw.choice(GAPS) for _ in range(count))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50])
+def test_pieces_join_to_the_text(size: int) -> None:
+    text = random_text(400)
+    for line_breaks in (True, False):
+        pieces = list(cut_at_spaces(text, size, line_breaks))
+        assert "".join(pieces) == text
+        assert len(pieces) > 5
+        assert all(piece[0] in " \n" for piece in pieces[1:])
+        assert not any(piece[-1].isspace() for piece in pieces[:-1])
+
+
+def test_short_and_unbroken_texts_are_one_piece() -> None:
+    assert list(cut_at_spaces("")) == [""]
+    assert list(cut_at_spaces("a b", 3)) == ["a b"]
+    assert list(cut_at_spaces("x" * 100, 3)) == ["x" * 100]
+
+
+def test_mark_last() -> None:
+    assert list(mark_last(["a", "b"])) == [("a", False), ("b", True)]
+    assert list(mark_last([])) == [("", True)]
+
+
+def test_batches_are_bounded_by_number_and_by_characters() -> None:
+    assert list(batches(["aa", "b", "cccc", "d", "e"], most=2, characters=4)) == [["aa", "b"], ["cccc"], ["d", "e"]]
+
+
+CONFIGS = [
+    BytePairConfig(size=400),
+    WordsConfig(split="punctuation", lowercase=True),
+    WordsConfig(),
+    CharactersConfig(),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
+def test_pieces_have_the_ids_of_the_whole_text(config: TokenizerConfig) -> None:
+    """`encode_pieces` cuts only texts longer than PIECE; here the same cuts lie a few characters apart."""
+    tokenizer = train_tokenizer(config, [random_text(2000, seed=1)])
+    for seed in range(30):
+        text = random_text(60, seed)
+        pieces = list(cut_at_spaces(text, 3))
+        assert len(pieces) > 3
+        assert [id for piece in pieces for id in tokenizer.encode(piece)] == tokenizer.encode(text)
+
+
+def test_byte_pairs_learned_in_pieces_are_those_of_the_whole_text() -> None:
+    text = random_text(3000)
+    whole = train_tokenizer(BytePairConfig(size=400), [text])
+    pieces = train_tokenizer(BytePairConfig(size=400), list(cut_at_spaces(text, 5)))
+    assert whole.content() == pieces.content()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
+def test_long_documents_are_encoded_in_pieces(config: TokenizerConfig) -> None:
+    text = random_text(PIECE // 2)
+    assert len(text) > 2 * PIECE
+    tokenizer = train_tokenizer(config, [text[:PIECE]])
+    documents = [text, "", "word 12", text[PIECE:]]
+    encoded = list(tokenizer.encode_pieces(documents))
+    assert sum(is_last for _, is_last in encoded) == len(documents)
+    assert len(encoded) > len(documents)
+    expected = [id for document in documents for id in [*tokenizer.encode(document), tokenizer.end]]
+    assert encode_documents(tokenizer, documents).tolist() == expected
+    assert list(tokenizer.encode_batch(documents)) == [tokenizer.encode(document) for document in documents]
+
+
+def test_progress_is_reported() -> None:
+    text = random_text(PIECE // 4)
+    seen: list[tuple[str, int, int | None]] = []
+    with listening(lambda *progress: seen.append(progress)):
+        tokenizer = train_tokenizer(BytePairConfig(size=300), [text])
+        encode_documents(tokenizer, [text])
+    assert {label for label, _, _ in seen} == {"learning the tokenizer", "tokenizing"}
+    assert seen[-1] == ("tokenizing", len(text), len(text))
+    before = len(seen)
+    encode_documents(tokenizer, [text])
+    assert len(seen) == before
+
+
+def test_one_long_document_takes_little_memory() -> None:
+    """Encoded whole, this text needs more than half a gigabyte beyond what the process has."""
+    program = """
+        import resource
+        from seqloom.text import BytePairConfig, encode_documents, train_tokenizer
+        encode_documents(train_tokenizer(BytePairConfig(size=300), ["a b"]), ["a b"])
+        text = " ".join(f"word{number % 977} and more" for number in range(230_000))
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 450_000_000,) * 2)
+        tokenizer = train_tokenizer(BytePairConfig(size=300), [text])
+        print(len(encode_documents(tokenizer, [text])))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path), "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 500_000
