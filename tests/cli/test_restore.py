@@ -135,7 +135,7 @@ def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom
     assert "written [MASK]; there is none in 'no gap here'. With --noise" in shown.err
     seqloom("restore", folder / "spans", "a <extra_id_0> b").refuses(3, "written [MASK], not <extra_id_0>")
     seqloom("restore", folder / "spans", "[MASK] " * 8).refuses(3, "may have 7 gaps", "this has 8")
-    seqloom("restore", folder / "bart", "cats " * 40).refuses(3, "Text 1 has 41 tokens", "knows only 29 places")
+    seqloom("restore", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "knows only 29 places")
     seqloom("restore", folder / "spans", GAPS, "--beam", "0").refuses(2)
     with pytest.raises(UsageError, match="A search has the options beam"):
         list(api.load(folder / "spans").restore(GAPS, width=3))

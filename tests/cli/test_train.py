@@ -279,3 +279,22 @@ def test_what_cannot_be_a_training(seqloom: Any, here: Path, words: list[str], m
 def test_a_recipe_file_may_have_an_equals_sign_in_its_name(seqloom: Any, here: Path, runs: Path) -> None:
     (here / "lr=1.yaml").write_bytes((runs / "toys/recipe.yaml").read_bytes())
     assert seqloom("train", "lr=1.yaml", "train.steps=1", "--out", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "words"),
+    [
+        ("model.layers=1000000", 2, "model: layers must be at most 10,000, got 1,000,000"),
+        ("model.hidden=1000000", 5, "does not fit into memory"),
+        ("model.hidden=100000000000", 5, "model.hidden=100000000000"),
+        ("model.embedding=1000000000000", 5, "model.embedding=1000000000000"),
+    ],
+)
+def test_model_of_absurd_size_is_refused(seqloom: Any, tmp_path: Path, override: str, code: int, words: str) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a line of text\n" * 400)
+    data = ["data.corpus=text", f"data.train={text}"]
+    shown = seqloom("train", "lm-char-lstm", *data, override, "--out", tmp_path / "run")
+    assert shown.code == code
+    assert words in shown.err and "This is a bug" not in shown.err
+    assert not (tmp_path / "run").exists()

@@ -264,3 +264,25 @@ def test_a_reader_that_leaves_ends_it_silently(process: Any) -> None:
     process.stdin.close()
     assert process.wait(60) != 0
     assert process.stderr.read() == b""
+
+
+def test_line_with_too_many_tokens_is_refused(
+    seqloom: Any, trained: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines before it are answered; memory and time do not depend on how long it is."""
+    type_in(b"the cat\n" + b"the cat " * 10_000 + b"\n")
+    shown = seqloom("translate", trained / "bytes", "--window=1")
+    assert (shown.code, shown.out.count("\n")) == (3, 1)
+    assert "seqloom: Line 2 has " in shown.err and "at most 8,192 are read at once" in shown.err
+    monkeypatch.setenv("SEQLOOM_MAX_SOURCE", "3")
+    seqloom("translate", trained / "words", "the cat sat").refuses(3, "Line 1 has 4 tokens", "SEQLOOM_MAX_SOURCE=4")
+
+
+def test_line_with_too_many_bytes_is_refused(seqloom: Any, trained: Path, type_in: Any) -> None:
+    type_in(b"a" * 4_000_001)
+    seqloom("translate", trained / "words").refuses(3, "Line 1 of the input is longer than 4,000,000 bytes")
+
+
+def test_absurd_beam_is_refused(seqloom: Any, trained: Path) -> None:
+    seqloom("translate", trained / "words", "a dog", "--beam=1000000").refuses(2, "--beam must be at most 1,000")
+    seqloom("translate", trained / "words", "a dog", "--n-best=1000000").refuses(2, "--beam must be at most 1,000")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from seqloom import api
 from seqloom.core.errors import DataError
+from seqloom.core.limits import format_bytes
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn import sequences
@@ -171,7 +172,7 @@ def test_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("count", "words"), [(12, "12 bytes"), (1 << 20, "1 MiB"), (700 << 20, "700 MiB"), (3 << 29, "1.5 GiB")]
 )
 def test_sizes_for_people(count: int, words: str) -> None:
-    assert doctor.size(count) == words
+    assert format_bytes(count) == words
 
 
 def test_a_rehearsal_on_a_gpu_is_judged_by_the_gpu() -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from seqloom.core.cancellation import check_cancelled
-from seqloom.core.errors import SeqloomError, UsageError
+from seqloom.core.errors import DataError, SeqloomError, UsageError
+from seqloom.core.limits import max_source
 
 Answer = TypeVar("Answer")
 Line = TypeVar("Line")
@@ -17,6 +18,21 @@ def answered(
     """`answer` gets `window` lines at a time. What was read before an input that breaks is still answered."""
     check_sizes(batch_size=batch_size, window=window)
     return (one for read in windows(lines_of(lines), window) for one in answer(read))
+
+
+def check_source(number: int, tokens: int, longest: int | None, key: str) -> None:
+    """Refuse a text with more tokens, its end included, than an encoder–decoder can read."""
+    most = max_source()
+    if longest is not None and tokens > longest:
+        raise DataError(
+            f"Line {number:,} has {tokens:,} tokens, its end included, and this model knows only {longest:,} places. "
+            f"Cut the line, or train with a larger {key}."
+        )
+    if tokens > most:
+        raise DataError(
+            f"Line {number:,} has {tokens:,} tokens, its end included; at most {most:,} are read at once. Cut the "
+            f"line into sentences, or allow more: SEQLOOM_MAX_SOURCE={tokens}."
+        )
 
 
 def check_sizes(**sizes: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from seqloom.api.filling import OTHERS
-from seqloom.api.lines import alike, answered
+from seqloom.api.lines import alike, answered, check_source
 from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.seeding import derive
@@ -160,11 +160,7 @@ class Restorer(Trained):
     def _read(self, line: str, number: int, seed: int | None) -> _Read:
         text = line.strip()
         one = self._gaps(line, text) if seed is None or not text else self._damaged(line, text, number, seed)
-        if self.longest_source is not None and len(one.ids) >= self.longest_source:
-            raise DataError(
-                f"Text {number + 1:,} has {len(one.ids) + 1:,} tokens, its end included, and this model knows only "
-                f"{self.longest_source:,} places. Cut it, or train with a larger model.positions.max_length."
-            )
+        check_source(number + 1, len(one.ids) + 1, self.longest_source, "model.positions.max_length")
         return one
 
     def _gaps(self, line: str, text: str) -> _Read:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from seqloom.api.lines import alike, check_sizes, lines_of, windows
+from seqloom.api.lines import alike, check_sizes, check_source, lines_of, windows
 from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.words import shown
@@ -249,11 +249,7 @@ class LineReader:
         ids = self.tokenizer.encode(text) if text else []
         if not ids:
             return ReadLine(line, text, [])
-        if self.longest is not None and len(ids) >= self.longest:
-            raise DataError(
-                f"Line {number:,} has {len(ids) + 1:,} tokens, its end included, and this model knows only "
-                f"{self.longest:,} places. Cut the line, or train with a larger {self.longest_key}."
-            )
+        check_source(number, len(ids) + 1, self.longest, self.longest_key)
         return ReadLine(line, text, [*ids, self.tokenizer.end], tuple(self.tokenizer.unknown_pieces(text)))
 
 

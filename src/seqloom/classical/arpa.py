@@ -34,6 +34,7 @@ from torch import Tensor
 from seqloom.classical.ngram import END, NGram, Table
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import replace_file
+from seqloom.core.limits import max_line, refuse_device
 
 BEGIN_NAME, END_NAME, UNKNOWN_NAME = "<s>", "</s>", "<unk>"
 UNKNOWN = 1  # its id, where a vocabulary has it
@@ -128,8 +129,10 @@ class Lines:
         self.path, self.number, self._file = path, 0, file
 
     def next(self, wanted: str) -> str:
-        for line in self._file:
+        while line := self._file.readline(max_line()):
             self.number += 1
+            if len(line) == max_line():
+                self.fail(f"it has more than {max_line():,} characters, which no n-gram has")
             if line.strip():
                 return line.strip("\r\n")
         self.number += 1
@@ -154,6 +157,7 @@ def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
     path = Path(path)
     try:
         with _open_to_read(path) as file:
+            refuse_device(path, file.fileno())
             return _read(Lines(path, file))
     except UnicodeDecodeError as error:
         raise DataError(

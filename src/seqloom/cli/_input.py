@@ -1,8 +1,11 @@
 """What commands read line by line: UTF-8 and nothing else, or a word about which line is not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import count
+from typing import IO
 
 from seqloom.core.errors import DataError
+from seqloom.core.limits import max_line
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # before the first line: the byte order mark
 
@@ -15,9 +18,18 @@ def arguments(texts: list[str]) -> list[str]:
     return texts
 
 
-def lines_of(stream: Iterable[bytes]) -> Iterator[str]:
-    """The lines of the input without their ends, each as soon as it is there."""
-    for number, line in enumerate(stream, start=1):
+def lines_of(stream: IO[bytes]) -> Iterator[str]:
+    """The lines of the input without their ends, each as soon as it is there; one that is too long is refused."""
+    most = max_line()
+    for number in count(1):
+        line = stream.readline(most + 1)
+        if not line:
+            return
+        if len(line) > most and not line.endswith(b"\n"):
+            raise DataError(
+                f"Line {number:,} of the input is longer than {most:,} bytes. Break it into lines, or allow more: "
+                f"SEQLOOM_MAX_LINE={10 * most}."
+            )
         try:
             text = line.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:

@@ -204,16 +204,17 @@ def _budget(found: "Diagnosis") -> list[str]:
 
 
 def _memory(found: "Diagnosis") -> list[str]:
-    from seqloom.inspect.doctor import size
+    from seqloom.core.limits import format_bytes
 
     rehearsal = found.rehearsal
     if rehearsal.peak is None or rehearsal.memory is None:
         return []
-    free = f"; {size(found.memory_at_hand)} free" if found.memory_at_hand is not None else ""
+    free = f"; {format_bytes(found.memory_at_hand)} free" if found.memory_at_hand is not None else ""
     if rehearsal.gpu_reserved is None or rehearsal.gpu_allocated is None:
-        return [f"memory: {size(rehearsal.memory)} at the peak{free}"]
-    tensors = f"{size(rehearsal.gpu_allocated)} of it in use at the peak"
-    return [f"memory: {size(rehearsal.gpu_reserved)} of the GPU, {tensors}{free}; {size(rehearsal.memory)} of the host"]
+        return [f"memory: {format_bytes(rehearsal.memory)} at the peak{free}"]
+    tensors = f"{format_bytes(rehearsal.gpu_allocated)} of it in use at the peak"
+    gpu, host = format_bytes(rehearsal.gpu_reserved), format_bytes(rehearsal.memory)
+    return [f"memory: {gpu} of the GPU, {tensors}{free}; {host} of the host"]
 
 
 def _warnings(warnings: list[str]) -> list[str]:

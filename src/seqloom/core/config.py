@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from seqloom.core.errors import UsageError
+from seqloom.core.limits import limit_problems
 from seqloom.core.problems import explain, field_types, join, key_of, options
 from seqloom.core.words import WHOLE_NUMBERS, is_unicode, nearest, shown
 from seqloom.core.yaml_text import dump_yaml, load_yaml, parse_yaml, plain_scalar
@@ -55,7 +56,7 @@ def config(cls: type[T]) -> type[T]:
 
     Checks beyond types: a method `problems` that yields a plain sentence for each thing wrong.
     """
-    if hasattr(cls, "problems"):
+    if hasattr(cls, "problems") or not hasattr(cls, "__post_init__"):
         cls.__post_init__ = _refuse  # type: ignore[attr-defined]
     made = dataclass(frozen=True, kw_only=True)(cls)
     made.__pydantic_config__ = _RULES  # type: ignore[attr-defined]
@@ -64,9 +65,9 @@ def config(cls: type[T]) -> type[T]:
 
 def _refuse(self: Any) -> None:
     """All problems in one error, a line each. A ValueError on the way is the last of them."""
-    found: list[str] = []
+    found = list(limit_problems(vars(self)))
     try:
-        found.extend(self.problems())
+        found.extend(self.problems() if hasattr(self, "problems") else ())
     except ValueError as error:
         found.append(str(error))
     if found:

@@ -15,6 +15,7 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from seqloom.core.errors import UsageError
+from seqloom.core.limits import MAX_RECIPE
 
 MOST_DIGITS = 3000  # of a whole number in any base; Python writes none that has more than 4,300 decimal digits
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
@@ -147,13 +148,17 @@ def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_RECIPE + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file.") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a folder; name a YAML file.") from None
     except PermissionError:
         raise UsageError(f"{path}: not allowed to read this file.") from None
+    if len(content) > MAX_RECIPE:
+        raise UsageError(f"{path}: is no recipe: it has more than {MAX_RECIPE:,} bytes.")
+    return content
 
 
 def _kind(value: Any) -> str:

@@ -8,13 +8,15 @@ A file is taken for binary if it begins with such a line and what follows is not
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from seqloom.core.errors import DataError
+from seqloom.core.limits import refuse_device
 from seqloom.core.words import shown
 from seqloom.data.readers import readable
 
@@ -23,9 +25,11 @@ HEAD = 64  # bytes that the first line takes at most
 NUMBER = np.dtype("<f4")
 
 
-def opened(path: Path) -> IO[bytes]:
-    file: Any = gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb")  # noqa: SIM115 (closed by callers)
-    return file
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    with gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
+        refuse_device(path, file.fileno())
+        yield file
 
 
 def is_binary(path: Path) -> bool:
@@ -70,7 +74,7 @@ def binary_entries(
             yield number, word, partial(_numbers, path, number, word, content)
 
 
-def _word(path: Path, file: IO[bytes], number: int, promised: int) -> bytes:
+def _word(path: Path, file: IO[bytes] | gzip.GzipFile, number: int, promised: int) -> bytes:
     letters = bytearray()
     while (letter := file.read(1)) != b" ":
         if not letter:

@@ -6,16 +6,26 @@ a text that has no others; nothing else is changed. Lines end at "\\n" alone: U+
 """
 
 import gzip
+import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, ResourceError
+from seqloom.core.limits import (
+    GZIP_GRACE,
+    MAX_GZIP_RATIO,
+    MEMORY_PER_TEXT,
+    available_memory,
+    format_bytes,
+    refuse_device,
+)
 from seqloom.core.words import shown
 
+CHUNK = 1 << 20  # bytes read at a time
 ENDINGS = (".txt", ".txt.gz")
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the beginning of a file: the byte order mark
 STRAY = 100  # bytes for each NUL, at least, of what is a text all the same
@@ -102,7 +112,7 @@ def read_text(path: Path) -> str:
     return decoded(_read_bytes(path), path)
 
 
-def decoded(content: bytes, path: Path | str) -> str:
+def decoded(content: bytes | bytearray, path: Path | str) -> str:
     """The text these bytes spell; `path` is where they are from."""
     if content.startswith(_UTF16):
         raise DataError(f"{path} must be UTF-8 but begins like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
@@ -121,7 +131,7 @@ def decoded(content: bytes, path: Path | str) -> str:
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
-def _nul(content: bytes, place: int, path: Path | str) -> str:
+def _nul(content: bytes | bytearray, place: int, path: Path | str) -> str:
     """What to say of the first NUL byte: a text may have a stray one, a binary file has many."""
     found, count = f"{path} must be text, but line {_line(content, place)} holds a NUL byte", content.count(0)
     if count > max(1, len(content) // STRAY) or "\ufffd" in content.decode(errors="replace"):
@@ -130,10 +140,38 @@ def _nul(content: bytes, place: int, path: Path | str) -> str:
     return f"{found} (byte {place + 1:,} of the text{more}). Take it out, for example: tr -d '\\000' < OLD > NEW."
 
 
-def _read_bytes(path: Path) -> bytes:
-    with readable(path):
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.name.endswith(".gz") else content
+def _read_bytes(path: Path) -> bytearray:
+    with readable(path), open(path, "rb") as file:
+        refuse_device(path, file.fileno())
+        if not path.name.endswith(".gz"):
+            return read_all(file, path)
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            return read_all(unpacked, path, packed=file)
+
+
+def read_all(file: IO[bytes] | gzip.GzipFile, path: Path | str, packed: IO[bytes] | None = None) -> bytearray:
+    """All bytes of a file, as many as memory has room for; `packed` is the compressed file that they come from.
+
+    What has no text in it is not read to its end.
+    """
+    content, free = bytearray(), available_memory()
+    most = math.inf if free is None else free // MEMORY_PER_TEXT
+    while chunk := file.read(CHUNK):
+        content += chunk
+        if chunk.count(0) > len(chunk) // 2:
+            break  # no text: `decoded` says so
+        if packed is not None and len(content) > max(GZIP_GRACE, MAX_GZIP_RATIO * packed.tell()):
+            raise DataError(
+                f"{path} unpacks to more than {MAX_GZIP_RATIO} times its size, which no text does: "
+                f"{format_bytes(len(content))} so far. If it is right, unpack it and name the unpacked file."
+            )
+        if len(content) > most:
+            raise ResourceError(
+                f"{path} is too large for the memory of this machine: it holds more than {format_bytes(most)}, a text "
+                f"takes {MEMORY_PER_TEXT} times its size, and {format_bytes(free or 0)} are free. Take a part of it, "
+                "or set SEQLOOM_MEMORY, say to 64G, if there is more memory than the system reports."
+            )
+    return content
 
 
 @contextmanager
@@ -176,5 +214,5 @@ def _refuse_folder(error: OSError) -> NoReturn:
     raise DataError(f"The folder {error.filename} cannot be read ({error.strerror}).") from error
 
 
-def _line(content: bytes, place: int) -> int:
+def _line(content: bytes | bytearray, place: int) -> int:
     return content.count(b"\n", 0, place) + 1

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.limits import refuse_device
 from seqloom.core.words import shown
 from seqloom.data.binary_vectors import binary_entries, is_binary
 from seqloom.data.readers import MARK, placed, readable
@@ -178,6 +179,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, .gz or not, without the space and line break at their end."""
     packed = path.name.endswith(".gz")
     with readable(path), gzip.open(path, "rb") if packed else open(path, "rb") as file:
+        refuse_device(path, file.fileno())
         number = 0
         while line := file.readline(LONGEST):
             number += 1

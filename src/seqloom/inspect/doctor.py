@@ -6,12 +6,12 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from seqloom.core.limits import available_memory, format_bytes
 from seqloom.inspect.doctor_examples import ExampleFacts, about_examples, example_facts
 from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
 from seqloom.inspect.lengths import Lengths as Lengths
@@ -270,23 +270,7 @@ def memory_at_hand(device: torch.device) -> int | None:
     """Bytes that are free on the device, or on the machine; None where there is no telling."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = [*_meminfo(), *_cgroup_limit()]
-    return min(found) if found else None
-
-
-def _meminfo() -> Iterator[int]:
-    file = Path("/proc/meminfo")
-    for line in file.read_text().splitlines() if file.exists() else []:
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
-
-
-def _cgroup_limit() -> Iterator[int]:
-    """What a container may use, where it is in one that is told."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        file = Path("/sys/fs/cgroup", name)
-        if file.is_file() and (text := file.read_text().strip()).isdigit():
-            yield int(text)
+    return available_memory()
 
 
 def _too_big(model: ModelFacts, recipe: Any, at_hand: int | None) -> str | None:
@@ -294,7 +278,7 @@ def _too_big(model: ModelFacts, recipe: Any, at_hand: int | None) -> str | None:
     least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
     if at_hand is None or least <= at_hand:
         return None
-    return f"out of memory: {TOO_BIG} {size(least)}"
+    return f"out of memory: {TOO_BIG} {format_bytes(least)}"
 
 
 # --- what to mend ---------------------------------------------------------------------------------------------------
@@ -338,14 +322,14 @@ def _about_training(recipe: Any, budget: Budget) -> Iterator[str]:
 def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iterator[str]:
     sizes = [name for name in ("tokens", "rows", "chunk") if hasattr(getattr(recipe, "batch", None), name)]
     smaller = f"a smaller {', '.join(f'batch.{name}' for name in sizes)}{' or ' if sizes else ''}model"
-    room = f" {size(at_hand)} are free." if at_hand is not None else ""
+    room = f" {format_bytes(at_hand)} are free." if at_hand is not None else ""
     if found.failure is not None and found.failure.startswith("out of memory"):
         smaller = "a smaller model" if TOO_BIG in found.failure else smaller  # no batch would be small enough
         yield f"{found.failure[0].upper()}{found.failure[1:]}.{room} Take {smaller}."
     elif found.failure is not None:
         yield f"The rehearsal failed, and so will training: {found.failure}"
     elif at_hand is not None and found.peak is not None and found.peak > FULL * at_hand:
-        yield f"Training needs {size(found.peak)} of memory.{room} Take {smaller}."
+        yield f"Training needs {format_bytes(found.peak)} of memory.{room} Take {smaller}."
     if found.parts > 1:
         yield (
             f"A batch does not fit in memory and is taken in {found.parts} parts: the same updates, in more time."
@@ -353,12 +337,3 @@ def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iter
         )
     if found.skipped:
         yield f"{found.skipped} of the first {found.updates} updates were not finite. Lower train.lr, or clip lower."
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

@@ -27,9 +27,10 @@ import torch
 
 from seqloom.core.device import choose_device
 from seqloom.core.errors import UsageError, out_of_memory
+from seqloom.core.limits import format_bytes
 from seqloom.core.seeding import derive
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.doctor import memory_at_hand, size
+from seqloom.inspect.doctor import memory_at_hand
 from seqloom.inspect.layer_paths import PATIENCE, chain, path
 from seqloom.inspect.passes import Neighbours, TrainingPass, peak_memory, seconds, within
 from seqloom.nn.mixers import MIXERS, Mixer, make_mixer, mixer_problems
@@ -145,7 +146,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-    free = "" if room is None else f"; {size(room)} were free"
+    free = "" if room is None else f"; {format_bytes(room)} were free"
     return Measured(kind, length, failure=f"out of memory{free}")
 
 

@@ -34,6 +34,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from seqloom.core.allocations import build_within_memory
 from seqloom.core.config import build, dump_yaml, load_yaml
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
@@ -287,7 +288,7 @@ class Run:
 
     def _fresh_model(self, name: str) -> Any:
         config, sizes = self._config(), self.sizes
-        with _refuse_unfitting(name):
+        with _refuse_unfitting(name), build_within_memory({"model": self.recipe.get("model"), **sizes}):
             return config.build(**sizes)
 
     def _loaded(self, model: Any, weights: Mapping[str, Any], device: str, name: str) -> Any:

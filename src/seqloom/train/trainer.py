@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqloom.core.allocations import build_within_memory
+from seqloom.core.config import to_mapping
 from seqloom.core.device import choose_device, make_deterministic
 from seqloom.core.errors import CheckpointError, ResourceError, out_of_memory
 from seqloom.core.expected import Expected, check_tree
@@ -64,7 +66,9 @@ class Trainer:
         if config.deterministic:
             make_deterministic()
         torch.manual_seed(derive(seed, "initial weights"))
-        self.model: nn.Module = task.model().to(self.device)
+        with build_within_memory({"model": to_mapping(getattr(getattr(task, "recipe", None), "model", None))}):
+            self.model: nn.Module = task.model()
+        self.model.to(self.device)
         self.recomputed = recompute(self.model) if config.recompute else None
         self.halved: dict[int, int] = {}  # rows of batches that did not fit, and their parts: nobody was told of yet
         self.steps_per_epoch = max(1, task.steps_per_epoch() // config.accumulate)

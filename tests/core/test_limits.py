@@ -1,0 +1,92 @@
+"""Limits: constants, their environment variables, free memory, and models that do not fit into it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom.core.allocations import TooLargeError, build_within_memory
+from seqloom.core.config import build, config
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.limits import available_memory, format_bytes, largest_settings, max_line, max_source, refuse_device
+
+
+def test_environment_replaces_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQLOOM_MAX_LINE", "12k")
+    monkeypatch.setenv("SEQLOOM_MAX_SOURCE", "77")
+    monkeypatch.setenv("SEQLOOM_MEMORY", "2G")
+    assert (max_line(), max_source(), available_memory()) == (12 << 10, 77, 2 << 30)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5G"])
+def test_wrong_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SEQLOOM_MEMORY", text)
+    with pytest.raises(UsageError, match="SEQLOOM_MEMORY must be a whole number above 0"):
+        available_memory()
+
+
+def test_available_memory_is_that_of_the_machine() -> None:
+    free = available_memory()
+    total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
+    assert free is not None
+    assert 0 < free <= int(total.split()[1]) * 1024
+
+
+@config
+class Stack:
+    layers: int = 1
+    hidden: int = 8
+
+
+def test_absurd_number_of_layers_is_refused_in_recipe_and_constructor() -> None:
+    with pytest.raises(UsageError, match="layers must be at most 10,000, got 1,000,000"):
+        build(Stack, {"layers": 1_000_000})
+    with pytest.raises(ValueError, match="layers must be at most 10,000"):
+        Stack(layers=10_001)
+    assert Stack(layers=10_000).layers == 10_000
+
+
+def test_largest_settings_are_named() -> None:
+    settings = {"model": {"kind": "gpt", "layers": 3, "width": 512, "tied": True, "positions": {"max_length": 64}}}
+    assert largest_settings(settings) == "model.width=512, model.positions.max_length=64, model.layers=3"
+
+
+def test_model_that_does_not_fit_is_refused_before_it_is_allocated() -> None:
+    with (
+        pytest.raises(
+            TooLargeError, match=r"does not fit .* shape \(4000000, 1000000\).*model\.hidden=1000000"
+        ) as error,
+        build_within_memory({"model": {"hidden": 1_000_000}}),
+    ):
+        nn.LSTMCell(1_000_000, 1_000_000)
+    assert error.value.exit_code == 5
+
+
+def test_many_small_tensors_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQLOOM_MEMORY", "1M")
+    with pytest.raises(TooLargeError), build_within_memory({}):
+        kept = [torch.zeros(1 << 20) for _ in range(40)]
+        del kept
+
+
+def test_model_that_fits_is_built_as_ever() -> None:
+    torch.manual_seed(1)
+    plain = nn.GRU(8, 16, 2)
+    torch.manual_seed(1)
+    with build_within_memory({}):
+        watched = nn.GRU(8, 16, 2)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name])
+
+
+def test_devices_are_refused(tmp_path: Path) -> None:
+    with open("/dev/zero", "rb") as file, pytest.raises(DataError, match="/dev/zero is a device"):
+        refuse_device("/dev/zero", file.fileno())
+    (tmp_path / "file").write_text("a")
+    with open(tmp_path / "file") as file:
+        refuse_device(tmp_path / "file", file.fileno())
+
+
+def test_bytes_for_people() -> None:
+    assert format_bytes(3 << 40) == "3,072.0 GiB"

@@ -1,0 +1,76 @@
+"""Data files that have no end, or unpack to far more than their size, are refused in little time and memory."""
+
+import gzip
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqloom.classical.arpa import read_arpa
+from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.core.yaml_text import load_yaml
+from seqloom.data import readers
+from seqloom.data.readers import decoded, read_all, read_text
+from seqloom.data.word_vectors import entries
+
+
+@pytest.mark.parametrize("read", [read_text, read_arpa, lambda path: list(entries(path))])
+def test_device_as_a_data_file(read: Callable[[Path], object]) -> None:
+    with pytest.raises(DataError, match="/dev/zero is a device, not a file"):
+        read(Path("/dev/zero"))
+
+
+def test_endless_zeros_are_a_binary_file() -> None:
+    with open("/dev/zero", "rb") as zeros:
+        content = read_all(zeros, "The input")
+    assert len(content) <= readers.CHUNK
+    with pytest.raises(DataError, match="holds a NUL byte: it is a binary file"):
+        decoded(content, "The input")
+
+
+def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "GZIP_GRACE", 4 << 20)
+    bomb = tmp_path / "bomb.txt.gz"
+    bomb.write_bytes(gzip.compress(b"a" * (32 << 20), 9))
+    with pytest.raises(DataError, match=r"unpacks to more than 200 times its size.* [45] MiB so far"):
+        read_text(bomb)
+
+
+def test_compressed_text_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "GZIP_GRACE", 1 << 20)
+    text = "".join(f"line {number} of a text\n" for number in range(100_000))
+    (tmp_path / "text.txt.gz").write_bytes(gzip.compress(text.encode()))
+    assert read_text(tmp_path / "text.txt.gz") == text
+
+
+def test_text_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.txt").write_text("a line\n" * 300_000)
+    monkeypatch.setenv("SEQLOOM_MEMORY", "4M")
+    with pytest.raises(ResourceError, match=r"text\.txt is too large .* more than 1 MiB.*SEQLOOM_MEMORY"):
+        read_text(tmp_path / "text.txt")
+    monkeypatch.setenv("SEQLOOM_MEMORY", "16M")
+    assert len(read_text(tmp_path / "text.txt")) == 2_100_000
+
+
+def test_pipe_is_read(tmp_path: Path) -> None:
+    """As in data.train=<(zcat corpus.gz)."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a line\n")
+    os.close(writing)
+    try:
+        assert read_text(Path(f"/proc/self/fd/{reading}")) == "a line\n"
+    finally:
+        os.close(reading)
+
+
+def test_endless_recipe(tmp_path: Path) -> None:
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="is no recipe: it has more than 10,000,000 bytes"):
+        load_yaml(tmp_path / "endless.yaml")
+
+
+def test_read_all_reads_all() -> None:
+    content = bytes(range(1, 256)) * 20_000
+    assert read_all(io.BytesIO(content), "The input") == content
