@@ -19,7 +19,23 @@ from seqloom.text import (
 from seqloom.text.pieces import PIECE, batches, cut_at_spaces, mark_last
 
 # Runs of white space of all kinds, apostrophes, marks, digits, separators that Python alone calls white space.
-PARTS = ["word", "naïve", "e\u0301", "Σας", "l'été", "'", "’s", "12", "3.5", "…", "漢字", "a_b", "\x1c", "\u00a0", "\u2028"]
+PARTS = [
+    "word",
+    "naïve",
+    "e\u0301",
+    "Σας",
+    "l'été",
+    "'",
+    "’s",
+    "12",
+    "3.5",
+    "…",
+    "漢字",
+    "a_b",
+    "\x1c",
+    "\u00a0",
+    "\u2028",
+]
 GAPS = [" ", "  ", "\n", "\n\n", " \n ", "\t", "\r\n", "   ", ""]
 
 

@@ -19,7 +19,8 @@ from seqloom.core.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.words import shown
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
-from seqloom.text.bytepair import byte_text, not_unicode
+from seqloom.text.bytepair import byte_text
+from seqloom.text.library_checks import check_time_and_growth, library_errors
 from seqloom.text.pieces import batches, cut_at_spaces
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # the end of a text whose last character is not whole yet
@@ -101,10 +102,8 @@ class Imported(Tokenizer):
 
     def _encode_all(self, pieces: Iterable[str]) -> Iterator[list[int]]:
         for batch in batches(pieces):
-            try:
+            with library_errors(batch):
                 encodings = self._library.encode_batch_fast(batch, add_special_tokens=False)
-            except TypeError:
-                raise not_unicode(batch) from None
             for text, encoding in zip(batch, encodings, strict=True):
                 ids = self._library_to_theirs(encoding.ids)
                 if not self._silent.isdisjoint(ids):
@@ -121,24 +120,41 @@ class Imported(Tokenizer):
         unknown = self.order[self.unknown]
         return each_once(text[start:end] for id, (start, end) in self._pieces(text) if id == unknown)
 
-    def _pieces(self, text: str, start: int = 0) -> list[tuple[int, tuple[int, int]]]:
-        """Their ids and where they stand. A special token that was found is cut in two, and both parts read anew."""
-        try:
-            encoding: Encoding = self._library.encode(text, add_special_tokens=False)
-        except TypeError:
-            raise not_unicode([text]) from None
-        ids = self._library_to_theirs(encoding.ids)
-        for id, (first, last) in zip(ids, encoding.offsets, strict=True):
-            if id in self._silent:
-                return self._cut(text, first, last, start)
-        return [(id, (start + a, start + b)) for id, (a, b) in zip(ids, encoding.offsets, strict=True)]
+    def _pieces(self, text: str) -> list[tuple[int, tuple[int, int]]]:
+        """Their ids and where they stand.
 
-    def _cut(self, text: str, first: int, last: int, start: int) -> list[tuple[int, tuple[int, int]]]:
-        if last - first > 1:
-            return [*self._pieces(text[: first + 1], start), *self._pieces(text[first + 1 :], start + first + 1)]
-        rest = self._pieces(text[:first], start), self._pieces(text[max(last, first + 1) :], start + last)
-        between = [] if self.unknown is None else [(self.order[self.unknown], (start + first, start + last))]
-        return [*rest[0], *between, *rest[1]]
+        Every special token that was found is cut after its first character, and the parts are read anew, all of them at
+        once: each turn reads every character once more, and there are no more turns than a special token is long.
+        """
+        found: list[tuple[int, tuple[int, int]]] = []
+        parts = [(0, len(text))]
+        while parts:
+            remaining: list[tuple[int, int]] = []
+            for (start, end), encoding in zip(parts, self._encoded([text[a:b] for a, b in parts]), strict=True):
+                ids = self._library_to_theirs(encoding.ids)
+                read = [(id, (start + a, start + b)) for id, (a, b) in zip(ids, encoding.offsets, strict=True)]
+                silent = [span for id, span in read if id in self._silent]
+                if not silent:
+                    found += read
+                    continue
+                for first, last in silent:
+                    border = first + 1 if last - first > 1 else first
+                    remaining += [(start, border)] if border > start else []
+                    start = border
+                    if last - first <= 1:  # nothing to cut: what it stands for is unknown
+                        found += [] if self.unknown is None else [(self.order[self.unknown], (first, last))]
+                        start = max(last, first + 1)
+                remaining += [(start, end)] if end > start else []
+            parts = remaining
+        return sorted(found, key=lambda piece: piece[1])
+
+    def _encoded(self, texts: list[str]) -> list[Encoding]:
+        """What the library makes of texts, with the place of each token."""
+        encodings: list[Encoding] = []
+        for batch in batches(texts):
+            with library_errors(batch):
+                encodings += self._library.encode_batch(batch, add_special_tokens=False)
+        return encodings
 
     def _library_to_theirs(self, ids: list[int]) -> list[int]:
         return [self._shifted.get(id, id) for id in ids] if self._shifted else ids
@@ -249,6 +265,7 @@ def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
     if model.get("dropout"):
         raise ValueError(f"its dropout, {model['dropout']}, would read a text differently every time; it must be none")
     plain = [entry for entry in added if not entry.get("special")]
+    check_time_and_growth(file)
     bare = {**file, "added_tokens": plain, "truncation": None, "padding": None, "post_processor": None}
     try:
         library = Library.from_str(json.dumps(bare))

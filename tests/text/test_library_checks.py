@@ -1,0 +1,110 @@
+"""Files of imported tokenizers that would take exponential time or memory are refused before a text is read."""
+
+import subprocess
+import sys
+import textwrap
+import time
+from typing import Any
+
+import pytest
+
+from seqloom.text import Imported
+from seqloom.text.bytepair import WORD
+from seqloom.text.library_checks import backtracks, check_time_and_growth
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+GPT4O = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}]+"
+HARMLESS = [r"(?>a+)+", r"(?:a+)++", r"(ab)+", r"(a|b)", r"\(+\|*", r"[(a+)+]", r"\d{1,3}(?=(?:\d{3})*\b)", r"(?i)a+b"]
+CATASTROPHIC = [
+    r"(a+)+$",
+    r"(?:a*)*b",
+    r"(a|a)+$",
+    r"(a|aa)*$",
+    r"((a+)b?)+$",
+    r"(a{1,})*",
+    r"(?<name>a+)*",
+    r"(?i:a+)+",
+    r"([a-z]+)*\d",
+    r"(a+){2,}",
+]
+
+
+def tokenizer_file(**sections: Any) -> dict[str, Any]:
+    vocabulary = {"<unk>": 0, "</s>": 1, "a": 2, "b": 3, "<": 4, "/s>": 5, " ": 6}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
+    return {"version": "1.0", "added_tokens": [], "model": model, **sections}
+
+
+def split_by(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize("pattern", [WORD, GPT2, LLAMA3, BLOOM, GPT4O, *HARMLESS])
+def test_usual_patterns_are_read(pattern: str) -> None:
+    assert not backtracks(pattern)
+
+
+@pytest.mark.parametrize("pattern", CATASTROPHIC)
+def test_catastrophic_patterns_are_refused(pattern: str) -> None:
+    assert backtracks(pattern)
+    nested = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, split_by(pattern)]}
+    with pytest.raises(ValueError, match=r"of its pre_tokenizer repeats .* exponential time"):
+        Imported(tokenizer_file(pre_tokenizer=nested), end=1, last=[], rows=7)
+
+
+def test_exploding_normalizer_is_refused() -> None:
+    double = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    nested = {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [double] * 6}] * 5}
+    with pytest.raises(ValueError, match="its normalizer may make a text 1,073,741,824 times as long"):
+        Imported(tokenizer_file(normalizer=nested), end=1, last=[], rows=7)
+    with pytest.raises(ValueError, match="its decoder may make a text 5,000 times as long"):
+        check_time_and_growth({"decoder": {"type": "Replace", "pattern": {"Regex": "x"}, "content": "y" * 5000}})
+
+
+def test_usual_normalizers_are_read() -> None:
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
+    marks = {"type": "Replace", "pattern": {"String": "…"}, "content": "..."}
+    check_time_and_growth({"normalizer": {"type": "Sequence", "normalizers": [spaces, marks, {"type": "NFKC"}]}})
+
+
+def test_deeply_nested_normalizer_is_refused() -> None:
+    section: dict[str, Any] = {"type": "NFC"}
+    for _ in range(500):
+        section = {"type": "Sequence", "normalizers": [section]}
+    with pytest.raises(ValueError, match="cannot read it"):
+        Imported(tokenizer_file(normalizer=section), end=1, last=[], rows=7)
+
+
+def test_too_many_steps_are_one_error() -> None:
+    """A pattern of many neighbouring repetitions passes the check, and the library gives up on it."""
+    program = """
+        from seqloom.core.errors import CheckpointError
+        from seqloom.text import Imported
+        from tests.text.test_library_checks import split_by, tokenizer_file
+        tokenizer = Imported(tokenizer_file(pre_tokenizer=split_by("a*a*a*a*a*a*$")), end=1, last=[], rows=7)
+        for read in (tokenizer.encode, tokenizer.spans):
+            try:
+                read("a" * 400 + "b")
+            except CheckpointError as error:
+                print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("takes too many steps") == 2, done.stderr[-1000:]
+
+
+@pytest.mark.parametrize("count", [3, 3000])
+def test_special_token_many_times_in_a_text(count: int) -> None:
+    """`</s>` is in the vocabulary, and no text may encode to it: each is read as its characters, in linear time."""
+    tokenizer = Imported(tokenizer_file(pre_tokenizer=split_by(r"</s>|/s>|.")), end=1, last=[], rows=7)
+    began = time.monotonic()
+    ids = tokenizer.encode("a</s>b" * count)
+    spans = tokenizer.spans("a</s>b" * count)
+    assert time.monotonic() - began < 10
+    assert tokenizer.theirs(ids) == [2, 4, 5, 3] * count
+    assert spans[:5] == [(0, 1), (1, 2), (2, 5), (5, 6), (6, 7)]
+    assert len(spans) == len(ids)
