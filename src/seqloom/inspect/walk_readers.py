@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.walk_attention import Scene, attention_stages, feed_stage, layers_stage
+from seqloom.inspect.walk_attention import attention_stages, feed_stage, layers_stage
 from seqloom.inspect.walk_blocks import encoder_block
 from seqloom.inspect.walk_cells import both_stage, climb, step_stage
 from seqloom.inspect.walk_inputs import (
@@ -39,6 +39,7 @@ from seqloom.inspect.walk_parts import (
     size,
     visible,
 )
+from seqloom.inspect.walk_scene import Scene
 from seqloom.inspect.walk_transformer import ACTIVATIONS
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder
 from seqloom.nn.transformer_encoder import TransformerEncoder

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.alignment import one_line
-from seqloom.inspect.walk_attention import Scene, attention_stages, feed_stage, layers_stage
+from seqloom.inspect.walk_attention import attention_stages, feed_stage, layers_stage
 from seqloom.inspect.walk_blocks import Block, text_block
 from seqloom.inspect.walk_inputs import (
     OUT,
@@ -29,6 +29,7 @@ from seqloom.inspect.walk_inputs import (
 from seqloom.inspect.walk_outputs import logits_of, probability_stage, score_stage
 from seqloom.inspect.walk_parts import Lines, Link, Stage, Stop, added, array, matrix, quoted, size, visible
 from seqloom.inspect.walk_recurrent import Continuing
+from seqloom.inspect.walk_scene import Scene
 from seqloom.inspect.walk_transformer import ACTIVATIONS, cut
 from seqloom.text.gaps import read_gaps
 from seqloom.text.specials import framed

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from seqloom.inspect.alignment import Said
 from seqloom.inspect.walk_attention import (
-    Scene,
     attention_stages,
     feed_stage,
     heads_stage,
@@ -39,6 +38,7 @@ from seqloom.inspect.walk_inputs import (
 from seqloom.inspect.walk_outputs import logits_of, next_stage, output_matrix, probability_stage
 from seqloom.inspect.walk_outputs import score_stage as answer_stage
 from seqloom.inspect.walk_parts import Link, Stage, Stop, Tokens, added, array, matrix, quoted, size, visible
+from seqloom.inspect.walk_scene import Scene
 from seqloom.text.base import END
 
 ACTIVATIONS = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu": "SiLU", "swiglu": "SwiGLU"}
