@@ -288,7 +288,10 @@ def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> N
     assert "accuracy" in repr(api.load(runs / "gru", "cpu"))
     panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no figure and no unit in common
     assert [axes.get_ylabel() for axes in panels] == ["loss, nats per text", "loss, nats per word"]
-    assert [{line.get_label().partition(":")[0] for line in axes.lines} for axes in panels] == [{"gru"}, {"tagger"}]
+    assert [{str(line.get_label()).partition(":")[0] for line in axes.lines} for axes in panels] == [
+        {"gru"},
+        {"tagger"},
+    ]
 
 
 def test_several_are_measured_one_at_a_time(seqloom: Any, runs: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from tests.inspect.walking import Trained, letters
 
-from seqloom.inspect.alignment import CROSS_ATTENTION, SELF_ATTENTION, alignment_view, say
+from seqloom.inspect.alignment import CROSS_ATTENTION, SELF_ATTENTION, Grid, alignment_view, say
 from seqloom.inspect.draw_alignment import draw_alignment
 from seqloom.inspect.draw_heads import draw_heads, draw_links
-from seqloom.inspect.heads import Grid, Part, heads_view, text_heads_view
+from seqloom.inspect.heads import Part, heads_view, text_heads_view
 from seqloom.inspect.reader_heads import reader_heads_view
 from seqloom.inspect.walk import walk_through
 from seqloom.inspect.walk_inputs import Follow
@@ -32,7 +32,7 @@ LEARNED = PositionsConfig(kind="learned", max_length=POSITIONS)
 END = "</s>"
 
 
-def set_pattern(attention: torch.nn.Module, before: tuple[int, int] = (0, 1)) -> None:
+def set_pattern(attention: Any, before: tuple[int, int] = (0, 1)) -> None:
     """Let head n attend `before[n]` positions back, whatever the tokens are."""
     parameters = dict(attention.named_parameters())
     q, k = torch.zeros(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH)

@@ -196,6 +196,7 @@ def test_plots_have_the_palette(runs: Path) -> None:
         assert (low, high) == (0, 1)
         colours = [[round(255 * part) for part in maps[name].cmap(step / 8)] for step in range(9)]
         assert all(near(colour, step / 8) for step, colour in enumerate(colours))
-    lines = [line for axes in draw_unit(trace, 3).axes for line in axes.lines if len(line.get_xdata()) > 2]
+    panels: list[Any] = draw_unit(trace, 3).axes
+    lines = [line for axes in panels for line in axes.lines if len(line.get_xdata()) > 2]
     drawn = {line.get_label().split()[0].rstrip(":"): line.get_color() for line in lines}
     assert drawn == {name: quantity_colour(name) for name in ("i", "f", "o", "c", "g", "h")}
