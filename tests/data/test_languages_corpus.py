@@ -11,6 +11,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.cldr.kinds import KINDS
 from seqloom.data.corpora import languages
+from seqloom.data.holdout import normal_form
 from seqloom.data.labelled import LabelledCorpus
 
 pytest.importorskip("babel")
@@ -37,16 +38,34 @@ def test_every_phrase_stands_once_and_has_letters() -> None:
     assert all(sum(letter.isalpha() for letter in text) >= languages.LETTERS for text in texts)
 
 
+def test_the_normal_form_decides_the_split(corpus: LabelledCorpus) -> None:
+    forms = {name: [normal_form(example.text) for example in corpus.split(name)] for name in ("train", "dev", "test")}
+    assert not set(forms["train"]) & set(forms["dev"])
+    assert not set(forms["train"]) & set(forms["test"])
+    assert not set(forms["dev"]) & set(forms["test"])
+    assert all(len(set(forms[name])) == len(forms[name]) for name in ("dev", "test"))
+    assert len(set(forms["train"])) < len(forms["train"])  # train has the same words with other digits
+
+
+def test_every_split_has_dates_and_lists(corpus: LabelledCorpus) -> None:
+    """Kinds with few normal forms, such as dates, must not all be taken by train."""
+    for name in ("train", "dev", "test"):
+        english = [example.text for example in corpus.split(name) if example.label in ("en", "de", "fr")]
+        dated = sum(bool(re.search(r"\d{4}", text)) for text in english)
+        assert 0.1 < dated / len(english) < 0.6
+        assert any(not re.search(r"\d", text) for text in english)
+
+
 def test_dev_and_test_can_be_told() -> None:
     """Chinese and Japanese write some dates alike, Danish and Norwegian much else."""
-    made = languages._Drawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4))
+    made = languages._Drawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1))
     kind = next(kind for kind in made.kinds["ja"] if kind.name == "long date")
     meaning = kind.draw(made.dice, made.shared["ja"])
     assert made._elsewhere("ja", kind, meaning, made._said("ja", kind, meaning) or "")
-    told = made.take(200, alone=True)
+    told = made.take(200, "test")
     date = re.compile(r"\d+年\d+月\d+日")
     assert not [example for example in told if date.fullmatch(example.text)]
-    assert [example for example in made.take(400, alone=False) if date.fullmatch(example.text)]
+    assert [example for example in made.take(400, "train") if date.fullmatch(example.text)]
 
 
 def test_tags_are_the_labels() -> None:
@@ -70,5 +89,5 @@ def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
-    with pytest.raises(DataError, match="not enough phrases in en: ask for fewer"):
+    with pytest.raises(DataError, match="not enough phrases in (en|fr): ask for fewer"):
         corpora.load_labelled(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

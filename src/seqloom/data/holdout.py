@@ -5,8 +5,32 @@ choice is the same everywhere, is spread over a sorted file, and depends neither
 """
 
 import hashlib
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
+
+
+def normal_form(text: str) -> str:
+    """The words of a text, without case, digits, punctuation and symbols: "7:05 PM, Monday" becomes "pm monday".
+
+    Texts with the same normal form are near duplicates, which must not be divided between train and a held-out split.
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(c if unicodedata.category(c)[0] in "LM" else " " for c in folded).split())
+
+
+def split_of_group(group: bytes, shares: Mapping[str, float]) -> str:
+    """The split of a group, from a hash of its name or content: each split gets about its share of the groups.
+
+    For corpora whose groups are not known in advance. What is left is "train".
+    """
+    place = int.from_bytes(hashlib.sha256(group).digest()[:8], "big") / 2**64
+    end = 0.0
+    for split, share in shares.items():
+        end += share
+        if place < end:
+            return split
+    return "train"
 
 
 def held_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:

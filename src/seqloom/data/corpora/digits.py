@@ -1,17 +1,17 @@
 """Handwritten digits as series: scikit-learn's 1,797 images, each read row by row from the top."""
 
-import hashlib
 from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import ResourceError
+from seqloom.data.holdout import split_of_group
 
 if TYPE_CHECKING:
     from seqloom.data.labelled_series import LabelledSeriesCorpus
 
 SUMMARY = "handwritten digits as series of 8 rows of 8 numbers; they ship inside scikit-learn, no download"
 FORM = "series-labelled"
-DEV, TEST = 0.15, 0.2  # shares
+HELD_OUT = {"test": 0.2, "dev": 0.15}  # shares of the images
 
 
 @config
@@ -33,7 +33,7 @@ def load(config: Config) -> "LabelledSeriesCorpus":
     splits: dict[str, list[LabelledSeries]] = {"train": [], "dev": [], "test": []}
     for image, digit in zip(found.images, found.target, strict=True):
         values = image if config.by == "rows" else image.reshape(-1, 1)
-        splits[_split(image.tobytes())].append(LabelledSeries(values.astype("float64"), str(digit)))
+        splits[split_of_group(image.tobytes(), HELD_OUT)].append(LabelledSeries(values.astype("float64"), str(digit)))
     return LabelledSeriesCorpus(
         name="digits",
         version=f"scikit-learn {sklearn.__version__}",
@@ -41,8 +41,3 @@ def load(config: Config) -> "LabelledSeriesCorpus":
         description=f"handwritten digits of 8 × 8 pixels, as {'8 rows' if config.by == 'rows' else '64 pixels'}",
         splits=splits,
     )
-
-
-def _split(content: bytes) -> str:
-    place = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
-    return "test" if place < TEST else "dev" if place < TEST + DEV else "train"

@@ -2,6 +2,7 @@
 
 import random
 import unicodedata
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Literal
 
@@ -13,12 +14,14 @@ from seqloom.data.cldr.phrases import text_of
 from seqloom.data.cldr.tags import find, require_babel
 from seqloom.data.corpora.cldr import version
 from seqloom.data.corpus import SPLITS
+from seqloom.data.holdout import normal_form, split_of_group
 from seqloom.data.labelled import Labelled, LabelledCorpus
 
 SUMMARY = "which of 34 languages a phrase is in, from Unicode CLDR; no download"
 FORM = "labelled"
-DRAWING = "1"  # of what is drawn here; a change of it is a new version
-TRIES = 200  # draws without a new phrase before a language is used up
+DRAWING = "2"  # of what is drawn here; a change of it is a new version
+TRIES = 2000  # draws without a new phrase of a split before a language is used up
+HELD_OUT = {"dev": 0.1, "test": 0.2}  # shares of the normal forms; the others are for train
 LANGUAGES = (  # of thirteen scripts
     *("en", "de", "nl", "sv", "da", "fr", "es", "pt", "it", "ro", "pl", "cs", "hu", "fi", "tr", "vi", "id"),  # Latin
     *("ru", "uk", "bg", "sr"),  # Cyrillic
@@ -54,16 +57,21 @@ class Config:
 
 
 def load(config: Config) -> LabelledCorpus:
-    """No phrase stands twice, in any split or language, and those of dev and test are said so in one language only."""
+    """The phrases, as many of each language.
+
+    The normal form of a phrase decides its split: no phrase of dev or test stands in another split with other digits,
+    punctuation or capitals. No phrase stands twice, dev and test have each normal form once, and their phrases read
+    differently in every other language.
+    """
     require_babel("languages")
     drawing = _Drawing(config)
-    splits = {split: drawing.take(getattr(config, split), alone=split != "train") for split in SPLITS}
+    splits = {split: drawing.take(getattr(config, split), split) for split in SPLITS}
     return LabelledCorpus(
         name="languages",
         version=f"{DRAWING}/{version()} seed {config.seed}",
         licence="Unicode License v3 (CLDR), LGPL-2.1 (num2words, the program; not what it writes)",
-        description=f"phrases from Unicode CLDR in {len(config.languages)} languages; no phrase stands twice, and "
-        "none of dev and test is the same in another of them",
+        description=f"phrases from Unicode CLDR in {len(config.languages)} languages; no phrase of dev or test is in "
+        "train with other digits or punctuation, or is the same in another of the languages",
         splits=splits,
     )
 
@@ -71,7 +79,9 @@ def load(config: Config) -> LabelledCorpus:
 class _Drawing:
     def __init__(self, config: Config) -> None:
         self.dice = Dice(random.Random(f"languages/{DRAWING}/{config.seed}").random)
-        self.seen: set[str] = set()
+        self.seed = config.seed
+        self.seen: set[str] = set()  # phrases of train, normal forms of dev and test
+        self.waiting: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)  # by language and split
         self.languages = {tag: Language(tag) for tag in config.languages}
         self.shared = {tag: Shared(language, language) for tag, language in self.languages.items()}
         self.kinds = {tag: self._kinds(language) for tag, language in self.languages.items()}
@@ -86,21 +96,39 @@ class _Drawing:
         without = {*SIGNS_ALONE, *missing(language)}
         return [kind for kind in KINDS if kind.name not in without for _ in range(kind.share)]
 
-    def take(self, count: int, alone: bool) -> list[Labelled]:
-        """In turn from every language; `alone`: only what no other language would say with the same letters."""
+    def take(self, count: int, split: str) -> list[Labelled]:
+        """Phrases of a split, in turn from every language."""
         tags = list(self.languages)
-        return [Labelled(self._new(tags[n % len(tags)], alone), tags[n % len(tags)]) for n in range(count)]
+        return [Labelled(self._next(tags[n % len(tags)], split), tags[n % len(tags)]) for n in range(count)]
 
-    def _new(self, tag: str, alone: bool) -> str:
-        for _ in range(TRIES):
-            kind = self.dice.one_of(self.kinds[tag])
-            meaning = kind.draw(self.dice, self.shared[tag])
-            text = text_of(kind.say(self.languages[tag], *meaning))
-            if text in self.seen or _letters(text) < LETTERS or (alone and self._elsewhere(tag, kind, meaning, text)):
-                continue
-            self.seen.add(text)
-            return text
+    def _next(self, tag: str, split: str) -> str:
+        """The next phrase of a split; phrases of the other splits that are drawn before it wait for their turn."""
+        waiting = self.waiting[tag, split]
+        tries = 0
+        while not waiting and tries < TRIES:
+            self._draw(tag)
+            tries += 1
+        if waiting:
+            return waiting.popleft()
         raise DataError(f"There are not enough phrases in {tag}: ask for fewer (data.train, data.dev, data.test).")
+
+    def _draw(self, tag: str) -> None:
+        """Draw a phrase and put it in the queue of its split, unless it is there already or could be of any language.
+
+        The queues of dev and test take only what no other language would say with the same letters.
+        """
+        kind = self.dice.one_of(self.kinds[tag])
+        meaning = kind.draw(self.dice, self.shared[tag])
+        text = text_of(kind.say(self.languages[tag], *meaning))
+        form = normal_form(text)
+        split = split_of_group(f"{self.seed}/{form}".encode(), HELD_OUT)
+        unique = text if split == "train" else form
+        if unique in self.seen or _letters(text) < LETTERS:
+            return
+        if split != "train" and self._elsewhere(tag, kind, meaning, text):
+            return
+        self.seen.add(unique)
+        self.waiting[tag, split].append(text)
 
     def _elsewhere(self, tag: str, kind: Kind, meaning: Meaning, text: str) -> bool:
         """Whether another language of the same script says it with the same letters: 74 volt.
