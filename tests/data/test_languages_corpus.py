@@ -89,5 +89,5 @@ def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
-    with pytest.raises(DataError, match="not enough phrases in (en|fr): ask for fewer"):
+    with pytest.raises(DataError, match=r"not enough phrases in (en|fr): ask for fewer"):
         corpora.load_labelled(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

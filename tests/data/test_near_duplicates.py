@@ -9,8 +9,8 @@ from seqloom.data.corpora import CORPORA
 from seqloom.data.holdout import normal_form, split_of_group
 
 # The largest share of dev or test items whose normal form (words alone, in lower case) may occur in train.
-# `cldr` repeats its phrases with other digits, which are what has to be translated; `seqloom quickstart` prints the copy
-# baseline beside its BLEU.
+# `cldr` repeats its phrases with other digits, and the digits have to be translated too; `seqloom quickstart` prints
+# the copy baseline beside its BLEU.
 LARGEST_SHARE = {
     "cldr": 0.70,
     "digits": 0.0,

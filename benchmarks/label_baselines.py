@@ -1,0 +1,105 @@
+"""What a classifier has to beat on an embedded corpus: the largest class, a lookup in train, and naive Bayes.
+
+    python benchmarks/label_baselines.py languages names
+
+- majority: the most frequent label of train;
+- copy: the label of the training text that shares most character trigrams, weighted by their rarity
+  (`seqloom.data.nearest`);
+- naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the runs of one to n characters of the text, with
+  p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n and α are chosen on dev.
+
+The last column is the share of texts whose normal form (`seqloom.data.holdout`) occurs in train. Nothing is random.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from seqloom.data.corpora import LABELLED, load_labelled
+from seqloom.data.holdout import normal_form
+from seqloom.data.labelled import Labelled
+from seqloom.data.nearest import copy_baseline
+from seqloom.data.parallel import Pair
+
+LONGEST = (1, 2, 3, 4, 5)  # n: characters of the longest run
+SMOOTHING = (0.01, 0.1, 1.0)  # α
+
+
+def character_runs(text: str, longest: int) -> Counter[str]:
+    """How often each run of one to `longest` characters stands in a text; its beginning and end are marked."""
+    marked = f"\n{text}\n"
+    return Counter(
+        marked[start : start + size] for size in range(1, longest + 1) for start in range(len(marked) - size + 1)
+    )
+
+
+class NaiveBayes:
+    """Multinomial naive Bayes over runs of characters."""
+
+    def __init__(self, train: Sequence[Labelled], longest: int) -> None:
+        self.longest = longest
+        self.labels = sorted({example.label for example in train})
+        rows = {label: row for row, label in enumerate(self.labels)}
+        runs = [character_runs(example.text, longest) for example in train]
+        self.places = {run: place for place, run in enumerate(dict.fromkeys(run for counts in runs for run in counts))}
+        self.counts = np.zeros((len(self.labels), len(self.places)), np.float32)
+        for example, counts in zip(train, runs, strict=True):
+            self.counts[rows[example.label], [self.places[run] for run in counts]] += list(counts.values())
+        texts = Counter(example.label for example in train)
+        self.log_prior = np.log([texts[label] / len(train) for label in self.labels])
+
+    def predict(self, texts: Sequence[str], alpha: float) -> list[str]:
+        """The most probable label of each text; runs that train does not have say nothing."""
+        totals = self.counts.sum(axis=1, keepdims=True) + alpha * self.counts.shape[1]
+        log_probs = np.log((self.counts + alpha) / totals)
+        answers = []
+        for text in texts:
+            known = [
+                (self.places[run], n) for run, n in character_runs(text, self.longest).items() if run in self.places
+            ]
+            places, counts = zip(*known, strict=True) if known else ((), ())
+            scores = self.log_prior + log_probs[:, list(places)] @ np.array(counts, np.float32)
+            answers.append(self.labels[int(scores.argmax())])
+        return answers
+
+
+def accuracy(answers: Sequence[str], examples: Sequence[Labelled]) -> float:
+    return sum(answer == example.label for answer, example in zip(answers, examples, strict=True)) / len(examples)
+
+
+def measure(name: str) -> None:
+    corpus = load_labelled(LABELLED[name].Config())
+    train, dev, test = (corpus.split(split) for split in ("train", "dev", "test"))
+    majority = Counter(example.label for example in train).most_common(1)[0][0]
+    pairs, known = [Pair(example.text, example.label) for example in train], {normal_form(one.text) for one in train}
+    models = {longest: NaiveBayes(train, longest) for longest in LONGEST}
+    texts = [example.text for example in dev]
+    longest, alpha = max(
+        ((longest, alpha) for longest in LONGEST for alpha in SMOOTHING),
+        key=lambda chosen: accuracy(models[chosen[0]].predict(texts, chosen[1]), dev),
+    )
+    print(f"{name} ({corpus.version}): {len(train):,} texts to train on, naive Bayes with n = {longest}, α = {alpha}")
+    print(f"{'':6}{'texts':>8}{'majority':>10}{'copy':>10}{'naive Bayes':>13}{'form in train':>15}")
+    for split, examples in (("dev", dev), ("test", test)):
+        asked = [example.text for example in examples]
+        shares = [
+            accuracy([majority] * len(examples), examples),
+            accuracy(copy_baseline(pairs, asked), examples),
+            accuracy(models[longest].predict(asked, alpha), examples),
+            sum(normal_form(text) in known for text in asked) / len(asked),
+        ]
+        cells = [f"{100 * share:{width}.2f}" for share, width in zip(shares, (10, 10, 13, 15), strict=True)]
+        print(f"{split:6}{len(examples):8,}{''.join(cells)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", nargs="*", default=["languages"], choices=LABELLED, help="which labelled corpora")
+    for name in parser.parse_args().corpora:
+        measure(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The baselines of benchmarks/label_baselines.py: naive Bayes equals scikit-learn's."""
+
+import random
+
+import pytest
+from benchmarks.label_baselines import NaiveBayes, accuracy, character_runs
+
+from seqloom.data.labelled import Labelled
+
+
+def examples(count: int, seed: int) -> list[Labelled]:
+    """Words of two alphabets that overlap, three labels of unequal size."""
+    dice = random.Random(seed)
+    letters = {"a": "abcde", "b": "cdefg", "c": "aceg"}
+    labels = dice.choices("abc", weights=(3, 2, 1), k=count)
+    return [Labelled("".join(dice.choices(letters[label], k=dice.randint(1, 6))), label) for label in labels]
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0])
+def test_naive_bayes_equals_scikit_learn(alpha: float) -> None:
+    feature_extraction = pytest.importorskip("sklearn.feature_extraction")
+    naive_bayes = pytest.importorskip("sklearn.naive_bayes")
+    train, test = examples(200, 1), examples(100, 2)
+    vectorizer = feature_extraction.DictVectorizer()
+    counts = vectorizer.fit_transform([character_runs(example.text, 3) for example in train])
+    theirs = naive_bayes.MultinomialNB(alpha=alpha).fit(counts, [example.label for example in train])
+    asked = vectorizer.transform([character_runs(example.text, 3) for example in test])
+    ours = NaiveBayes(train, 3).predict([example.text for example in test], alpha)
+    assert ours == list(theirs.predict(asked))
+    assert len(set(ours)) == 3
+
+
+def test_a_text_without_known_runs_gets_the_most_frequent_label() -> None:
+    train = [Labelled("aa", "x"), Labelled("ab", "x"), Labelled("bb", "y")]
+    model = NaiveBayes(train, 1)
+    model.places.pop("\n")
+    assert model.predict(["zz"], 1.0) == ["x"]
+
+
+def test_accuracy_counts_equal_labels() -> None:
+    assert accuracy(["x", "y"], [Labelled("a", "x"), Labelled("b", "x")]) == 0.5
