@@ -8,7 +8,7 @@
 - naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the runs of one to n characters of the text, with
   p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n and α are chosen on dev.
 
-The last column is the share of texts whose normal form (`seqloom.data.holdout`) occurs in train. Nothing is random.
+"form in train" is the share of texts whose normal form (`seqloom.data.holdout`) occurs in train. Nothing is random.
 """
 
 import argparse
@@ -69,9 +69,10 @@ def accuracy(answers: Sequence[str], examples: Sequence[Labelled]) -> float:
     return sum(answer == example.label for answer, example in zip(answers, examples, strict=True)) / len(examples)
 
 
-def measure(name: str) -> None:
+def measure(name: str) -> dict[str, dict[str, float]]:
+    """Prints the settings chosen on dev; gives the columns of the table for dev and test, as shares."""
     corpus = load_labelled(LABELLED[name].Config())
-    train, dev, test = (corpus.split(split) for split in ("train", "dev", "test"))
+    train, dev = corpus.split("train"), corpus.split("dev")
     majority = Counter(example.label for example in train).most_common(1)[0][0]
     pairs, known = [Pair(example.text, example.label) for example in train], {normal_form(one.text) for one in train}
     models = {longest: NaiveBayes(train, longest) for longest in LONGEST}
@@ -81,24 +82,25 @@ def measure(name: str) -> None:
         key=lambda chosen: accuracy(models[chosen[0]].predict(texts, chosen[1]), dev),
     )
     print(f"{name} ({corpus.version}): {len(train):,} texts to train on, naive Bayes with n = {longest}, α = {alpha}")
-    print(f"{'':6}{'texts':>8}{'majority':>10}{'copy':>10}{'naive Bayes':>13}{'form in train':>15}")
-    for split, examples in (("dev", dev), ("test", test)):
+    found = {}
+    for split in ("dev", "test"):
+        examples = corpus.split(split)
         asked = [example.text for example in examples]
-        shares = [
-            accuracy([majority] * len(examples), examples),
-            accuracy(copy_baseline(pairs, asked), examples),
-            accuracy(models[longest].predict(asked, alpha), examples),
-            sum(normal_form(text) in known for text in asked) / len(asked),
-        ]
-        cells = [f"{100 * share:{width}.2f}" for share, width in zip(shares, (10, 10, 13, 15), strict=True)]
-        print(f"{split:6}{len(examples):8,}{''.join(cells)}")
+        found[split] = {
+            "majority": accuracy([majority] * len(examples), examples),
+            "copy": accuracy(copy_baseline(pairs, asked), examples),
+            "naive Bayes": accuracy(models[longest].predict(asked, alpha), examples),
+            "form in train": sum(normal_form(text) in known for text in asked) / len(asked),
+        }
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", default=["languages"], choices=LABELLED, help="which labelled corpora")
     for name in parser.parse_args().corpora:
-        measure(name)
+        for split, shares in measure(name).items():
+            print(f"  {split:6}", *(f"{column} {100 * share:.2f} %" for column, share in shares.items()), sep="  ")
 
 
 if __name__ == "__main__":
