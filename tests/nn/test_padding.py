@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -177,7 +179,7 @@ def test_crf(constrained):
         assert torch.equal(actual, expected)
 
 
-ENCODERS = {
+ENCODERS: dict[str, Any] = {
     "recurrent": RecurrentEncoderConfig(hidden=H, layers=2, dropout=0.5),
     "one way": RecurrentEncoderConfig(hidden=H, bidirectional=False, cell="gru-cho"),
     "convolution": ConvolutionEncoderConfig(filters=3, widths=(2, 3), layers=2),
