@@ -1,6 +1,7 @@
 """Padding may hold anything: NaN and infinity there change no output at a real position and no gradient."""
 
 from functools import partial
+from typing import Any
 
 from typing import Any
 
