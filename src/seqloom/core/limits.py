@@ -20,6 +20,7 @@ MEMORY_PER_TEXT = 4  # bytes of memory that reading a text takes, for each byte 
 MAX_GZIP_RATIO = 200  # a file that unpacks to more than this times its size …
 GZIP_GRACE = 1 << 28  # … and to more bytes than this is refused; text rarely exceeds 20
 MAX_GROWTH = 1_000  # times that the normalizer or decoder of an imported tokenizer may lengthen a text
+MAX_VOCABULARY = 2_000_000  # tokens that byte pairs may learn; the library reserves memory for all of them at once
 MAX_RECIPE = 10_000_000  # bytes of a recipe file
 MAX_SETTINGS = {  # the largest value of settings that cost time or memory before anything else can refuse them
     "layers": 10_000,
@@ -27,6 +28,7 @@ MAX_SETTINGS = {  # the largest value of settings that cost time or memory befor
     "decoder_layers": 10_000,
     "beam": 1_000,
     "order": 100,
+    "states": 10_000,
 }
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

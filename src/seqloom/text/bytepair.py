@@ -17,6 +17,7 @@ from tokenizers.trainers import BpeTrainer
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.core.limits import MAX_VOCABULARY
 from seqloom.core.tracking import track
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
 from seqloom.text.pieces import batches, cut_at_spaces
@@ -37,6 +38,8 @@ class BytePairConfig:
     def problems(self) -> Iterator[str]:
         if self.size < 257:
             yield f"size must be at least 257 (256 bytes and </s>), got {self.size}"
+        if self.size > MAX_VOCABULARY:
+            yield f"size must be at most {MAX_VOCABULARY:,}, got {self.size:,}"
         if not 0 <= self.dropout <= 1:
             yield f"dropout must be from 0 to 1, got {self.dropout}"
 
