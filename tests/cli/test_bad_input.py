@@ -49,7 +49,7 @@ def test_run_needs_a_path_in_utf8(seqloom: Any, here: Path, runs: Path) -> None:
         seqloom("train", "toys-recall", "train.steps=1", *words).refuses(2, "path of a run must be UTF-8", lines=1)
     assert not list(here.iterdir())
     shutil.copytree(runs / "chars", here / bad)
-    seqloom("evaluate", bad).refuses(4, "path of a run must be UTF-8", "Rename the folder", lines=1)
+    seqloom("evaluate", bad).refuses(4, "is not valid UTF-8", lines=1)
 
 
 # --- places where nothing can be written ----------------------------------------------------------------------------

@@ -137,8 +137,6 @@ class Run:
             raise _not_a_run(path) from None
         except OSError as error:
             raise CheckpointError(f"{path / RECIPE_FILE} cannot be read ({error.strerror}).") from error
-        if not is_unicode(str(path)):  # safetensors opens no such file
-            raise CheckpointError(f"The path of a run must be UTF-8, got {str(path)!r}. Rename the folder.")
         recipe = _parse_recipe(content, path)
         if "format" not in recipe:
             what = "damaged, or not seqloom's: its recipe.yaml does not say its run format"
