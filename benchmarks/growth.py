@@ -31,6 +31,7 @@ import torch
 from peers.asked import say_load
 from torch import Tensor, nn
 
+from seqloom.accel.cross_entropy import rows_at_once
 from seqloom.core.files import write_atomic
 from seqloom.inspect.figures import COLOURS, new_figure, tidy, to_bytes
 from seqloom.models.bert import BERTConfig
@@ -38,7 +39,6 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn.cross_entropy import rows_at_once
 from seqloom.nn.positions import PositionsConfig
 from seqloom.train.memory import watch
 from seqloom.train.optimizers import build_optimizer

@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from peers.asked import say_load
 
-from seqloom.classical import hmm_inference, hmm_recursion
+from seqloom import accel
+from seqloom.accel.hmm import compiled
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig
 from seqloom.classical.hmm_gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm_inference import log_likelihood, viterbi
@@ -149,7 +150,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.plain:
-        hmm_recursion.kernels = hmm_inference.kernels = lambda *_: None  # type: ignore[assignment]
+        compiled.has_numba = lambda: False  # type: ignore[assignment]
+    accel.install()
     print(f"hmmlearn {importlib.metadata.version('hmmlearn')}, torch {torch.__version__}, one core")
     say_load(1)
     for name, given in streams().items():

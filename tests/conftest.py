@@ -12,7 +12,10 @@ import torch
 import typer
 from hypothesis import HealthCheck, settings
 
+from seqloom import accel
+
 torch.set_num_threads(1)
+accel.install()  # as training and prediction do
 
 settings.register_profile(
     "seqloom",

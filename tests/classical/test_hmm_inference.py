@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,23 +13,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.classical import hmm_inference, hmm_recursion
-from seqloom.classical.hmm_inference import backward, forward, log_likelihood, posterior, viterbi
-from seqloom.classical.hmm_recursion import kernels, plain, recursion, scaled
+from seqloom.accel.hmm import compiled, scaled
+from seqloom.classical.hmm_inference import backtrack, backward, forward, log_likelihood, posterior, recursion, viterbi
+from seqloom.core.device import has_numba
 from seqloom.core.errors import DataError
+from seqloom.core.operations import definitions_only
 
 INF = math.inf
 
 
-@pytest.fixture(params=["compiled", "torch"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With numba, and as if it were not installed."""
-    if request.param == "torch":
-        for module in (hmm_inference, hmm_recursion):
-            monkeypatch.setattr(module, "kernels", lambda *_: None)
-    elif kernels() is None:
+plain = recursion.definition
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "has_numba", lambda: False)
+
+
+@pytest.fixture(params=["compiled", "scaled", "definition"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """With numba, as if it were not installed, and by definition."""
+    if request.param == "scaled":
+        request.getfixturevalue("without_numba")
+    elif request.param == "compiled" and not has_numba():
         pytest.skip("numba is not installed")
-    return str(request.param)
+    with definitions_only() if request.param == "definition" else nullcontext():
+        yield str(request.param)
 
 
 def drawn(states: int, batch: int, length: int, seed: int = 0, zeros: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,11 +150,11 @@ def test_a_row_alone_is_the_row_in_a_batch(states: int, lengths: list[int], seed
 
 @pytest.mark.parametrize("zeros", [0.0, 0.4])
 @pytest.mark.parametrize("batch", [1, 2])
-def test_in_pieces_is_as_a_whole(batch: int, zeros: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hmm_recursion, "kernels", lambda *_: None)
+@pytest.mark.usefixtures("without_numba")
+def test_in_pieces_is_as_a_whole(batch: int, zeros: float) -> None:
     initial, transition, emission = drawn(3, batch, 2500, 1, zeros)
     start = initial.expand(batch, 3)
-    assert hmm_recursion.piece_size(emission) is not None
+    assert scaled.piece_size(emission) is not None
     for largest in (False, True):
         expected = plain(start, transition, emission, largest=largest)
         found = recursion(start, transition, emission, largest=largest)
@@ -157,8 +167,7 @@ def test_in_pieces_is_as_a_whole(batch: int, zeros: float, monkeypatch: pytest.M
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-9)
     came_from = torch.randint(3, (batch, 2499, 3), generator=torch.Generator().manual_seed(0))
     last = torch.ones(batch, dtype=torch.long)
-    expected_way = hmm_inference._step_back(came_from, last)
-    assert hmm_inference.way_back(came_from, last).equal(expected_way)
+    assert scaled.backtrack(came_from, last).equal(backtrack.definition(came_from, last))
 
 
 # --- what is very small ---------------------------------------------------------------------------------------------
@@ -189,7 +198,7 @@ def test_what_underflows_is_not_lost() -> None:
 def test_the_scaled_way_alone_would_be_wrong() -> None:
     """The control: without the check of what was lost, the test above cannot pass; and the check does notice."""
     initial, transition, emission = narrow()
-    _, alpha, trusted = scaled(initial.expand(1, 2), transition, emission)
+    _, alpha, trusted = scaled.scaled(initial.expand(1, 2), transition, emission)
     assert not trusted.any()
     assert not alpha[0, -1, 1].isfinite()
 

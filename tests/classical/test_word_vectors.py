@@ -10,11 +10,11 @@ import torch.nn.functional as F
 
 from seqloom.classical import glove, negative_sampling, words_training
 from seqloom.classical.counter_draws import GAMMA, Noise, below, draws, lower
-from seqloom.classical.machine_code import compiler
 from seqloom.classical.negative_sampling import Predictions, Sampler, Text, kept_shares
 from seqloom.classical.word_vectors import Objective, WordVectors, WordVectorsConfig
 from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
 from seqloom.core.errors import CheckpointError, DataError, ResourceError
+from seqloom.core.numba_compiler import compiler
 
 OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")
 V = 30

@@ -13,9 +13,9 @@ from tests.understanding import write_sentences
 from seqloom import api
 from seqloom.api.recipes import read_recipe
 from seqloom.classical.hmm_search import PAUSE
-from seqloom.classical.machine_code import WITHOUT
 from seqloom.cli._states import _marked
 from seqloom.cli.app import main
+from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.files import tensors_from_file
 from seqloom.data.corpora import pydocs
 from seqloom.evaluate.clusters import cluster_figures
@@ -151,8 +151,8 @@ def test_numbers_of_many_states_stand_below_their_letters() -> None:
 def test_without_numba_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     task = hmm.Task.prepare(read_recipe("hmm-letters")[1])
     for there in (True, False):
-        monkeypatch.setattr(hmm, "usable", lambda there=there: there)
-        assert task.warnings() == ([] if there else [WITHOUT])
+        monkeypatch.setattr(hmm, "has_numba", lambda there=there: there)
+        assert task.warnings() == ([] if there else [WITHOUT_NUMBA])
 
 
 def test_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:

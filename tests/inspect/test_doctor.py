@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom import api
+from seqloom.accel.recurrence import torch_kernels
 from seqloom.core.errors import DataError
 from seqloom.core.limits import format_bytes
+from seqloom.core.operations import Implementation
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
-from seqloom.nn import sequences
 from seqloom.nn.cells import CELLS
-from seqloom.nn.recurrent import Recurrent
+from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.tasks import task_module
 
 GIB = 1 << 30
@@ -97,10 +98,11 @@ def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: st
 @pytest.mark.parametrize("cell", CELLS)
 def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that ship there are none; one's own may be."""
-    monkeypatch.setattr(sequences, "applies", lambda *given: False)
+    kernels = Implementation(torch_kernels.applies, torch_kernels.run)
+    monkeypatch.setattr(run_cell, "implementations", [kernels])
     own = CELLS[cell](3, 4)
     (note,) = doctor.kernel_notes(Recurrent(own), torch.device("cpu"))
-    assert (f"{cell} is looped over step by step" in note) == (own.kernel is None)
+    assert (f"{cell} is looped over step by step" in note) == (torch_kernels.kernel_name(own) is None)
 
 
 def test_the_budget(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import torch
 from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, readers
 
 from seqloom.core.errors import UsageError
+from seqloom.core.operations import definitions_only
 from seqloom.inspect.cell_traces import places
 from seqloom.inspect.gradient_parts import gradient_parts, part_matrices
 from seqloom.inspect.gradients import clipping, exact_copy, flows, gradient_trace, recurrent_matrices
 from seqloom.inspect.read_texts import read_text
 from seqloom.inspect.watching import cells_of
-from seqloom.nn import fused, sequences
 from seqloom.nn.cells import CELLS
 
 KINDS = [*TRANSLATORS, *LINES]
@@ -41,7 +41,7 @@ def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int,
         return found
 
     handle = model.get_submodule(name).register_forward_hook(hook)
-    with torch.no_grad():
+    with torch.no_grad(), definitions_only():
         told = read.log_probs(model)
     handle.remove()
     return -float(told.total if of == "total" else told.each[-1])
@@ -62,8 +62,6 @@ def test_equal_to_moving_the_states_a_little(kind: str, of: Any, sources: Any, m
     source, texts = sources[kind]
     found = gradient_parts(source, *texts, of=of)
     assert all(parameter.grad is None for parameter in source.model.parameters())
-    for faster in (fused, sequences):
-        monkeypatch.setattr(faster, "applies", lambda *given: False)
     model, read = exact_copy(source.model), read_text(source, *texts)
     largest = 0.0
     for name, place in places(cells_of(model)).items():

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.nn.running import run
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -81,7 +82,7 @@ def test_parity_with_torch(name, layers, lengths, fused) -> None:
     twin, ours, theirs = twin_of(name, stack)
     x, first = double(B, T, D).requires_grad_(), some_state(stack)
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
-    outputs, after = stack(x, first, mask, fused)
+    outputs, after = run(stack, x, first, mask, fused=fused)
     if lengths is None:
         wanted, last = twin(x, as_torch_state(first))
     else:
@@ -104,8 +105,8 @@ def read_both(cells, combine, depth, row):
     """(1, n, D) without padding: the definition, with a plain loop and a row turned round by hand."""
     rightwards = leftwards = row
     for k, (right, left) in enumerate(cells):
-        a = Recurrent(right)(rightwards, fused=False)[0]
-        b = Recurrent(left)(leftwards[:, torch.arange(row.shape[1] - 1, -1, -1)], fused=False)[0]
+        a = run(Recurrent(right), rightwards, fused=False)[0]
+        b = run(Recurrent(left), leftwards[:, torch.arange(row.shape[1] - 1, -1, -1)], fused=False)[0]
         b = b[:, torch.arange(row.shape[1] - 1, -1, -1)]
         rightwards, leftwards = (a, b) if depth == "apart" else (combine[k](a, b),) * 2
     return combine[-1](a, b)

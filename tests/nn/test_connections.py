@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.nn.running import run
 from torch import nn
 
 from seqloom.core.tree import leaves
@@ -76,8 +77,8 @@ def test_gradcheck(cell, connections) -> None:
     mask = MASK[:2, :3]
 
     def function(x, *parameters):
-        outputs, state = torch.func.functional_call(
-            stack, dict(zip(names, parameters, strict=True)), (x, None, mask, False)
+        outputs, state = run(
+            torch.func.functional_call, stack, dict(zip(names, parameters, strict=True)), (x, None, mask), fused=False
         )
         return outputs, *leaves(state)
 

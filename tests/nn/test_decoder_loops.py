@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.nn.test_decoder_step import KINDS, made, steps
 from torch import Tensor, nn
 
-from seqloom.core import machine_code
 from seqloom.core.candidates import best_tokens
+from seqloom.core.device import has_numba
 from seqloom.core.protocols import DecodeState, select
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer
@@ -280,7 +280,7 @@ def test_loops_that_cannot_be_compiled_are_not_there(error: type[Exception], mon
     def fails(name: str) -> None:
         raise error(name)
 
-    assert machine_code.usable()  # it is only about what comes after numba
+    assert has_numba()  # it is only about what comes after numba
     monkeypatch.setattr(decoder_compiled, "loops", functools.cache(decoder_compiled.loops.__wrapped__))
     monkeypatch.setattr(importlib, "import_module", fails)
     assert not decoder_compiled.there()

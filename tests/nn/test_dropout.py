@@ -5,12 +5,13 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.nn.running import run
 from torch import nn
 
+from seqloom.accel.recurrence.torch_kernels import OnePiece
 from seqloom.core.tree import leaves
 from seqloom.nn.cells import CELLS
-from seqloom.nn.dropout import Dropout, EmbeddingDropout, VariationalDropout, WeightDropout, make_dropout
-from seqloom.nn.fused import OnePiece
+from seqloom.nn.dropout import Dropout, EmbeddingDropout, VariationalDropout, make_dropout
 from seqloom.nn.recurrent import Recurrent, Stack
 
 B, T, D, H = 4, 7, 3, 5
@@ -170,23 +171,20 @@ def test_embedding_dropout_is_dropout_on_the_rows_of_the_table_gradients_too(mon
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", CELLS)
 def test_fused_equals_plain_equals_a_cell_with_thinner_weights(name, padded, mask) -> None:
-    layer, drop = recurrent(name), WeightDropout(0.5)
+    layer = recurrent(name)
     x = double(B, T, D).requires_grad_()
     real = torch.rand(B, T) < 0.6 if padded else None
     thin = copy.deepcopy(layer)
-    drop(layer, x)
+    layer.weight_dropout = 0.5
+    layer(x)
     (drawn,) = mask.values()
     with torch.no_grad():
         thin.cell.weight_h *= drawn
     results = []
-    for run, parameters in (
-        (lambda: drop(layer, x, None, real, True), layer.parameters()),
-        (lambda: drop(layer, x, None, real, False), layer.parameters()),
-        (lambda: thin(x, None, real), thin.parameters()),
-    ):
-        outputs, state = run()
+    for used, fused in ((layer, True), (layer, False), (thin, True)):
+        outputs, state = run(used, x, None, real, fused=fused)
         loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
-        results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *parameters])])
+        results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *used.parameters()])])
     place = [name for name, _ in layer.named_parameters()].index("cell.weight_h") - len(list(layer.parameters()))
     results[2][place] = results[2][place] * drawn  # d(w ⊙ m) = m ⊙ dw
     exactly(results[1], results[0])
@@ -197,31 +195,31 @@ def test_fused_equals_plain_equals_a_cell_with_thinner_weights(name, padded, mas
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("name", CELLS)
 def test_gradcheck_through_weight_dropout(name, fused, mask) -> None:
-    layer, drop, x = recurrent(name), WeightDropout(0.4), double(2, 3, D)
+    layer, x = recurrent(name), double(2, 3, D)
     weight = layer.cell.weight_h.detach().clone().requires_grad_()
 
     def function(x, weight):
         thinned = F.dropout(weight, 0.4)
-        return torch.func.functional_call(layer, {"cell.weight_h": thinned}, (x, None, None, fused))[0]
+        return run(torch.func.functional_call, layer, {"cell.weight_h": thinned}, (x,), fused=fused)[0]
 
     assert torch.autograd.gradcheck(function, (x.requires_grad_(), weight), fast_mode=True)
     wanted = torch.autograd.grad(function(x, weight).square().sum(), weight)
-    outputs, _ = drop(layer, x, None, None, fused)
+    layer.weight_dropout = 0.4
+    outputs, _ = run(layer, x, fused=fused)
     exactly(torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h), wanted)
 
 
 def test_weight_dropout_drops_its_share_once_for_all_steps_and_rows(monkeypatch) -> None:
     torch.manual_seed(0)
-    layer, drawn, real = Recurrent(CELLS["gru-cho"](4, 100)), [], F.dropout
+    layer, drawn, real = Recurrent(CELLS["gru-cho"](4, 100), weight_dropout=0.3), [], F.dropout
 
     def watched(weight, share):
         drawn.append(real(weight, share))
         return drawn[-1]
 
     monkeypatch.setattr(F, "dropout", watched)
-    drop = WeightDropout(0.3)
-    drop(layer, torch.randn(2, 9, 4))
-    drop(layer, torch.randn(2, 9, 4))
+    layer(torch.randn(2, 9, 4))
+    layer(torch.randn(2, 9, 4))
     assert len(drawn) == 2 and not torch.equal(*drawn)
     assert (drawn[0] == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
     kept = drawn[0] != 0
@@ -232,7 +230,9 @@ def test_the_layers_own_weights_stay_as_they_were() -> None:
     layer, x = recurrent("lstm"), double(B, T, D)
     before = copy.deepcopy(layer.state_dict())
     parameter = layer.cell.weight_h
-    assert not torch.equal(WeightDropout(0.5)(layer, x)[0], layer(x)[0])
+    outputs = layer(x)[0]
+    layer.weight_dropout = 0.5
+    assert not torch.equal(layer(x)[0], outputs)
     assert layer.cell.weight_h is parameter and isinstance(parameter, nn.Parameter)
     exactly(layer.state_dict(), before)
 
@@ -258,14 +258,13 @@ def test_copies_in_one_piece_carry_their_gradients_to_the_originals() -> None:
 # All of them.
 
 
-@pytest.mark.parametrize("kind", [VariationalDropout, EmbeddingDropout, WeightDropout])
+@pytest.mark.parametrize("kind", [VariationalDropout, EmbeddingDropout])
 def test_evaluation_and_a_share_of_zero_drop_nothing(kind) -> None:
-    layer, embed, tokens = recurrent("gru"), nn.Embedding(5, D).double(), torch.randint(5, (B, T))
+    embed, tokens = nn.Embedding(5, D).double(), torch.randint(5, (B, T))
     x = embed(tokens)
     given, wanted = {
         VariationalDropout: ((x,), x),
         EmbeddingDropout: ((embed, tokens), x),
-        WeightDropout: ((layer, x), layer(x)),
     }[kind]
     for drop in (kind(0.0), kind(0.9).eval()):
         before = torch.get_rng_state()
@@ -273,7 +272,15 @@ def test_evaluation_and_a_share_of_zero_drop_nothing(kind) -> None:
         assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_weight_dropout_is_off_in_evaluation() -> None:
+    layer, x = recurrent("gru"), double(B, T, D)
+    outputs = layer(x)[0]
+    layer.weight_dropout = 0.9
+    exactly(layer.eval()(x)[0], outputs)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_share_that_is_none_is_refused(share) -> None:
-    with pytest.raises(ValueError, match=f"at least 0 and below 1; got {share}"):
-        WeightDropout(share)
+def test_invalid_dropout_is_refused(share) -> None:
+    for make in (VariationalDropout, lambda p: Recurrent(CELLS["gru"](3, 4), weight_dropout=p)):
+        with pytest.raises(ValueError, match=f"at least 0 and below 1; got {share}"):
+            make(share)

@@ -7,8 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nn.running import run
 from torch.utils.flop_counter import FlopCounterMode
 
+from seqloom import accel
 from seqloom.nn import mixers
 from seqloom.nn.attention import masked_softmax
 from seqloom.nn.mixers import (
@@ -163,9 +165,7 @@ def test_lengths_of_paths_at_the_sizes_of_the_table() -> None:
 def test_multiplications_are_those_that_are_done(kind: str, n: int) -> None:
     """torch counts them as they happen; its counter sees neither fused recurrence nor fused attention."""
     mixer = make(kind)
-    if isinstance(mixer, RecurrentMixer):
-        mixer.fused = False
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, accel.disabled():
         mixer(some(1, n, D), weights=True)
     # A convolution is counted as if nothing were beyond the ends, and so is this.
     assert counter.get_total_flops() == 2 * mixer.multiplications(n)
@@ -318,9 +318,7 @@ def test_recurrent_is_its_cell_from_each_end(cell: str) -> None:
 
 def test_the_plain_loop_of_the_recurrent_layer_is_its_kernel() -> None:
     mixer, x, mask = make("recurrent"), some(2, 6, D), padded((6, 4), 6)
-    fused = mixer(x, mask)[0]
-    mixer.fused = False  # type: ignore[assignment]
-    exactly(mixer(x, mask)[0], fused)
+    exactly(run(mixer, x, mask, fused=False)[0], mixer(x, mask)[0])
 
 
 # --- what each passes on, and what is refused -------------------------------------------------------------------------

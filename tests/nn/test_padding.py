@@ -3,15 +3,15 @@
 from functools import partial
 from typing import Any
 
-from typing import Any
-
 import pytest
 import torch
+from tests.nn.running import run
 
+from seqloom.accel.recurrence import numba_steps
+from seqloom.accel.recurrence.steps import steps_name
 from seqloom.core.tree import leaves
 from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
 from seqloom.models.series_classifier import SeriesClassifierConfig
-from seqloom.nn import sequences_compiled
 from seqloom.nn.attention import Attention
 from seqloom.nn.bag import Bag
 from seqloom.nn.bidirectional import BidirectionalStack
@@ -19,7 +19,7 @@ from seqloom.nn.cells import CELLS
 from seqloom.nn.connections import input_widths
 from seqloom.nn.convolution import Windows
 from seqloom.nn.crf import LinearChainCRF
-from seqloom.nn.cross_entropy import UNCOUNTED, linear_cross_entropy
+from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.mixers import MIXERS, make_mixer
 from seqloom.nn.pooling import POOLINGS
@@ -82,16 +82,16 @@ def test_recurrent(name, dtype, fused):
             mask = some_mask(steps, last)
 
             def compute(x, mask=mask):
-                return leaves(layer(x, mask=mask, fused=fused))
+                return leaves(run(layer, x, mask=mask, fused=fused))
 
             assert_ignores(layer, compute, mask, dtype=dtype)
 
 
-@pytest.mark.skipif(sequences_compiled.library() is None, reason="needs numba, MKL and GNU's OpenMP")
-@pytest.mark.parametrize("name", sorted({name for name in CELLS if CELLS[name](1, 1).sequence is not None}))
+@pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU's OpenMP")
+@pytest.mark.parametrize("name", sorted({name for name in CELLS if steps_name(CELLS[name](1, 1)) is not None}))
 def test_compiled_loops(name, monkeypatch):
-    monkeypatch.setattr(sequences_compiled, "WORTH", 0)
-    monkeypatch.setattr(sequences_compiled, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(numba_steps, "WORTH", 0)
+    monkeypatch.setattr(numba_steps, "FEWEST_ROWS", 1)
     torch.manual_seed(0)
     layer, mask = Recurrent(CELLS[name](D, H)), some_mask(20)
     assert_ignores(layer, lambda x: leaves(layer(x, mask=mask)), mask)
@@ -107,7 +107,7 @@ def test_stack(connections, options, fused):
     for mask in (some_mask(3), some_mask(7), some_mask(7, last=False)):
 
         def compute(x, mask=mask):
-            return leaves(stack(x, mask=mask, fused=fused))
+            return leaves(run(stack, x, mask=mask, fused=fused))
 
         assert_ignores(stack, compute, mask)
     mask = some_mask(7)
@@ -122,7 +122,7 @@ def test_bidirectional_stack(name, combine, depth):
     stack = BidirectionalStack(CELLS[name], D, H, 2, combine=combine, depth=depth, dropout=0.5, variational=True)
     for steps in (3, 20):
         mask = some_mask(steps)
-        ways = [partial(stack, mask=mask, fused=fused) for fused in (True, False)]
+        ways = [partial(run, stack, mask=mask, fused=fused) for fused in (True, False)]
         for way in (*ways, partial(stack.read, mask=mask)):
             assert_ignores(stack, lambda x, way=way: leaves(way(x)), mask)
 
@@ -222,7 +222,7 @@ def test_mixer(kind):
 def test_loss(smoothing):
     torch.manual_seed(0)
     output, mask = torch.nn.Linear(D, 9), some_mask(7)
-    targets = torch.randint(0, 9, mask.shape).masked_fill(~mask, UNCOUNTED).flatten()
+    targets = torch.randint(0, 9, mask.shape).masked_fill(~mask, IGNORE_INDEX).flatten()
 
     def compute(h):
         return [linear_cross_entropy(h.flatten(0, 1), output.weight, output.bias, targets, smoothing)]

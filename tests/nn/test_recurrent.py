@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.nn.running import run
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from seqloom.accel.recurrence import torch_kernels as kernels
 from seqloom.core.tree import leaves
-from seqloom.nn import fused as kernels
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, Stack
 
@@ -83,9 +84,9 @@ def test_fused_equals_plain_gradients_included(name, mask):
     layer = recurrent(name)
     x, state = double(B, T, D).requires_grad_(), some_state(layer)
     mask = None if mask is None else as_mask(mask)
-    assert kernels.applies(layer.cell, x)
+    assert kernels.applies(layer.cell, x, state, mask)
     inputs = [x, *state.values()]
-    plain, after_plain = layer(x, state, mask, fused=False)
+    plain, after_plain = run(layer, x, state, mask, fused=False)
     fast, after_fast = layer(x, state, mask)
     exactly(fast, plain)
     exactly(after_fast, after_plain)
@@ -107,7 +108,7 @@ def test_kernels_are_used_exactly_where_they_apply(monkeypatch):
         monkeypatch.setitem(kernels.KERNELS, kernel, watched(kernel, function))
     for name in VARIANTS:
         recurrent(name)(double(B, T, D))
-        recurrent(name)(double(B, T, D), fused=False)
+        run(recurrent(name), double(B, T, D), fused=False)
         recurrent(name)(double(B, 1, D))
     assert used == ["rnn_tanh", "lstm", "gru", "rnn_relu"]
 
@@ -156,7 +157,7 @@ def test_parity_with_torch(name, layers, lengths, fused):
     x = double(B, T, D).requires_grad_()
     state = tuple(some_state(layer) for layer in stack.layers)
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
-    ours, after = stack(x, state, mask, fused)
+    ours, after = run(stack, x, state, mask, fused=fused)
     if lengths is None:
         theirs, last = twin(x, as_torch_state(state))
     else:
@@ -217,11 +218,11 @@ def test_trace_holds_everything_and_equals_forward(layer):
 @pytest.mark.parametrize("place", MASKS)
 def test_masked_steps_are_as_if_they_were_not_there(layer, place, fused):
     mask, x, state = as_mask(place), double(B, T, D), some_state(layer)
-    outputs, last = layer(x, state, mask, fused)
+    outputs, last = run(layer, x, state, mask, fused=fused)
     assert not outputs[~mask].any()
     for row in range(B):
         alone = {name: leaf[row : row + 1] for name, leaf in state.items()}
-        wanted, after = layer(x[row : row + 1, mask[row]], alone, fused=fused)
+        wanted, after = run(layer, x[row : row + 1, mask[row]], alone, fused=fused)
         exactly(outputs[row : row + 1, mask[row]], wanted)
         exactly({name: leaf[row : row + 1] for name, leaf in last.items()}, after)
 
@@ -230,7 +231,7 @@ def test_masked_steps_are_as_if_they_were_not_there(layer, place, fused):
 @pytest.mark.parametrize("place", MASKS)
 def test_no_gradient_from_padding(layer, place, fused):
     mask, x = as_mask(place), double(B, T, D).requires_grad_()
-    outputs, last = layer(x, some_state(layer), mask, fused)
+    outputs, last = run(layer, x, some_state(layer), mask, fused=fused)
     (gradient,) = gradients(outputs, last, [x], [])
     assert not gradient[~mask].any()
     assert place == "nothing" or gradient[mask].abs().sum() > 0
@@ -239,7 +240,7 @@ def test_no_gradient_from_padding(layer, place, fused):
 @pytest.mark.parametrize("fused", [True, False])
 def test_no_gradient_from_the_future(layer, fused):
     x = double(B, T, D).requires_grad_()
-    outputs, _ = layer(x, fused=fused)
+    outputs, _ = run(layer, x, fused=fused)
     (gradient,) = torch.autograd.grad(outputs[:, 3].sum(), x)
     assert not gradient[:, 4:].any()
     assert gradient[:, :4].abs().sum(dim=(0, 2)).min() > 0
@@ -251,7 +252,7 @@ def test_gradcheck(layer, fused):
     x, state = double(2, 3, D).requires_grad_(), some_state(layer, rows=2)
 
     def function(x, *rest):
-        outputs, last = layer(x, dict(zip(state, rest, strict=True)), mask, fused)
+        outputs, last = run(layer, x, dict(zip(state, rest, strict=True)), mask, fused=fused)
         return outputs, *last.values()
 
     assert torch.autograd.gradcheck(function, (x, *state.values()), fast_mode=True)
@@ -267,11 +268,11 @@ def test_a_row_alone_is_the_row_in_a_batch_and_more_padding_changes_nothing(data
         data.draw(st.lists(st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=rows, max_size=rows))
     )
     x, state = double(rows, steps, D), some_state(layer, rows)
-    outputs, last = layer(x, state, mask, fused)
+    outputs, last = run(layer, x, state, mask, fused=fused)
     row = data.draw(st.integers(0, rows - 1))
     wide = torch.cat([double(1, before, D), x[row : row + 1], double(1, behind, D)], dim=1)
     wide_mask = nn.functional.pad(mask[row : row + 1], (before, behind))
-    alone, after = layer(wide, {name: leaf[row : row + 1] for name, leaf in state.items()}, wide_mask, fused)
+    alone, after = run(layer, wide, {name: leaf[row : row + 1] for name, leaf in state.items()}, wide_mask, fused=fused)
     exactly(alone[:, before : before + steps], outputs[row : row + 1])
     exactly(after, {name: leaf[row : row + 1] for name, leaf in last.items()})
 
@@ -342,7 +343,7 @@ def test_the_trace_of_a_stack_follows_its_layers():
 def test_a_batch_of_padding_alone_has_gradients_of_zero(name, fused):
     layer = Recurrent(CELLS[name](3, 5))
     x = torch.randn(2, 6, 3, requires_grad=True)
-    outputs, _ = layer(x, mask=torch.zeros(2, 6, dtype=torch.bool), fused=fused)
+    outputs, _ = run(layer, x, mask=torch.zeros(2, 6, dtype=torch.bool), fused=fused)
     outputs.sum().backward()
     for one in (x, *layer.parameters()):
         torch.testing.assert_close(one.grad, torch.zeros_like(one), rtol=0, atol=0)

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from tests.nn.running import run
 from tests.waiting import no_waiting
 
 from seqloom.core.tree import leaves
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
-from seqloom.nn.dropout import WeightDropout
 from seqloom.nn.recurrent import Stack
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -36,7 +36,7 @@ def test_fused_equals_plain_gradients_included(stack, masked):
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
     results = []
     for fused in (True, False):
-        outputs, state = stack(x, None, mask, fused)
+        outputs, state = run(stack, x, None, mask, fused=fused)
         loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
         results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *stack.parameters()])])
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
@@ -76,7 +76,7 @@ def test_a_step_of_the_optimizer_reaches_the_flattened_weights(stack):
     optimizer.step()
     assert not torch.equal(stack.layers[0].cell.weight_x, before)
     x = inputs()
-    torch.testing.assert_close(stack(x)[0], stack(x, fused=False)[0])
+    torch.testing.assert_close(stack(x)[0], run(stack, x, fused=False)[0])
 
 
 def test_nothing_waits_for_the_device_without_a_mask(stack):
@@ -98,8 +98,8 @@ def test_mixed_precision_carries_its_own_state_on(stack, dtype, masked):
         first, state = stack(x, None, mask)
         second, _ = stack(x, state, mask)
     second.float().sum().backward()
-    plain, after = stack(x, None, mask, fused=False)
-    again, _ = stack(x, after, mask, fused=False)
+    plain, after = run(stack, x, None, mask, fused=False)
+    again, _ = run(stack, x, after, mask, fused=False)
     torch.testing.assert_close(first.float(), plain, atol=0.03, rtol=0)
     torch.testing.assert_close(second.float(), again, atol=0.03, rtol=0)
 
@@ -112,7 +112,8 @@ def test_gradients_can_be_had_in_evaluation_mode(stack):
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(stack, masked) -> None:
-    stack.weight_dropout = WeightDropout(0.5)
+    for layer in stack.layers:
+        layer.weight_dropout = 0.5
     x = inputs()
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
     results = []
@@ -120,7 +121,7 @@ def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(s
         warnings.simplefilter("error")  # cuDNN complains about weights that are not in one piece
         for fused in (True, False):
             torch.manual_seed(7)  # the same weights are dropped
-            outputs, state = stack(x, None, mask, fused)
+            outputs, state = run(stack, x, None, mask, fused=fused)
             loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
             results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *stack.parameters()])])
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
@@ -128,7 +129,8 @@ def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(s
 
 
 def test_weight_dropout_does_not_wait_for_the_device(stack) -> None:
-    stack.weight_dropout = WeightDropout(0.5)
+    for layer in stack.layers:
+        layer.weight_dropout = 0.5
     x, state = inputs(), stack.initial_state(B)
     stack(x, state)
     with no_waiting():
@@ -168,7 +170,7 @@ def whole(request):
 
 
 def everything(stack, x, state, mask, fused):
-    outputs, after = stack(x, state, mask, fused)
+    outputs, after = run(stack, x, state, mask, fused=fused)
     loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(after))
     wanted = [x, *leaves(state), *stack.parameters()]
     found = [outputs, *leaves(after), *torch.autograd.grad(loss, wanted)]

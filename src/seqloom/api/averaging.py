@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seqloom import accel
 from seqloom.api.loading import load
 from seqloom.api.recipes import recipe_of
 from seqloom.core.errors import ResourceError, UsageError
@@ -119,6 +120,7 @@ def _name(run: Run, runs: Sequence[Run]) -> str:
 
 def _measure_best(task: Any, run: Run, device: str) -> dict[str, float]:
     """Of the best weights, kept in their run as `evaluate` does, so that `compare` finds both measured alike."""
+    accel.install()
     kept = _measure(task, run.model(device))
     with suppress(ResourceError):  # a run that cannot be written to can still be measured
         run.save_metrics("dev", kept)

@@ -14,7 +14,7 @@ from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import MASK_TEXT, Specials
 from seqloom.core.words import shown
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.text.base import END
 from seqloom.text.gaps import Gaps, read_gaps, told_after
 from seqloom.text.specials import frame_length, framed
@@ -145,7 +145,7 @@ class MaskedLM(Trained):
         """What may stand at each mask of each row."""
         tokens, mask = self._framed(rows)
         masked = tokens == self.specials.mask
-        best = precise(self.model.gap_logits(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
+        best = at_least_float32(self.model.gap_logits(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
         values, ids = best.topk(min(top, best.shape[1]), dim=1)
         guesses = (
             [Guess(self.tokenizer.token(token), p, token) for token, p in zip(own, probabilities, strict=True)]

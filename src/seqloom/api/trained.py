@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from seqloom import accel
 from seqloom.api.recipes import recipe_of
 from seqloom.core.errors import ResourceError
 from seqloom.runs.run import Run
@@ -38,6 +39,7 @@ class Trained:
 
     @cached_property
     def model(self) -> Any:
+        accel.install()
         return self.run.model(self._device)
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seqloom import accel
 from seqloom.api.loading import load
 from seqloom.api.recipes import read_recipe, recipe_of, whole_recipe
 from seqloom.core.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
@@ -38,6 +39,7 @@ class Training:
 
     def events(self, stop: Stop | None = None) -> Iterator[Event]:
         """Train, yielding what happens; everything is written into the run on the way."""
+        accel.install()
         method: Any = fit if isinstance(self.recipe.train, FitConfig) else estimate
         store = self.run.store(self.recipe.train.keep)
         events = method(self.task, self.recipe.train, store, seed=self.recipe.seed, stop=stop, resume=self.resumed)

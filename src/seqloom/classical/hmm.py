@@ -24,8 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.hmm_inference import forward, posterior, viterbi
-from seqloom.classical.hmm_recursion import times
+from seqloom.classical.hmm_inference import forward, posterior, times, viterbi
 from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
 from seqloom.core.config import config
 from seqloom.core.errors import DataError

@@ -23,8 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm_inference import forward, posterior, viterbi
-from seqloom.classical.hmm_recursion import times
+from seqloom.classical.hmm_inference import forward, posterior, times, viterbi
 from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
 from seqloom.core.config import config
 from seqloom.core.errors import DataError

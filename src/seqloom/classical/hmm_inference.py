@@ -12,21 +12,20 @@
 A model is log π (N,) or (B, N) and log A (N, N); what it thinks of the sequences is log b (B, T, N). What is said here
 holds for whatever emits: symbols, vectors, words. Masks (B, T) are True at what was seen, which stands first.
 
-The forward and the backward pass are one recursion (`seqloom.classical.hmm_recursion`), the latter on the reversed
-sequence with A transposed: γ_t = log b(x_t | ·) + β_t obeys the equation of α.
+The forward and the backward pass are one recursion, the latter on the reversed sequence with A transposed:
+γ_t = log b(x_t | ·) + β_t obeys the equation of α.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm_recursion import SMALLEST, arrays, kernels, lengths_of, recursion
 from seqloom.core.errors import DataError
+from seqloom.core.operations import operation
 
 BLOCK = 1 << 22  # numbers of a table over time and pairs of states that are held at once
+MIN_PROBABILITY = 1e-100  # of a share, relative to the others: a term that was lost is 10⁻¹⁰⁸ of it, or less
 
 
 @dataclass(frozen=True)
@@ -43,28 +42,40 @@ class Posterior:
     log_likelihood: Tensor  # (B,)
 
 
+def times(values: Tensor, transition: Tensor, largest: bool = False) -> Tensor:
+    """log Σ_j exp(values(…, j) + A_jk), or the max; A (N, N), or one for each row."""
+    table = values.unsqueeze(-1) + transition
+    return table.amax(dim=-2) if largest else torch.logsumexp(table, dim=-2)
+
+
+@operation
+def recursion(
+    start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None, *, largest: bool = False
+) -> tuple[Tensor, Tensor]:
+    """p and α (B, T, N) of start (B, N), log A (N, N) and log b (B, T, N); at padding those of the last real place."""
+    predicted, alpha = [start], [start + emission[:, 0]]
+    for t in range(1, emission.shape[1]):
+        before = times(alpha[-1], transition, largest)
+        now = before + emission[:, t]
+        if mask is not None:
+            real = mask[:, t : t + 1]
+            before, now = torch.where(real, before, predicted[-1]), torch.where(real, now, alpha[-1])
+        predicted.append(before)
+        alpha.append(now)
+    return torch.stack(predicted, dim=1), torch.stack(alpha, dim=1)
+
+
 def forward(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Forward:
     check(initial, transition, emission, mask)
-    predicted, alpha = recursion(_rows(initial, emission), transition, emission, mask)
+    predicted, alpha = recursion(expand_rows(initial, emission), transition, emission, mask)
     total = torch.logsumexp(alpha[:, -1], dim=1)
     return Forward(predicted, alpha, total if mask is None else total.where(mask[:, 0], 0))
 
 
+@operation
 def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
     """log p(x) (B,), where nothing else is wanted."""
-    check(initial, transition, emission, mask)
-    fast = kernels(initial, transition, emission)
-    if fast is None:
-        return forward(initial, transition, emission, mask).log_likelihood
-    rows, lengths = _rows(initial, emission), lengths_of(emission, mask)
-    found, trusted = emission.new_zeros(len(emission)), torch.zeros(len(emission), dtype=torch.bool)
-    fast.likelihoods(*arrays(rows, transition.exp(), emission, lengths), *arrays(found, trusted))
-    found, trusted = found.where(lengths > 0, 0), trusted | (lengths == 0)
-    if not bool(trusted.all()):
-        left = (~trusted).nonzero().flatten()
-        own = None if mask is None else mask[left]
-        found[left] = forward(rows[left], transition, emission[left], own).log_likelihood
-    return found
+    return forward(initial, transition, emission, mask).log_likelihood
 
 
 def backward(transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -84,35 +95,15 @@ def _backward(transition: Tensor, emission: Tensor, mask: Tensor | None) -> tupl
 def posterior(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Posterior:
     """What is known of the hidden states once all is seen; what Baum–Welch counts."""
     check(initial, transition, emission, mask)
-    fast = kernels(initial, transition, emission)
-    count = _by_equations if fast is None else partial(_compiled_posterior, fast)
-    found = count(initial, transition, emission, mask)
+    found = expected_states(initial, transition, emission, mask)
     if bool((found.log_likelihood == -torch.inf).any()):
         raise impossible(found.log_likelihood)
     return found
 
 
-def _compiled_posterior(
-    fast: ModuleType, initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None
-) -> Posterior:
-    batch, _, states = emission.shape
-    found, pairs = torch.zeros_like(emission), emission.new_zeros(batch, states, states)
-    likelihood, trusted = emission.new_zeros(batch), torch.zeros(batch, dtype=torch.bool)
-    lengths = lengths_of(emission, mask)
-    given = arrays(_rows(initial, emission), transition.exp(), emission, lengths)
-    fast.e_step(*given, *arrays(found, pairs, likelihood, trusted))
-    trusted |= lengths == 0
-    likelihood = likelihood.where(lengths > 0, 0)
-    if not bool(trusted.all()):
-        rows = (~trusted).nonzero().flatten()
-        own = _by_equations(
-            _rows(initial, emission)[rows], transition, emission[rows], None if mask is None else mask[rows]
-        )
-        found[rows], pairs[rows], likelihood[rows] = own.states, own.pairs, own.log_likelihood
-    return Posterior(found, pairs, likelihood)
-
-
-def _by_equations(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> Posterior:
+@operation
+def expected_states(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Posterior:
+    """The posterior, also of sequences that cannot be: their log-likelihood is −inf."""
     found = forward(initial, transition, emission, mask)
     _, gamma = _backward(transition, emission, mask)
     # log p is the same at every t but for rounding: each t by its own, so that its probabilities sum to 1
@@ -139,7 +130,7 @@ def _pairs(alpha: Tensor, transition: Tensor, gamma: Tensor, mask: Tensor | None
     chances = transition.exp()
     total = ((a @ chances) * g).sum(dim=2, keepdim=True)  # Z (B, T − 1, 1)
     real = torch.ones_like(total, dtype=torch.bool) if mask is None else mask[:, 1:, None]
-    lost = real & ~(total > SMALLEST)
+    lost = real & ~(total > MIN_PROBABILITY)
     scaled = torch.where(real & ~lost, a / total, 0)
     found = (scaled.transpose(1, 2) @ g) * chances
     for row, place in lost.squeeze(2).nonzero().tolist():
@@ -152,10 +143,7 @@ def _pairs(alpha: Tensor, transition: Tensor, gamma: Tensor, mask: Tensor | None
 def viterbi(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The likeliest states (B, T), 0 at padding, and log p(x, z) of them (B,); of equally likely ones, any."""
     check(initial, transition, emission, mask)
-    fast = kernels(initial, transition, emission)
-    states, score = (_viterbi if fast is None else partial(_compiled_viterbi, fast))(
-        initial, transition, emission, mask
-    )
+    states, score = best_path(initial, transition, emission, mask)
     if mask is not None:
         score = score.where(mask[:, 0], 0)
     if bool((score == -torch.inf).any()):
@@ -163,20 +151,14 @@ def viterbi(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor 
     return states, score
 
 
-def _compiled_viterbi(
-    fast: ModuleType, initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None
+@operation
+def best_path(
+    initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    states, score = torch.zeros(emission.shape[:2], dtype=torch.long), emission.new_zeros(len(emission))
-    room = torch.zeros(emission.shape[1:], dtype=torch.int16)
-    given = arrays(_rows(initial, emission), transition, emission, lengths_of(emission, mask))
-    fast.viterbi(*given, *arrays(states, score, room))
-    return states, score
-
-
-def _viterbi(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    _, best = recursion(_rows(initial, emission), transition, emission, mask, largest=True)
+    """The same without checks; the score of what cannot be is −inf."""
+    _, best = recursion(expand_rows(initial, emission), transition, emission, mask, largest=True)
     score, last = best[:, -1].max(dim=1)
-    states = way_back(_came_from(best, transition, mask), last)
+    states = backtrack(_came_from(best, transition, mask), last)
     return (states if mask is None else states.masked_fill(~mask, 0)), score
 
 
@@ -194,32 +176,9 @@ def _came_from(best: Tensor, transition: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask[:, 1:, None], found, torch.arange(states, device=found.device))
 
 
-def way_back(came_from: Tensor, last: Tensor) -> Tensor:
-    """The states (B, T) on the way that ends in `last` (B,).
-
-    A long sequence is cut into pieces that go back side by side from every state they could end in; which one it was is
-    known when those after them are through.
-    """
-    batch, steps, states = came_from.shape
-    size = steps if steps < 64 * batch else max(1, int((steps * batch) ** 0.5))
-    pieces = -(-steps // size) if steps else 0
-    if pieces <= 1:
-        return _step_back(came_from, last)
-    itself = torch.arange(states, device=last.device)
-    lacking = pieces * size - steps  # before the beginning, every state came from itself
-    whole = torch.cat([itself.expand(batch, lacking, states), came_from], dim=1).view(batch, pieces, size, states)
-    reached = itself.expand(batch, pieces, states)  # where each piece begins, by the state it ends in
-    for t in range(size - 1, -1, -1):
-        reached = whole[:, :, t].gather(2, reached)
-    ends = [last]
-    for piece in range(pieces - 1, 0, -1):
-        ends.append(reached[:, piece].gather(1, ends[-1].unsqueeze(1)).squeeze(1))
-    ends_of = torch.stack(ends[::-1], dim=1).flatten()  # (B · pieces,)
-    within = _step_back(whole.flatten(0, 1), ends_of).view(batch, pieces, size + 1)
-    return torch.cat([within[:, 0, :1], within[:, :, 1:].flatten(1)], dim=1)[:, lacking:]
-
-
-def _step_back(came_from: Tensor, last: Tensor) -> Tensor:
+@operation
+def backtrack(came_from: Tensor, last: Tensor) -> Tensor:
+    """The states (B, T) of the path that ends in `last` (B,)."""
     found = [last]
     for t in range(came_from.shape[1] - 1, -1, -1):
         found.append(came_from[:, t].gather(1, found[-1].unsqueeze(1)).squeeze(1))
@@ -229,7 +188,7 @@ def _step_back(came_from: Tensor, last: Tensor) -> Tensor:
 # --- what is given --------------------------------------------------------------------------------------------------
 
 
-def _rows(initial: Tensor, emission: Tensor) -> Tensor:
+def expand_rows(initial: Tensor, emission: Tensor) -> Tensor:
     return initial.expand(len(emission), emission.shape[2])
 
 

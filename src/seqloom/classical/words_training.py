@@ -20,9 +20,8 @@ from seqloom.classical.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors import WordVectors
 from seqloom.classical.words_graph import RecordedStep
 from seqloom.core.config import config
-from seqloom.core.device import choose_device, make_deterministic
+from seqloom.core.device import choose_device, has_numba, make_deterministic
 from seqloom.core.errors import ResourceError
-from seqloom.core.machine_code import usable
 from seqloom.core.seeding import derive
 from seqloom.train.estimate import EstimateConfig
 
@@ -70,11 +69,11 @@ class Trained:
 
 def engine_of(config: WordTrainConfig) -> tuple[str, torch.device]:
     """Which engine computes, and where: a GPU if there is one, else numba if it is installed."""
-    if config.engine == "numba" and not usable():
+    if config.engine == "numba" and not has_numba():
         raise ResourceError("train.engine=numba needs numba: pip install 'seqloom[fast]', or set train.engine=torch.")
     gpu = config.device == "auto" and config.engine != "numba" and torch.cuda.is_available()
     device = choose_device("cuda" if gpu else "cpu" if config.device == "auto" else config.device)
-    compiled = usable() and device.type == "cpu" and config.engine != "torch"
+    compiled = has_numba() and device.type == "cpu" and config.engine != "torch"
     return "numba" if compiled else "torch", device
 
 

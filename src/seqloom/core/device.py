@@ -1,8 +1,10 @@
 """Which device to compute on: named, or the best there is."""
 
 import functools
+import importlib
 import importlib.util
 import os
+from typing import Any
 
 import torch
 
@@ -36,6 +38,19 @@ def choose_device(name: str = "auto") -> torch.device:
 def has_triton() -> bool:
     """Whether kernels of our own can be compiled for a GPU."""
     return importlib.util.find_spec("triton") is not None
+
+
+WITHOUT_NUMBA = "numba is not installed: training takes several times longer. pip install 'seqloom[fast]'"
+
+
+@functools.cache
+def has_numba() -> bool:
+    """Whether numba can compile here. Asking imports it, which takes a while: ask last."""
+    try:
+        config: Any = importlib.import_module("numba").config
+    except Exception:  # not installed, or not for this Python, NumPy or processor
+        return False
+    return not config.DISABLE_JIT
 
 
 def make_deterministic() -> None:

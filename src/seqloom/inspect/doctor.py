@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqloom import accel
 from seqloom.core.limits import available_memory, format_bytes
 from seqloom.inspect.doctor_examples import ExampleFacts, about_examples, example_facts
 from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
 from seqloom.inspect.lengths import Lengths as Lengths
 from seqloom.inspect.lengths import lengths as lengths
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
-from seqloom.nn import fused, sequences
 from seqloom.nn.cells import CELLS
-from seqloom.nn.recurrent import Recurrent
+from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.tasks import task_module
 from seqloom.tasks.classify import ReadingTask
 from seqloom.tasks.language_model import TextTask
@@ -222,6 +222,7 @@ def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
     layers = [module for module in model.modules() if isinstance(module, Recurrent)]
     if not layers:
         return []
+    accel.install()
     names = {cell: name for name, cell in CELLS.items()}
     looped = {names.get(type(layer.cell), type(layer.cell).__name__) for layer in layers if _loops(layer, device)}
     if not looped:
@@ -232,7 +233,7 @@ def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
 
 def _loops(layer: Recurrent, device: torch.device) -> bool:
     x = torch.empty(1, STEPS, layer.cell.inputs, device=device)
-    return not sequences.applies(layer.cell, x) and not fused.applies(layer.cell, x)
+    return run_cell.select(layer.cell, x, layer.initial_state(1)) is run_cell.definition
 
 
 def _own_notes(model: nn.Module) -> list[str]:

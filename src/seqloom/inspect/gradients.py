@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import UsageError
+from seqloom.core.operations import definitions_only
 from seqloom.core.protocols import DecodeState
 from seqloom.inspect.reading import Text, encode, recurrent_lm, with_end
 from seqloom.models.recurrent_lm import RecurrentLM
@@ -93,15 +94,16 @@ def _unroll(model: RecurrentLM, ids: Sequence[int]) -> tuple[Tensor, list[Any]]:
     """log p of each token given those before it (T,), and the state of all layers after each step.
 
     The tokens are read one by one, each step going on from the state tensors the one before handed out; so the gradient
-    of such a tensor is all that flows back through it. One token at a time never takes a fused kernel on the CPU, which
-    would hand out a copy.
+    of such a tensor is all that flows back through it. A fused kernel would hand out a copy, so all
+    is computed by definition.
     """
     tokens = with_end(ids)  # (1, T + 1)
     state, scores, states = model.start(rows=1), [], []
-    for t in range(len(ids)):
-        score, state = model.score(tokens[:, t : t + 1], tokens[:, t + 1 : t + 2], DecodeState(state.carry))
-        scores.append(score[0, 0])
-        states.append(state.carry[: len(model.stack.cells)])
+    with definitions_only():
+        for t in range(len(ids)):
+            score, state = model.score(tokens[:, t : t + 1], tokens[:, t + 1 : t + 2], DecodeState(state.carry))
+            scores.append(score[0, 0])
+            states.append(state.carry[: len(model.stack.cells)])
     return torch.stack(scores), states
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from seqloom import accel
 from seqloom.core.device import choose_device
 from seqloom.core.errors import UsageError, out_of_memory
 from seqloom.core.limits import format_bytes
@@ -122,6 +123,7 @@ class Measured:
 
 def measure(plan: LayersPlan) -> Iterator[Measured]:
     """Every kind at every length, from the shortest, each as soon as it is measured."""
+    accel.install()
     device = choose_device(plan.device)
     too_long: dict[str, int] = {}  # by kind, the first length that did not fit
     with _threads(plan.threads):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqloom import accel
 from seqloom.core.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
@@ -130,6 +131,7 @@ class Outcome:
 
 def measure(plan: MemoryPlan) -> Iterator[Outcome]:
     """Every training of the plan, one after another, each as soon as it is over."""
+    accel.install()
     sizes = plan.sizes()
     for cell in plan.cells:
         for lag in plan.lags:

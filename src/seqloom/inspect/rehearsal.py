@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from seqloom import accel
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import Interrupted, SeqloomError
 from seqloom.data.folder import data_folder, use_data_folder
@@ -92,6 +93,7 @@ def perform(recipe: Any, folder: Path) -> Rehearsal:
     found = Rehearsal()
     task = task_module(recipe.task).Task.prepare(recipe)
     run = Run.create(folder / "rehearsal", to_mapping(recipe), task.documents())
+    accel.install()
     gradient = isinstance(recipe.train, FitConfig)
     method = _fit if gradient else _estimate
     for _ in record(method(task, recipe, run.store(recipe.train.keep), found), run):

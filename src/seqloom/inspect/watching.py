@@ -4,7 +4,7 @@
         model(batch)
     cells["decoder.layers.0.cell"][3].after["h"]      (B, H): the hidden state after the fourth step
 
-While a model is watched its layers take the plain loop, which is the definition of everything faster. Nothing is
+While a model is watched every operation is computed by its definition, so a layer is a loop over its cell. Nothing is
 detached: with gradients on, a state that was seen is the very tensor the next step goes on from.
 """
 
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from seqloom.core.cancellation import check_cancelled
+from seqloom.core.operations import definitions_only
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.connections import Residual
-from seqloom.nn.recurrent import Recurrent
 
 
 class Step(NamedTuple):
@@ -35,19 +35,12 @@ Steps = dict[str, list[Step]]  # by the name of the cell in its model, in the or
 def watched(model: nn.Module) -> Iterator[Steps]:
     """The steps of all cells of a model, while it is used."""
     steps: Steps = {}
-    with ExitStack() as hooks:
+    with definitions_only(), ExitStack() as hooks:
         for name, module in model.named_modules():
-            if isinstance(module, Recurrent):
-                hooks.enter_context(_removed(module.register_forward_pre_hook(_plainly, with_kwargs=True)))
             if isinstance(module, Cell):
                 steps[name] = []
                 hooks.enter_context(_removed(module.register_forward_hook(_note_to(steps[name]))))
         yield steps
-
-
-def _plainly(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same call of a `Recurrent`, without fused kernels."""
-    return given[:3], {**named, "fused": False}
 
 
 def _note_to(steps: list[Step]) -> Any:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from seqloom.core.config import config
 from seqloom.core.specials import EXTRA, Specials
 from seqloom.nn.blocks import ACTIVATIONS, make_norm
-from seqloom.nn.cross_entropy import UNCOUNTED, linear_cross_entropy
-from seqloom.nn.softmax import precise
+from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
+from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer_body import BodyShape, TransformerBody
 
 # tokens (B, S), mask (B, S), segments or documents (B, S), places (B, P), targets (B, P), other (B,): see `BERT.loss`
@@ -131,10 +131,14 @@ class BERT(nn.Module):
         second text is not what follows the first, also the mean over its pairs. Never waits for a GPU."""
         h, asked = self._asked(batch)
         known = batch["targets"] >= 0
-        goal = batch["targets"].masked_fill(~known, UNCOUNTED).flatten()
+        goal = batch["targets"].masked_fill(~known, IGNORE_INDEX).flatten()
         told, weight, bias = self.telling(asked)
         value = linear_cross_entropy(told.flatten(0, 1), weight, bias, goal) / known.sum().clamp(min=1)
-        return value + F.cross_entropy(precise(self.next_logits(h)), batch["other"]) if "other" in batch else value
+        return (
+            value + F.cross_entropy(at_least_float32(self.next_logits(h)), batch["other"])
+            if "other" in batch
+            else value
+        )
 
     def attentions(
         self,

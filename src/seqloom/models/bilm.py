@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqloom.core.config import config
 from seqloom.nn.cells import Cell, cell_problems, make_cell
 from seqloom.nn.connections import Connections, input_widths
-from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.dropout import EmbeddingDropout, dropout_notes, make_dropout
 from seqloom.nn.masks import turned
 from seqloom.nn.recurrent import Stack
@@ -104,8 +104,8 @@ class BothWays(nn.Module):
         """Tokens (B, S), real ones first. Nothing is heard of padding, which comes last for both; see `Stack.read`."""
         x = self.dropout(self.embedding_dropout(self.embed, tokens))
         order = turned(mask).unsqueeze(2)  # (B, S, 1)
-        left = self.backwards.climbed(x.take_along_dim(order, dim=1))
-        return Readings(x, self.forwards.climbed(x), [h.take_along_dim(order, dim=1) for h in left])
+        left = self.backwards.run_layers(x.take_along_dim(order, dim=1))[0]
+        return Readings(x, self.forwards.run_layers(x)[0], [h.take_along_dim(order, dim=1) for h in left])
 
     def levels(self) -> list[list[nn.Parameter]]:
         """The embeddings, then each layer of both stacks."""
@@ -152,7 +152,7 @@ class BiLM(nn.Module):
         tokens, mask = batch["tokens"], batch["mask"]
         right, left = self._tops(tokens, mask)
         for h, targets in ((right[:, :-1], tokens[:, 1:]), (left[:, 1:], tokens[:, :-1])):
-            yield h.flatten(0, 1), targets.masked_fill(~mask[:, 1:], UNCOUNTED).flatten()
+            yield h.flatten(0, 1), targets.masked_fill(~mask[:, 1:], IGNORE_INDEX).flatten()
 
     def loss(self, batch: Batch) -> Tensor:
         """The mean of −log p over all tokens that are told, of both directions. Never waits for a GPU."""

@@ -28,7 +28,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.blocks import EncoderBlock, make_norm
-from seqloom.nn.cross_entropy import UNCOUNTED, linear_cross_entropy
+from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import at_last, zero_padding
@@ -92,7 +92,7 @@ class Body(nn.Module, ABC):
     def next_token_loss(self, h: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """The mean of −log p of each token of the text given those before it; special tokens are not predicted."""
         counted = mask[:, 1:] & (tokens[:, 1:] < self.vocabulary)
-        targets = tokens[:, 1:].masked_fill(~counted, UNCOUNTED).flatten()
+        targets = tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX).flatten()
         seen, weight, bias = self.telling(h[:, :-1])
         return linear_cross_entropy(seen.flatten(0, 1), weight, bias, targets) / counted.sum().clamp(min=1)
 

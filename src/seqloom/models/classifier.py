@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from seqloom.core.config import Discriminator, config
 from seqloom.nn.bag import Bag, BagConfig
-from seqloom.nn.cross_entropy import UNCOUNTED, disagreement
+from seqloom.nn.cross_entropy import IGNORE_INDEX, disagreement
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoder import Encoder
 from seqloom.nn.encoders import AnyEncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.lexicon import Lexicon, VectorsConfig, lexicon_problems
 from seqloom.nn.pooling import POOLINGS, PoolingKind
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.spelling import SpellingConfig
 
 # tokens (B, S), mask (B, S), labels (B,), and where spelling is read, characters (B, S, C), 0 where there is none
@@ -77,7 +77,7 @@ class Labelling(nn.Module):
     @torch.no_grad()
     def probabilities(self, batch: Batch) -> Tensor:
         """p (B, L) of every label."""
-        return precise(self(batch)).softmax(dim=1)
+        return at_least_float32(self(batch)).softmax(dim=1)
 
 
 def readings(model: nn.Module, batch: Batch, consistency: float) -> tuple[Batch, float]:
@@ -102,8 +102,8 @@ def label_loss(
     is the first once more (`readings`), and the two p shall agree: (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
     """
     known = labels >= 0
-    targets, logits = labels.masked_fill(~known, UNCOUNTED), precise(logits)
-    weight = None if class_weights is None else precise(class_weights)
+    targets, logits = labels.masked_fill(~known, IGNORE_INDEX), at_least_float32(logits)
+    weight = None if class_weights is None else at_least_float32(class_weights)
     total = F.cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)
     count = known.sum()
     shares = count if weight is None else (weight[labels.clamp(min=0)] * known).sum()
@@ -181,4 +181,4 @@ class Classifier(Labelling):
         logits, _ = self._logits(x, batch)
         chosen = logits.argmax(dim=1) if labels is None else labels
         (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
-        return precise(x.detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)
+        return at_least_float32(x.detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)

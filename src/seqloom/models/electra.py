@@ -22,8 +22,8 @@ from seqloom.core.config import config
 from seqloom.core.specials import EXTRA, Specials
 from seqloom.models.bert import SEGMENTS, Batch, ReaderShape
 from seqloom.nn.blocks import ACTIVATIONS, Past, TextBlock, make_norm
-from seqloom.nn.cross_entropy import UNCOUNTED
-from seqloom.nn.softmax import precise
+from seqloom.nn.cross_entropy import IGNORE_INDEX
+from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer_body import TransformerBody, draw_matrices
 
 END = 0  # stands at padding; never drawn
@@ -176,9 +176,11 @@ class Electra(nn.Module):
 
     def losses(self, told: Detected, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of −log p over the gaps whose targets (B, P) are not below 0, and over all tokens of the text."""
-        goal = targets.masked_fill(targets < 0, UNCOUNTED).flatten()
-        filling = F.cross_entropy(precise(told.masked).flatten(0, 1), goal, ignore_index=UNCOUNTED, reduction="sum")
-        logits = precise(told.logits)
+        goal = targets.masked_fill(targets < 0, IGNORE_INDEX).flatten()
+        filling = F.cross_entropy(
+            at_least_float32(told.masked).flatten(0, 1), goal, ignore_index=IGNORE_INDEX, reduction="sum"
+        )
+        logits = at_least_float32(told.logits)
         apart = F.binary_cross_entropy_with_logits(logits, told.replaced.to(logits.dtype), reduction="none")
         return filling, apart.where(told.counted, 0).sum()
 
@@ -204,7 +206,7 @@ class Electra(nn.Module):
 def draw(logits: Tensor, draws: Tensor) -> Tensor:
     """A token (…) for each row of logits (…, V), by draws (…) from [0, 1): the first whose share, and that of those
     before it, is above the draw. END is never drawn."""
-    logits = precise(logits).clone()
+    logits = at_least_float32(logits).clone()
     logits[..., END] = -torch.inf
     sums = logits.softmax(dim=-1).cumsum(dim=-1)
     found = (sums <= draws.unsqueeze(-1) * sums[..., -1:]).sum(dim=-1)

@@ -23,7 +23,7 @@ from seqloom.nn.encoder import Encoder
 from seqloom.nn.encoders import AnyEncoderConfig, EncoderConfig
 from seqloom.nn.masks import at_last
 from seqloom.nn.pooling import POOLINGS, Pooling
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 
 SummaryKind = Literal["extract", "last", "mean", "max", "attention"]
 
@@ -205,7 +205,7 @@ class FineTunedClassifier(Labelling):
             handle.remove()
         chosen = logits.argmax(dim=1) if labels is None else labels
         (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), seen[0])
-        return precise(seen[0].detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)
+        return at_least_float32(seen[0].detach() * gradient).sum(dim=2).masked_fill(~batch["mask"], 0)
 
 
 # --- tagger -----------------------------------------------------------------------------------------------------------

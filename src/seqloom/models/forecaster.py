@@ -23,7 +23,7 @@ from seqloom.core.lags import Difference, lag_of
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import Tree
 from seqloom.nn.masks import zero_padding
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 
 NARROWEST = 1e-3  # of s: a deviation never falls below it
 SCORED_AT_ONCE = 1024  # windows
@@ -123,7 +123,7 @@ class Forecaster(nn.Module):
 
     def _expected(self, outputs: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
         """μ and σ (B, n, C) of the value after each of the last n places."""
-        mean, raw = precise(self.output(outputs)).chunk(2, dim=2)
+        mean, raw = at_least_float32(self.output(outputs)).chunk(2, dim=2)
         base = self._subtracted(whole, mean.shape[1]) if self.lag else 0
         return base + self.centre + self.scale * mean, self.scale * (F.softplus(raw) + NARROWEST)
 

@@ -20,9 +20,9 @@ from seqloom.core.config import config
 from seqloom.models.bodies import BodyConfig, build_body, most_read
 from seqloom.models.classifier import Batch, label_loss, readings
 from seqloom.models.fine_tuned import Summary, SummaryKind, body_of, levels_above
-from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.dropout import make_dropout
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 
 
 @config
@@ -147,7 +147,7 @@ class FineTunedPair(Summed):
 
     def _outputs(self, h: Tensor, batch: Batch) -> Tensor:
         found: Tensor = self.output(self.dropout(self.summaries(h, batch).sum(dim=1)))  # (B, L)
-        return self.center + self.scale * precise(found.squeeze(1)) if self.scored else found
+        return self.center + self.scale * at_least_float32(found.squeeze(1)) if self.scored else found
 
     def loss(
         self,
@@ -173,7 +173,7 @@ class FineTunedPair(Summed):
     @torch.no_grad()
     def probabilities(self, batch: Batch) -> Tensor:
         """p (B, L) of every label."""
-        return precise(self(batch)).softmax(dim=1)
+        return at_least_float32(self(batch)).softmax(dim=1)
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
@@ -197,8 +197,10 @@ class FineTunedChoice(Summed):
         """The mean of −log p of the right options, and how many examples there are."""
         h = self.read(batch)
         there = batch["mask"].any(dim=(1, 2))
-        logits = precise(self._logits(h, batch)).where(there.unsqueeze(1), 0)  # rows without an example: all alike
-        targets = batch["answers"].masked_fill(~there, UNCOUNTED)
+        logits = at_least_float32(self._logits(h, batch)).where(
+            there.unsqueeze(1), 0
+        )  # rows without an example: all alike
+        targets = batch["answers"].masked_fill(~there, IGNORE_INDEX)
         count = there.sum()
         value = F.cross_entropy(logits, targets, reduction="sum") / count.clamp(min=1)
         return self.with_next_token(value, h, batch, language_model), count
@@ -206,7 +208,7 @@ class FineTunedChoice(Summed):
     @torch.no_grad()
     def probabilities(self, batch: Batch) -> Tensor:
         """p (B, R) of every option, 0 where there is none."""
-        return precise(self(batch)).softmax(dim=1)
+        return at_least_float32(self(batch)).softmax(dim=1)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -229,7 +231,9 @@ class FineTunedAnswer(OnBody):
     def _log_probs(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         places = batch["places"].flatten(0, 1)
         barred = ~places & places.any(dim=1, keepdim=True)  # rows without an example: all alike, and numbers
-        logits = precise(self.output(self.dropout(h))).masked_fill(barred.unsqueeze(2), -torch.inf)  # (B, S, 2)
+        logits = at_least_float32(self.output(self.dropout(h))).masked_fill(
+            barred.unsqueeze(2), -torch.inf
+        )  # (B, S, 2)
         first, last = logits.log_softmax(dim=1).unbind(dim=2)
         return first, last
 

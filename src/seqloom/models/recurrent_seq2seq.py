@@ -35,7 +35,7 @@ from seqloom.nn.masks import choose, hypotheses, last_real, reversal
 from seqloom.nn.packed import packed_once
 from seqloom.nn.recurrent import Stack, StackState
 from seqloom.nn.scores import LOCATIONS, Score, score_class
-from seqloom.nn.softmax import FullSoftmax, precise
+from seqloom.nn.softmax import FullSoftmax, at_least_float32
 
 
 @config
@@ -254,7 +254,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         layers = tuple({name: next(parts) for name in cell.state_names} for cell in self.decoder.cells)
         carry: Carry = {"layers": layers, "readout": summary.new_zeros(len(summary), self.config.hidden)}
         if self.config.attention is not None and self.config.attention.coverage:
-            carry["coverage"] = torch.zeros_like(memory["mask"], dtype=precise(summary).dtype)
+            carry["coverage"] = torch.zeros_like(memory["mask"], dtype=at_least_float32(summary).dtype)
         return carry
 
     # Making the target.

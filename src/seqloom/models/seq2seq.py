@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
-from seqloom.nn.cross_entropy import UNCOUNTED, consistent_cross_entropy
+from seqloom.nn.cross_entropy import IGNORE_INDEX, consistent_cross_entropy
 from seqloom.nn.packed import packed_once, remade, versions
 from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
 
@@ -104,7 +104,7 @@ class Seq2Seq(nn.Module, ABC):
         targets, mask = batch["targets"], batch["target_mask"]
         count = mask.sum().clamp(min=1 + twice)
         if mask.is_cuda:  # there, finding the real positions would wait for the device
-            seen, targets = self.before_output(r).flatten(0, 1), targets.masked_fill(~mask, UNCOUNTED).flatten()
+            seen, targets = self.before_output(r).flatten(0, 1), targets.masked_fill(~mask, IGNORE_INDEX).flatten()
         else:
             seen = self.before_output(r)[mask] if self.whole_sentences else self.before_output(r[mask])
             targets = targets[mask]

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from seqloom.core.config import config
 from seqloom.core.iob import Scheme, marks_spans
 from seqloom.nn.crf import LinearChainCRF
-from seqloom.nn.cross_entropy import UNCOUNTED
+from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import EncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.lexicon import Lexicon, VectorsConfig, lexicon_problems
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.spelling import SpellingConfig
 
 # tokens (B, S), mask (B, S), first (B, W) the place of each word's first token, words (B, W) their mask, tags (B, W),
@@ -92,8 +92,8 @@ class Tagging(nn.Module):
         emissions, tags, words = self(batch), batch["tags"], batch["words"]
         known = words & (tags >= 0)
         if not self.chain.learned:
-            targets = tags.masked_fill(~known, UNCOUNTED).flatten()
-            losses = F.cross_entropy(precise(emissions).flatten(0, 1), targets, reduction="none")
+            targets = tags.masked_fill(~known, IGNORE_INDEX).flatten()
+            losses = F.cross_entropy(at_least_float32(emissions).flatten(0, 1), targets, reduction="none")
             return -losses.view_as(tags).sum(dim=1), known.sum(dim=1)
         whole = (known == words).all(dim=1)  # (B,)
         found = self.chain.log_likelihood(emissions, tags.clamp(min=0), words)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.nn.cells import Cell, CellChoice, State, cell_problems, make_cell
-from seqloom.nn.dropout import WeightDropout, make_dropout
+from seqloom.nn.dropout import make_dropout
 from seqloom.nn.masks import at_last, turned, zero_padding
 from seqloom.nn.recurrent import Recurrent, Stack
 
@@ -75,9 +75,8 @@ class Bidirectional(nn.Module):
                 f"both directions must have cells of one size; got {forwards.inputs} → {forwards.hidden} and "
                 f"{backwards.inputs} → {backwards.hidden}"
             )
-        self.forwards, self.backwards = Recurrent(forwards), Recurrent(backwards)
+        self.forwards, self.backwards = Recurrent(forwards, weight_dropout), Recurrent(backwards, weight_dropout)
         self.combine = Combine(forwards.hidden, combine)
-        self.weight_dropout = WeightDropout(weight_dropout)
 
     @property
     def width(self) -> int:
@@ -90,18 +89,18 @@ class Bidirectional(nn.Module):
         return {"forwards": self.forwards.initial_state(rows), "backwards": self.backwards.initial_state(rows)}
 
     def forward(
-        self, x: Tensor, state: BothStates | None = None, mask: Tensor | None = None, fused: bool = True
+        self, x: Tensor, state: BothStates | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, BothStates]:
         """Inputs (B, T, D) to outputs (B, T, width), and the states where each direction ended."""
         first = self.initial_state(len(x)) if state is None else state
-        right, last = self.weight_dropout(self.forwards, x, first["forwards"], mask, fused)
-        left, end = self.weight_dropout(self.backwards, reverse(x), first["backwards"], reverse(mask), fused)
+        right, last = self.forwards(x, first["forwards"], mask)
+        left, end = self.backwards(reverse(x), first["backwards"], reverse(mask))
         return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": end}
 
     def directions(self, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """→h and ←h (B, T, H) from no memory; `order` (B, T, 1) turns the real steps round and leaves padding last."""
-        right = self.weight_dropout(self.forwards, x)[0]
-        left = self.weight_dropout(self.backwards, x.take_along_dim(order, dim=1))[0]
+        right = self.forwards(x)[0]
+        left = self.backwards(x.take_along_dim(order, dim=1))[0]
         return right, left.take_along_dim(order, dim=1)
 
 
@@ -165,11 +164,10 @@ class BidirectionalStack(nn.Module):
         x: Tensor,
         state: tuple[BothStates, ...] | None = None,
         mask: Tensor | None = None,
-        fused: bool = True,
     ) -> tuple[Tensor, tuple[BothStates, ...]]:
         """Inputs (B, T, D) to outputs (B, T, width), zero at padding, and the states of every layer."""
         first = self.initial_state(len(x)) if state is None else state
-        return (self._each if self.depth == "each" else self._apart)(x, first, mask, fused)
+        return (self._each if self.depth == "each" else self._apart)(x, first, mask)
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
         """One vector (B, width) for a whole sequence: →h_T and ←h_1 of the top layer, combined as its outputs are."""
@@ -199,21 +197,21 @@ class BidirectionalStack(nn.Module):
         return self._layers()[-1].combine if self.depth == "each" else self.combine
 
     def _each(
-        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None, fused: bool
+        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None
     ) -> tuple[Tensor, tuple[BothStates, ...]]:
         after = []
         for depth, layer in enumerate(self._layers()):
             x = self.dropout(x) if depth > 0 else x
-            x, last = layer(x, first[depth], mask, fused)
+            x, last = layer(x, first[depth], mask)
             after.append(last)
         return x, tuple(after)
 
     def _apart(
-        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None, fused: bool
+        self, x: Tensor, first: tuple[BothStates, ...], mask: Tensor | None
     ) -> tuple[Tensor, tuple[BothStates, ...]]:
         forwards, backwards = self._stacks()
-        right, last = forwards(x, tuple(layer["forwards"] for layer in first), mask, fused)
-        left, end = backwards(reverse(x), tuple(layer["backwards"] for layer in first), reverse(mask), fused)
+        right, last = forwards(x, tuple(layer["forwards"] for layer in first), mask)
+        left, end = backwards(reverse(x), tuple(layer["backwards"] for layer in first), reverse(mask))
         return self.combine(right, left.flip(1), mask), _paired(last, end)
 
     def _layers(self) -> list[Bidirectional]:

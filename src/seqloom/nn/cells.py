@@ -54,16 +54,6 @@ class Cell(nn.Module, ABC):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -scale, scale)
 
-    @property
-    def kernel(self) -> str | None:
-        """Which fused kernel computes these same equations, by its name in `seqloom.nn.fused`."""
-        return None
-
-    @property
-    def sequence(self) -> str | None:
-        """What computes these same equations over whole sequences, by its name in `seqloom.nn.sequences_steps`."""
-        return None
-
     def recurrent_matrices(self) -> dict[str, Tensor]:
         """W_h by what it is for: each (H, H)."""
         names = self.h_blocks or self.blocks
@@ -119,14 +109,6 @@ class Elman(Cell):
         super().__init__(inputs, hidden)
         self.activation = activation
 
-    @property
-    def kernel(self) -> str | None:
-        return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(self.activation)
-
-    @property
-    def sequence(self) -> str | None:
-        return f"elman-{self.activation}"
-
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         g = self.activations[self.activation]
         return {"h": g(self.from_x(x_t) + self.from_h(state["h"]))}  # (B, H)
@@ -161,14 +143,6 @@ class LSTM(Cell):
         with torch.no_grad():
             self.bias_x[self.hidden : 2 * self.hidden] += self.forget_bias
 
-    @property
-    def kernel(self) -> str | None:
-        return "lstm"
-
-    @property
-    def sequence(self) -> str | None:
-        return "lstm"
-
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         i, f, g, o = (self.from_x(x_t) + self.from_h(state["h"])).chunk(4, dim=-1)  # (B, 4H) -> 4 × (B, H)
         i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
@@ -193,14 +167,6 @@ class GRU(Cell):
     }
     two_biases = True
 
-    @property
-    def kernel(self) -> str | None:
-        return "gru"
-
-    @property
-    def sequence(self) -> str | None:
-        return "gru"
-
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h = state["h"]
         x_r, x_z, x_h = self.from_x(x_t).chunk(3, dim=-1)  # (B, 3H) -> 3 × (B, H)
@@ -221,10 +187,6 @@ class GRUCho(Cell):
 
     blocks = ("r", "z", "candidate")
     gates: ClassVar = GRU.gates
-
-    @property
-    def sequence(self) -> str | None:
-        return "gru-cho"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h = state["h"]
@@ -251,10 +213,6 @@ class MUT1(Cell):
     h_blocks = ("r", "candidate")
     gates: ClassVar = {"r": GRU.gates["r"], "z": "near 1 takes the candidate; near 0 keeps the old state"}
     projects = True
-
-    @property
-    def sequence(self) -> str | None:
-        return "mut1"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h, x = state["h"], self.project(x_t)
@@ -283,10 +241,6 @@ class MUT2(Cell):
     gates: ClassVar = MUT1.gates
     projects = True
 
-    @property
-    def sequence(self) -> str | None:
-        return "mut2"
-
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h, x = state["h"], self.project(x_t)
         x_z, x_h = F.linear(x, self.weight_x).chunk(2, dim=-1)  # (B, 2H) -> 2 × (B, H)
@@ -310,10 +264,6 @@ class MUT3(Cell):
 
     blocks = ("r", "z", "candidate")
     gates: ClassVar = MUT1.gates
-
-    @property
-    def sequence(self) -> str | None:
-        return "mut3"
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h = state["h"]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from seqloom.core.iob import Scheme, may_follow
 from seqloom.nn.masks import zero_padding
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 
 FORBIDDEN = -1e6  # added to what may not be: exp of it is 0 in every precision, and sums of it stay finite
 
@@ -139,9 +139,9 @@ class LinearChainCRF(nn.Module):
     def _potentials(self, forbidden: float) -> tuple[Tensor, Tensor, Tensor]:
         """a (K,), A (K, K) and z (K,), with what is not allowed put out of reach."""
         barred, last = ~self.allowed, self.tags
-        start = precise(self.start).masked_fill(barred[last, :last], forbidden)
-        transitions = precise(self.transitions).masked_fill(barred[:last, :last], forbidden)
-        return start, transitions, precise(self.end).masked_fill(barred[:last, last], forbidden)
+        start = at_least_float32(self.start).masked_fill(barred[last, :last], forbidden)
+        transitions = at_least_float32(self.transitions).masked_fill(barred[:last, :last], forbidden)
+        return start, transitions, at_least_float32(self.end).masked_fill(barred[:last, last], forbidden)
 
     def _checked(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """In float32 at least, with zeros at padding; a loop over words would not notice a wrong shape."""
@@ -152,4 +152,4 @@ class LinearChainCRF(nn.Module):
             raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
         if mask.device.type == "cpu" and bool((mask[:, 1:] & ~mask[:, :-1]).any()):  # elsewhere, asking would wait
             raise ValueError("words must stand first and padding last; a mask goes from False to True")
-        return zero_padding(precise(emissions), mask)
+        return zero_padding(at_least_float32(emissions), mask)

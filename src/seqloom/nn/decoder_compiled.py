@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.core.machine_code import usable
+from seqloom.core.device import has_numba
 
 SOURCES = 32  # decoded together, from which on loading the loops pays
 ROWS = 128  # of logits that are searched together, likewise
@@ -30,7 +30,7 @@ def there() -> bool:
 @functools.cache
 def loops() -> Any:
     """Compiled when they are first wanted, and kept for the next process; None where that cannot be."""
-    if not usable():
+    if not has_numba():
         return None
     try:
         return importlib.import_module("seqloom.nn.decoder_loops")

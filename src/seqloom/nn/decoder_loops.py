@@ -23,7 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import models, register_model
 
-from seqloom.core.machine_code import kept
+from seqloom.core.numba_compiler import compile_cached
 
 WIDTH = 16
 REGISTER = 4 * WIDTH  # bytes
@@ -272,7 +272,7 @@ function = njit(**OPTIONS)
 
 def loop(signature: str) -> Callable[[Callable[..., Any]], Any]:
     """Compiled at once, and kept for the next process. It holds no lock of Python's."""
-    return kept(njit, signature, nogil=True, **OPTIONS)
+    return compile_cached(njit, signature, nogil=True, **OPTIONS)
 
 
 @function

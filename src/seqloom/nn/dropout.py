@@ -5,12 +5,9 @@ What is kept is divided by the share that is kept, so that sums stay the same on
 forward pass and kept nowhere.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 
 def make_dropout(share: float, variational: bool = False) -> nn.Module:
@@ -87,20 +84,3 @@ class EmbeddingDropout(_Dropout):
             return embed(tokens)
         types = F.dropout(embed.weight.new_ones(embed.num_embeddings), self.share)  # (V,)
         return embed(tokens) * types[tokens].unsqueeze(-1)
-
-
-class WeightDropout(_Dropout):
-    """DropConnect on the recurrent matrix of a layer: W_h loses single weights, the same ones at all steps.
-
-    Drawn once per forward pass, for all rows together. The layer computes with the thinned matrix in place of its own,
-    by whichever of its ways it would take anyway, and the gradient reaches the weights that were kept.
-    """
-
-    recomputable = True  # the layer, and its thinned matrix with it: see `seqloom.train.recompute`
-
-    def forward(self, layer: nn.Module, *arguments: Any) -> Any:
-        """What `layer`, a `Recurrent`, makes of these arguments."""
-        if self.idle:
-            return layer(*arguments)
-        thinned = F.dropout(layer.get_parameter("cell.weight_h"), self.share)  # (G·H, H)
-        return functional_call(layer, {"cell.weight_h": thinned}, arguments)

@@ -200,17 +200,17 @@ def _spread(local: Tensor, r: int, b: int) -> Tensor:
 class RecurrentMixer(Mixer):
     """y_t = [→h_t; ←h_t]: two cells half as wide as the layer, one from each end; see `seqloom.nn.bidirectional`.
 
-    The two do not wait for each other, so n places take n steps. Without `fused` the plain loop runs.
+    The two do not wait for each other, so n places take n steps.
     """
 
     complexity, sequential, path = "n·d²", "n", "n"
     options = ("cell",)
 
-    def __init__(self, width: int, cell: str = CELL, fused: bool = True) -> None:
+    def __init__(self, width: int, cell: str = CELL) -> None:
         super().__init__()
         _refuse(self.problems(width))
         of = cell_class(cell)
-        self.layer, self.fused = Bidirectional(of(width, width // 2), of(width, width // 2)), fused
+        self.layer = Bidirectional(of(width, width // 2), of(width, width // 2))
 
     @classmethod
     def make(cls, setting: Setting) -> Self:
@@ -224,7 +224,7 @@ class RecurrentMixer(Mixer):
             cell_class(cell)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        return self.layer(x, mask=mask, fused=self.fused)[0], None
+        return self.layer(x, mask=mask)[0], None
 
     def path_length(self, n: int) -> int:
         return n

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from seqloom.core.candidates import best_tokens, ranked_tokens
 from seqloom.nn import decoder_compiled, decoder_gpu
-from seqloom.nn.cross_entropy import precise
+from seqloom.nn.cross_entropy import at_least_float32
 
 ROWS = 256  # for which weights are laid out; any other number will do
 WORTH = 1 << 20  # products of numbers from which on oneDNN, which takes longer to be called, is the faster
@@ -106,7 +106,7 @@ class Packed:
         logits = self(x)
         if self.on_gpu and decoder_gpu.suits_ranking(logits):
             return decoder_gpu.ranked(logits, count)
-        return ranked_tokens(precise(logits).log_softmax(dim=-1), count)
+        return ranked_tokens(at_least_float32(logits).log_softmax(dim=-1), count)
 
     def log_softmax(self, x: Tensor) -> Tensor:
         """log softmax(x Wᵀ + b) of rows x (R, D), whole."""
@@ -117,7 +117,7 @@ class Packed:
         """Some rows at a time, so that what is made of them is still at hand when it is looked at; in place, for logits
         are many, and nobody else's."""
         for part in self._logits(x, AT_ONCE):
-            logits = precise(part)
+            logits = at_least_float32(part)
             yield torch.log_softmax(logits, dim=-1, out=logits)
 
     def _logits(self, x: Tensor, most: int) -> Iterator[Tensor]:

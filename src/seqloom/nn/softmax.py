@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import UsageError
-from seqloom.nn.cross_entropy import linear_cross_entropy, rows_at_once, target_log_probs
-from seqloom.nn.cross_entropy import precise as precise
+from seqloom.nn.cross_entropy import at_least_float32 as at_least_float32
+from seqloom.nn.cross_entropy import linear_cross_entropy, linear_log_softmax, target_log_probs
 
 SCORED_AT_ONCE = 2048  # positions whose logits over the whole vocabulary are held in memory together
 Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
@@ -86,14 +86,7 @@ class FullSoftmax(nn.Linear):
         return linear_cross_entropy(hidden, self.weight, self.bias, targets, label_smoothing)
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """On a CPU, in decoding, the logits of a few rows at a time: memory that is large is had anew every time."""
-        if torch.is_grad_enabled() or hidden.device.type != "cpu":
-            return precise(self(hidden)).log_softmax(dim=-1)
-        rows, at_once = hidden.reshape(-1, hidden.shape[-1]), rows_at_once(self.out_features, hidden.device)
-        found = precise(rows[:0]).new_empty(len(rows), self.out_features)
-        for some, place in zip(rows.split(at_once), found.split(at_once), strict=True):
-            torch.log_softmax(precise(self(some)), dim=-1, out=place)
-        return found.view(*hidden.shape[:-1], self.out_features)
+        return linear_log_softmax(hidden, self.weight, self.bias)
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return target_log_probs(hidden, self.weight, self.bias, targets)
@@ -180,20 +173,23 @@ class AdaptiveSoftmax(nn.Module):
         return -self.target_log_probs(hidden, targets).mean()
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        head = precise(self.head(hidden)).log_softmax(dim=-1)
+        head = at_least_float32(self.head(hidden)).log_softmax(dim=-1)
         frequent, clusters = head.split([self.bounds[0], len(self.tail)], dim=-1)
-        tails = [precise(tail(hidden)).log_softmax(dim=-1) + clusters[..., i, None] for i, tail in enumerate(self.tail)]
+        tails = [
+            at_least_float32(tail(hidden)).log_softmax(dim=-1) + clusters[..., i, None]
+            for i, tail in enumerate(self.tail)
+        ]
         return torch.cat([frequent, *tails], dim=-1)
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """On a GPU this waits for the device, once for each cluster: how many targets it holds decides its shapes."""
         cluster = torch.bucketize(targets, torch.tensor(self.bounds[:-1], device=targets.device), right=True)  # 0: head
         place = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
-        found = precise(self.head(hidden)).log_softmax(dim=1).gather(1, place.unsqueeze(1)).squeeze(1)
+        found = at_least_float32(self.head(hidden)).log_softmax(dim=1).gather(1, place.unsqueeze(1)).squeeze(1)
         for number, tail in enumerate(self.tail, start=1):
             rows = (cluster == number).nonzero().squeeze(1)
             within = (targets[rows] - self.bounds[number - 1]).unsqueeze(1)
-            own = precise(tail(hidden[rows])).log_softmax(dim=1).gather(1, within).squeeze(1)
+            own = at_least_float32(tail(hidden[rows])).log_softmax(dim=1).gather(1, within).squeeze(1)
             found = found.index_add(0, rows, own)
         return found
 
@@ -270,10 +266,10 @@ class SampledSoftmax(FullSoftmax):
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         samples, log_chance = self.draw()
         others = F.linear(hidden, F.embedding(samples, self.weight), self.bias[samples])  # (N, K)
-        others = precise(others) - log_chance[samples]
+        others = at_least_float32(others) - log_chance[samples]
         others = others.masked_fill(samples == targets.unsqueeze(1), -math.inf)
         own = (hidden * F.embedding(targets, self.weight)).sum(dim=1) + self.bias[targets] - log_chance[targets]  # (N,)
-        log_p = torch.cat([precise(own).unsqueeze(1), others], dim=1).log_softmax(dim=1)  # (N, 1 + K)
+        log_p = torch.cat([at_least_float32(own).unsqueeze(1), others], dim=1).log_softmax(dim=1)  # (N, 1 + K)
         value = -log_p[:, 0]
         if self.config.sampler == "blackout":
             # Where a wrong token has all the probability, the logarithm is cut off and log p̃(y) alone pulls.

@@ -15,7 +15,7 @@ from seqloom.data.row_reading import RowReader
 from seqloom.evaluate.choices import report
 from seqloom.evaluate.figures import Figures
 from seqloom.models.matching import FineTunedChoiceConfig
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.init import InitConfig
 from seqloom.tasks.language_model import device_of
 from seqloom.tasks.pair import BatchConfig, RowTask, row_problems
@@ -96,7 +96,7 @@ class Task(RowTask):
         choices = self.corpus.split(split)
         found: list[list[float]] = [[] for _ in choices]
         for members, batch in self.read(split).every():
-            rows = precise(model(to_device(batch, device_of(model)))).log_softmax(dim=1).tolist()
+            rows = at_least_float32(model(to_device(batch, device_of(model)))).log_softmax(dim=1).tolist()
             for place, row in zip(members.tolist(), rows, strict=False):
                 found[place] = row[: len(choices[place].options)]
         return found

@@ -30,7 +30,7 @@ from seqloom.evaluate.classification import Report, report
 from seqloom.models.bodies import can_predict
 from seqloom.models.classifier import Classifier, ClassifierConfig
 from seqloom.models.fine_tuned import FineTunedClassifierConfig
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.init import (
     InitConfig,
     Pretrained,
@@ -377,7 +377,7 @@ class Task(ReadingTask):
         batches = self.read(split)
         found = torch.zeros(len(batches), len(self.names))
         for members, batch in batches.every():
-            log_probs = precise(model(to_device(batch, device_of(model)))).log_softmax(dim=1)
+            log_probs = at_least_float32(model(to_device(batch, device_of(model)))).log_softmax(dim=1)
             found[torch.from_numpy(members)] = log_probs[: len(members)].float().cpu()
         return found
 

@@ -30,7 +30,7 @@ from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.captured import forget
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn.softmax import SCORED_AT_ONCE, precise
+from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.train.config import FitConfig
@@ -215,7 +215,7 @@ def _sums(model: Any, batch: Tree) -> Tensor:
     r, targets, hidden = model.taught(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)
     for rows, own, unseen in zip(*(part.split(SCORED_AT_ONCE) for part in (r, targets, hidden)), strict=True):
-        logits = precise(model.output(model.before_output(rows)))
+        logits = at_least_float32(model.output(model.before_output(rows)))
         right = logits.argmax(dim=1) == own
         counts = right.sum(), torch.ones_like(own).sum(), (right & unseen).sum(), unseen.sum()
         sums += torch.stack([F.cross_entropy(logits, own, reduction="sum").double(), *(one.double() for one in counts)])

@@ -15,10 +15,9 @@ import torch
 
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen
 from seqloom.classical.hmm_search import Search, SearchConfig, climb
-from seqloom.classical.machine_code import WITHOUT
 from seqloom.core.config import Discriminator, config
+from seqloom.core.device import WITHOUT_NUMBA, has_numba
 from seqloom.core.errors import UsageError
-from seqloom.core.machine_code import usable
 from seqloom.core.protocols import Estimate
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
@@ -86,7 +85,7 @@ class Task(TextTask):
         return sum(table.numel() for table in self._built().state_dict().values()), "cpu"
 
     def warnings(self) -> list[str]:
-        return [] if usable() else [WITHOUT]
+        return [] if has_numba() else [WITHOUT_NUMBA]
 
     def _built(self) -> HiddenMarkov:
         built: HiddenMarkov = self.recipe.model.build(len(self.tokenizer))

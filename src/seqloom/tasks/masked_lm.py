@@ -34,7 +34,7 @@ from seqloom.data.sentences import sentences
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERTConfig
 from seqloom.models.electra import Detected, Electra, ElectraConfig
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
@@ -272,12 +272,12 @@ def _electra_sums(model: Electra, told: Detected, targets: Tensor) -> Tensor:
 def _sums(model: Any, batch: Tree) -> Tensor:
     """Of a batch: −log p of its chosen tokens, how many were told right, how many there were; the same of its pairs."""
     told, targets = model(batch), batch["targets"]
-    logits, known = precise(told.masked), targets >= 0
+    logits, known = at_least_float32(told.masked), targets >= 0
     losses = F.cross_entropy(logits.flatten(0, 1), targets.clamp(min=0).flatten(), reduction="none").view_as(targets)
     right = logits.argmax(dim=2) == targets  # never where nothing was chosen
     found = [losses.where(known, 0).sum(), right.sum(), known.sum()]
     if "other" in batch:
-        answers, other = precise(told.next), batch["other"]
+        answers, other = at_least_float32(told.next), batch["other"]
         agreed = answers.argmax(dim=1) == other
         found += [F.cross_entropy(answers, other, reduction="sum"), agreed.sum(), torch.ones_like(other).sum()]
     else:

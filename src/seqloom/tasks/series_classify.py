@@ -22,7 +22,7 @@ from seqloom.data.corpora import LabelledSeriesConfig
 from seqloom.data.labelled_series import LabelledSeries, LabelledSeriesCorpus
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.series_classifier import SeriesClassifierConfig
-from seqloom.nn.softmax import precise
+from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.train.config import FitConfig
@@ -161,7 +161,7 @@ class Task:
         for start in range(0, len(examples), rows):
             some = examples[start : start + rows]
             batch = to_device(self.tree(some, max(len(one.values) for one in some)), device_of(model))
-            found.append(precise(model(batch)).log_softmax(dim=1).float().cpu())
+            found.append(at_least_float32(model(batch)).log_softmax(dim=1).float().cpu())
         return torch.cat(found)
 
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from seqloom.classical import glove, negative_sampling
-from seqloom.classical.machine_code import WITHOUT
 from seqloom.classical.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
 from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
 from seqloom.core.config import Discriminator, config, to_mapping
+from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
@@ -80,7 +80,7 @@ class Task(TextTask):
     def warnings(self) -> list[str]:
         engine, device = engine_of(self.recipe.train)
         if engine == "torch" and device.type == "cpu" and self.recipe.train.engine == "auto":
-            return [WITHOUT]
+            return [WITHOUT_NUMBA]
         return []
 
     # --- training ---------------------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.nn.running import run
 
-from seqloom.nn import fused as kernels
-from seqloom.nn import sequences, sequences_steps
+from seqloom.accel.recurrence import sequences, steps
+from seqloom.accel.recurrence import torch_kernels as kernels
+from seqloom.core.operations import Implementation
 from seqloom.nn.cells import CELLS
-from seqloom.nn.dropout import WeightDropout
-from seqloom.nn.recurrent import Recurrent, Stack
+from seqloom.nn.recurrent import Recurrent, Stack, run_cell
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CELLS} | {
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
@@ -43,7 +44,7 @@ def whole(layer, x, state, mask=None):
 
 
 def plain(layer, x, state, mask=None):
-    return layer(x, state, mask, fused=False)
+    return run(layer, x, state, mask, fused=False)
 
 
 def everything(way, layer, x, state, mask=None):
@@ -64,7 +65,7 @@ def equal(actual, wanted):
 
 
 def test_every_cell_has_its_steps():
-    assert {recurrent(name).cell.sequence for name in VARIANTS} == set(sequences_steps.STEPS)
+    assert {steps.steps_name(recurrent(name).cell) for name in VARIANTS} == set(steps.STEPS)
 
 
 @settings(max_examples=120, deadline=None)
@@ -150,7 +151,7 @@ BREAKS: dict[
 def test_a_broken_term_is_noticed(monkeypatch, broken, name):
     """The tests above would see it if one of these were wrong."""
     attribute, replacement, without = BREAKS[broken]
-    monkeypatch.setattr(sequences_steps, attribute, replacement)
+    monkeypatch.setattr(steps, attribute, replacement)
     layer = recurrent(name)
     x, state = some(layer, 4, 7)
     mask = some_mask(4, 7)
@@ -192,11 +193,12 @@ def test_inputs_in_any_layout(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_weights_that_were_computed(name):
     """As weight dropout makes them; the gradient goes on to what they were computed from."""
-    layer, drop, drawn = recurrent(name), WeightDropout(0.4), []
+    layer, drawn = recurrent(name), []
+    layer.weight_dropout = 0.4
     x, _ = some(layer, 4, 20)
     for fused in (True, False):
         torch.manual_seed(3)
-        outputs, _ = drop(layer, x, None, None, fused)
+        outputs, _ = run(layer, x, fused=fused)
         drawn.append({"outputs": outputs, "d": torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h)[0]})
     equal(*drawn)
     assert (drawn[0]["d"] == 0).double().mean() > 0.2
@@ -270,7 +272,7 @@ def test_memory_is_laid_out_as_without_it(name, masked):
     layer = recurrent(name)
     x, state = some(layer, 3, 20)
     mask = some_mask(3, 20) if masked else None
-    other = kernels.run(layer.cell, x, state, mask) if layer.cell.kernel else plain(layer, x, state, mask)
+    other = kernels.run(layer.cell, x, state, mask) if kernels.kernel_name(layer.cell) else plain(layer, x, state, mask)
     assert whole(layer, x, state, mask)[0].stride() == other[0].stride()
 
 
@@ -280,12 +282,11 @@ def test_memory_is_laid_out_as_without_it(name, masked):
 def watched(monkeypatch):
     used = []
 
-    def run(cell, *arguments):
-        used.append(cell.sequence)
-        return original(cell, *arguments)
+    def watch(cell, *arguments):
+        used.append(steps.steps_name(cell))
+        return sequences.run(cell, *arguments)
 
-    original = sequences.run
-    monkeypatch.setattr(sequences, "run", run)
+    monkeypatch.setattr(run_cell, "implementations", [Implementation(sequences.applies, watch)])
     return used
 
 
@@ -297,21 +298,23 @@ def test_used_where_it_pays(monkeypatch):
     for name in VARIANTS:
         layer = recurrent(name, dtype=torch.float32)
         x = torch.randn(2, 16, 3)
-        layer(x, fused=False)
+        run(layer, x, fused=False)
         layer(x[:, :3])
         layer(x[:, :0])
         layer(x[:0])
         assert used == []
         layer(x[:, :4])
         beside = name in ("elman", "elman-relu", "lstm", "gru")
-        assert used == ([] if beside else [layer.cell.sequence])
+        assert used == ([] if beside else [steps.steps_name(layer.cell)])
         used.clear()
         layer(x)
         layer(x, mask=mask)
-        assert used == ([] if name == "lstm" and torch.backends.mkldnn.is_available() else [layer.cell.sequence] * 2)
+        assert used == (
+            [] if name == "lstm" and torch.backends.mkldnn.is_available() else [steps.steps_name(layer.cell)] * 2
+        )
         used.clear()
         layer(x, mask=padded)
-        assert used == [layer.cell.sequence]
+        assert used == [steps.steps_name(layer.cell)]
         used.clear()
 
 
@@ -339,7 +342,7 @@ def test_in_a_stack_with_everything_around():
     x, mask = torch.randn(4, 20, 3, dtype=torch.float64, requires_grad=True), some_mask(4, 20)
     results = []
     for fused in (True, False):
-        outputs, state = stack(x, None, mask, fused)
+        outputs, state = run(stack, x, None, mask, fused=fused)
         gradients = torch.autograd.grad(outputs.square().sum(), [x, *stack.parameters()], allow_unused=True)
         results.append({"outputs": outputs, "h": state[0]["h"], **{str(i): one for i, one in enumerate(gradients)}})
     equal(*results)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from seqloom.core import machine_code
+from seqloom.core.device import has_numba
+from seqloom.core.numba_compiler import compile_cached
 
-usable = machine_code.usable.__wrapped__  # without what it knows already
+usable = has_numba.__wrapped__  # without what it knows already
 needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 
 
@@ -42,7 +43,7 @@ def test_what_cannot_be_kept_is_compiled(error: type[Exception]) -> None:
 
         return compiled
 
-    assert machine_code.kept(compiler, "void()", nogil=True)(len) == ("void()", len)
+    assert compile_cached(compiler, "void()", nogil=True)(len) == ("void()", len)
     assert asked == [{"nogil": True, "cache": True}, {"nogil": True}]
 
 
@@ -51,4 +52,4 @@ def test_what_cannot_be_compiled_is_an_error() -> None:
         raise TypeError(options)
 
     with pytest.raises(TypeError):
-        machine_code.kept(compiler)(len)
+        compile_cached(compiler)(len)

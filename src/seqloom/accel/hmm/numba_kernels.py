@@ -1,7 +1,7 @@
-"""The loops of hidden Markov models in machine code: for the CPU, where numba is installed (extra `fast`).
+"""Numba kernels of hidden Markov models, for the CPU (extra `fast`).
 
-Scaled as in `seqloom.classical.hmm_recursion`: every step is divided by its sum, the logarithms are kept, and a
-sequence is trusted only if every share that could be reached was above SMALLEST. What is not goes the plain way there.
+Scaled as in `seqloom.accel.hmm.scaled`: every step is divided by its sum, the logarithms are kept, and a sequence is
+trusted only if every share that could be reached was above MIN_PROBABILITY. The definition computes the others.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from seqloom.classical.hmm_recursion import SMALLEST
-from seqloom.classical.machine_code import compiler
+from seqloom.classical.hmm_inference import MIN_PROBABILITY
+from seqloom.core.numba_compiler import compiler
 
 compiled = compiler(error_model="numpy")
 inlined = njit(inline="always", error_model="numpy")  # a call costs more than what these do
@@ -27,7 +27,7 @@ def _step(share: Any, possible: Any, chances: Any, after: Any) -> bool:
             for k in range(states):
                 after[k] += share[j] * chances[j, k]
     for k in range(states):
-        if not after[k] > SMALLEST:
+        if not after[k] > MIN_PROBABILITY:
             for j in range(states):
                 if possible[j] and chances[j, k] > 0.0:
                     fine = False
@@ -41,7 +41,7 @@ def _begin(start: Any, share: Any) -> tuple[float, bool]:
     fine = highest > -np.inf
     for k in range(len(start)):
         share[k] = np.exp(start[k] - highest) if fine else 0.0
-        fine &= share[k] > SMALLEST or start[k] == -np.inf
+        fine &= share[k] > MIN_PROBABILITY or start[k] == -np.inf
     return highest, fine
 
 
@@ -88,7 +88,7 @@ def forward(start: Any, chances: Any, emission: Any, lengths: Any, predicted: An
                 alpha[row, t, k] = predicted[row, t, k] + emission[row, t, k]
             highest, summed = _read(share, possible, emission[row, t], chance)
             total += highest + np.log(summed)
-            trusted[row] &= summed > SMALLEST
+            trusted[row] &= summed > MIN_PROBABILITY
             if t + 1 < lengths[row]:
                 trusted[row] &= _step(share, possible, chances, after)
                 share[:] = after
@@ -108,7 +108,7 @@ def likelihoods(start: Any, chances: Any, emission: Any, lengths: Any, likelihoo
         for t in range(lengths[row]):
             highest, summed = _read(share, possible, emission[row, t], chance)
             total, product = _kept(total + highest, product * summed)
-            good &= summed > SMALLEST
+            good &= summed > MIN_PROBABILITY
             if t + 1 < lengths[row]:
                 good &= _step(share, possible, chances, after)
                 share[:] = after
@@ -136,7 +136,7 @@ def e_step(
         for t in range(length):
             highest, summed = _read(share, possible, emission[row, t], emitted[t])
             total, product = _kept(total + highest, product * summed)
-            good &= summed > SMALLEST
+            good &= summed > MIN_PROBABILITY
             posterior[row, t] = share
             if t + 1 < length:
                 good &= _step(share, possible, chances, after)
@@ -154,14 +154,14 @@ def e_step(
                 possible[k] = emission[row, t + 1, k] > -np.inf and share[k] > 0.0
                 weight[k] = share[k] * emitted[t + 1, k]
                 summed += weight[k]
-            good &= summed > SMALLEST
+            good &= summed > MIN_PROBABILITY
             for k in range(states):
                 weight[k] /= summed
             good &= _step(weight, possible, turned, after)
             joint = 0.0
             for j in range(states):
                 joint += posterior[row, t, j] * after[j]
-            good &= joint > SMALLEST
+            good &= joint > MIN_PROBABILITY
             if not good:
                 break
             for j in range(states):

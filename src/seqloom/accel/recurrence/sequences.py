@@ -1,8 +1,6 @@
-"""Cells over whole sequences: the gradient of every step by hand, so that autograd sees one function.
+"""`run_cell` over whole sequences: the gradient of every step is written by hand, so that autograd sees one function.
 
-Nothing here defines anything: what runs computes what the cell's equations say, and the tests prove it, gradients
-included. `applies` decides, `run` runs: the steps of `sequences_steps`, or the same in machine code
-(`sequences_compiled`), or by kernels of a GPU (`sequences_gpu`).
+The steps are those of `steps`, computed by PyTorch, by numba kernels (`numba_steps`) or by Triton (`triton_steps`).
 """
 
 from typing import Any
@@ -10,31 +8,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqloom.accel.gradients import refuse_double_backward
+from seqloom.accel.recurrence import numba_steps, triton_steps
+from seqloom.accel.recurrence.steps import STEPS, Given, Padding, Steps, find_padding, steps_name
+from seqloom.accel.recurrence.torch_kernels import kernel_name
 from seqloom.core.device import has_triton
-from seqloom.nn import sequences_compiled as compiled
-from seqloom.nn import sequences_gpu as gpu
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.masks import zero_padding
-from seqloom.nn.once import only_once
-from seqloom.nn.sequences_steps import STEPS, Given, Padding, Steps, find_padding
 
 FEWEST = 4  # steps: below, the plain loop is as fast
 FEWEST_BESIDE_A_KERNEL = 16  # below, so are torch's kernels
 FULL = (torch.float32, torch.float64)
 
 
-def applies(cell: Cell, x: Tensor, mask: Tensor | None = None) -> bool:
+def applies(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> bool:
     """Whether this cell, on inputs (B, T, D) like these, can be run so, and it pays."""
-    if cell.sequence is None or x.numel() == 0 or torch.compiler.is_compiling():
+    if steps_name(cell) is None or x.numel() == 0 or torch.compiler.is_compiling():
         return False
     if x.device.type == "cuda":
         return _applies_on_a_gpu(cell, x, mask)
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or x.dtype not in FULL:
         return False
-    if x.dtype != cell.weight_h.dtype or x.shape[1] < (FEWEST if cell.kernel is None else FEWEST_BESIDE_A_KERNEL):
+    kernel = kernel_name(cell)
+    if x.dtype != cell.weight_h.dtype or x.shape[1] < (FEWEST if kernel is None else FEWEST_BESIDE_A_KERNEL):
         return False
     padded = mask is not None and not bool(mask.all())
-    return cell.kernel != "lstm" or not _onednn(x) or (torch.is_grad_enabled() and padded)
+    return kernel != "lstm" or not _onednn(x) or (torch.is_grad_enabled() and padded)
 
 
 def _onednn(x: Tensor) -> bool:
@@ -46,19 +45,20 @@ def _applies_on_a_gpu(cell: Cell, x: Tensor, mask: Tensor | None) -> bool:
     """cuDNN's kernels must know where padding is, and so would wait; no step of training or in a graph may do that."""
     if not torch.is_autocast_enabled("cuda") and x.dtype != cell.weight_h.dtype:
         return False
-    if cell.sequence in gpu.STEPS and has_triton():
+    if steps_name(cell) in triton_steps.STEPS and has_triton():
         return x.shape[1] > 1 or mask is not None
     if cell.weight_h.dtype not in FULL:
         return False
     may_not_wait = torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing()
-    return x.shape[1] >= FEWEST if cell.kernel is None else mask is not None and may_not_wait
+    return x.shape[1] >= FEWEST if kernel_name(cell) is None else mask is not None and may_not_wait
 
 
 def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
-    """What the plain loop computes: outputs (B, T, H) and the state after the last real step of each row."""
-    assert cell.sequence is not None
-    steps, own = steps_of(cell.sequence, x, state["h"]), cell.weight_h.dtype
-    low = isinstance(steps, gpu.GPUReset) and torch.is_autocast_enabled("cuda")
+    """Return the outputs (B, T, H) and the state after the last real step of each row."""
+    name = steps_name(cell)
+    assert name is not None
+    steps, own = steps_of(name, x, state["h"]), cell.weight_h.dtype
+    low = isinstance(steps, triton_steps.GPUReset) and torch.is_autocast_enabled("cuda")
     kind = torch.get_autocast_dtype("cuda") if low else own  # of products; the state has that of the weights
     padding = None if mask is None else find_padding(mask)
     x = zero_padding(x, None if padding is None else mask).transpose(0, 1)  # (T, B, D)
@@ -72,16 +72,16 @@ def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tupl
             weights = given[3 + len(first) :]
             outputs, *last = steps.forward(steps.inputs(*given[:3]), Given(first, weights, padding))[0]
     outputs = outputs.transpose(0, 1)
-    if cell.kernel is None or padding is not None:  # laid out as by loop and kernels: dropout draws in order of memory
+    if kernel_name(cell) is None or padding is not None:  # laid out as by loop and kernels: dropout draws in that order
         outputs = outputs.contiguous()
     return outputs, dict(zip(cell.state_names, last, strict=True))
 
 
 def steps_of(name: str, x: Tensor, h: Tensor) -> Steps:
     """What computes x (B, T, D) from a state (B, H) on."""
-    if x.device.type == "cuda" and name in gpu.STEPS and has_triton():
-        return gpu.STEPS[name]
-    return compiled.STEPS[name] if name in compiled.STEPS and compiled.applies(h, x.shape[1]) else STEPS[name]
+    if x.device.type == "cuda" and name in triton_steps.STEPS and has_triton():
+        return triton_steps.STEPS[name]
+    return numba_steps.STEPS[name] if name in numba_steps.STEPS and numba_steps.applies(h, x.shape[1]) else STEPS[name]
 
 
 class WholeSequence(torch.autograd.Function):
@@ -100,7 +100,7 @@ class WholeSequence(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, d_outputs: Tensor, *d_last: Tensor) -> Any:
-        only_once()
+        refuse_double_backward()
         steps, names, saved = context.steps, context.names, context.saved_tensors
         kept, (x, weight_x, *rest) = dict(zip(names, saved, strict=False)), saved[len(names) :]
         given = Given(rest[: context.states], rest[context.states :], context.padding)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""What lies between the products of `seqloom.nn.sequences_gpu`: a kernel before each of them, number by number.
+"""What lies between the products of `seqloom.accel.recurrence.triton_steps`: an elementwise kernel before each.
 
 Buffers are time-major and whole; t says which step is meant. `a` (T, B, 3H) holds r, z and the candidate side by side,
 `states` (T + 1, B, H) the first state and all others. All is computed in float32, or with WIDE in float64.

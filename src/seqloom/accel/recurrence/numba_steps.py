@@ -1,8 +1,8 @@
-"""Whole sequences on the CPU in machine code: `seqloom.nn.sequences_loops`, run by the threads torch itself uses.
+"""Whole sequences on the CPU with numba kernels: `seqloom.accel.recurrence.numba_loops`, run by torch's own threads.
 
-Where numba, MKL and GNU's OpenMP are there, and it pays (`applies`); everywhere else `sequences_steps` computes the
-same, and the tests hold the one to the other. Threads and products are those inside torch: those of steps and inputs
-oneDNN's, which are as fast with few rows as with many (MKL's, where oneDNN has none for the processor), others MKL's.
+They need numba, MKL and GNU OpenMP, and run where they pay (`applies`); `steps` computes the same everywhere else. The
+products of the steps and of the inputs are oneDNN's, which is fast for few rows too (MKL's where oneDNN has none for
+the processor); all other products are MKL's.
 """
 
 import ctypes
@@ -14,8 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqloom.core import machine_code
-from seqloom.nn.sequences_steps import (
+from seqloom.accel.recurrence.steps import (
     SURE,
     ElmanSteps,
     Given,
@@ -32,6 +31,8 @@ from seqloom.nn.sequences_steps import (
     of_products,
     outputs_of,
 )
+from seqloom.core.device import has_numba
+from seqloom.core.numba_compiler import compile_cached
 
 WORTH = 1 << 18  # numbers in h over all steps: below, it is not worth loading
 FEWEST_ROWS = 2  # of a thread
@@ -63,7 +64,7 @@ def library() -> ctypes.CDLL | None:
         return None
     found = ctypes.CDLL(str(path))
     there = all(hasattr(found, name) for name in (*NAMES.values(), "GOMP_parallel"))
-    return found if there and machine_code.usable() else None
+    return found if there and has_numba() else None
 
 
 @functools.cache
@@ -71,13 +72,13 @@ def address(loop: str) -> int:
     """Of a loop, which is compiled at its first use and kept for the next process."""
     from numba import cfunc
 
-    from seqloom.nn.sequences_loops import LOOPS, OPTIONS, SIGNATURE
+    from seqloom.accel.recurrence.numba_loops import LOOPS, OPTIONS, SIGNATURE
 
     for symbol, known in NAMES.items():
         importlib.import_module("llvmlite.binding").add_symbol(
             symbol, ctypes.cast(getattr(library(), known), ctypes.c_void_p).value
         )
-    made = machine_code.kept(cfunc, SIGNATURE, **OPTIONS)(LOOPS[loop])
+    made = compile_cached(cfunc, SIGNATURE, **OPTIONS)(LOOPS[loop])
     return int(made.address or 0)
 
 

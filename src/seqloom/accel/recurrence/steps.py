@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.nn.cells import Cell
+from seqloom.nn.cells import CELLS, Cell, Elman
 
 PIECE = 1 << 17  # numbers
 SURE = 1e4  # before σ: a gate that is 1 to the last digit; −SURE is one that is 0
@@ -429,3 +429,11 @@ STEPS: dict[str, Steps] = {
     "mut2": MUT2Steps(),
     "mut3": MUT3Steps(),
 }
+
+_CELL_NAMES = {cell: name for name, cell in CELLS.items()}
+
+
+def steps_name(cell: Cell) -> str | None:
+    """The entry of `STEPS` that computes the equations of this cell, if there is one."""
+    name = f"elman-{cell.activation}" if type(cell) is Elman else _CELL_NAMES.get(type(cell))
+    return name if name in STEPS else None

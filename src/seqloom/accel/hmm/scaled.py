@@ -1,41 +1,31 @@
-"""The one recursion of hidden Markov models, over time and batched.
+"""The recursion of hidden Markov models by products of matrices, instead of in log space.
 
-    p_1 = start      α_t = p_t + e_t      p_t(k) = log Σ_j exp(α_{t−1}(j) + A_jk)     or max_j in the place of log Σ exp
-
-Ways to the same numbers:
-
-- `plain`, the equations as they stand, in log space: any numbers, slow.
-- scaled: products of matrices, with each row divided by its sum at every step and the logarithms of the sums kept. What
-  is lost there, terms below 10⁻³⁰⁸ of the largest, is found afterwards: `trusted` says for which sequences every p_t
-  was so large that nothing lost could matter. The others go the plain way.
+- scaled: each row is divided by its sum at every step, and the logarithms of the sums are kept. Terms below 10⁻³⁰⁸ of
+  the largest are lost. That is detected afterwards: `trusted` says for which sequences every p_t was so large that
+  nothing lost could matter. The definition computes the others.
 - in pieces: a long sequence is cut into K of them that are read side by side, from every state they could begin in (a
   matrix N × N each); then one after the other gives how each really begins, and all are read once more. That takes
   2 T/K + K steps and not T.
-- scaled and in machine code (`seqloom.classical.hmm_kernels`), where numba is installed: a step is then so cheap that
-  nothing need be cut.
 """
-
-from functools import cache
-from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-100  # of a share, relative to the others: a term that was lost is 10⁻¹⁰⁸ of it, or less
+from seqloom.classical import hmm_inference
+from seqloom.classical.hmm_inference import MIN_PROBABILITY, times
+
 PIECED_STATES = 20  # most states of a model that is worth reading from each of them
 AGREE = 1e-9  # how well the end of a piece and the beginning of the next must agree, relative
+plain = hmm_inference.recursion.definition
+step_back = hmm_inference.backtrack.definition
 
 
 def recursion(
     start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None, *, largest: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """p and α (B, T, N) of start (B, N), log A (N, N) and log b (B, T, N); at padding those of the last real place."""
+    """p and α (B, T, N): in pieces where that pays, else scaled; the largest in log space."""
     if mask is not None and bool(mask.all()):
         mask = None
-    if not largest and (fast := kernels(start, transition, emission)) is not None:
-        predicted, alpha, trusted = _compiled(fast, start, transition, emission, mask)
-        return _mended(predicted, alpha, trusted, start, transition, emission, mask)
     if mask is not None and worth_cutting(emission):
         return _one_by_one(start, transition, emission, mask, largest)
     size = piece_size(emission) if mask is None else None
@@ -45,11 +35,10 @@ def recursion(
             return found
     if largest:
         return plain(start, transition, emission, mask, largest=True)
-    predicted, alpha, trusted = scaled(start, transition, emission, mask)
-    return _mended(predicted, alpha, trusted, start, transition, emission, mask)
+    return mend(*scaled(start, transition, emission, mask), start, transition, emission, mask)
 
 
-def _mended(
+def mend(
     predicted: Tensor,
     alpha: Tensor,
     trusted: Tensor,
@@ -58,36 +47,12 @@ def _mended(
     emission: Tensor,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """What cannot be trusted goes the plain way."""
+    """Compute the rows that cannot be trusted by the definition."""
     if not bool(trusted.all()):
         rows = (~trusted).nonzero().flatten()
         own = None if mask is None else mask[rows]
         predicted[rows], alpha[rows] = plain(start[rows], transition, emission[rows], own)
     return predicted, alpha
-
-
-def times(values: Tensor, transition: Tensor, largest: bool = False) -> Tensor:
-    """log Σ_j exp(values(…, j) + A_jk), or the max; A (N, N), or one for each row."""
-    table = values.unsqueeze(-1) + transition
-    return table.amax(dim=-2) if largest else torch.logsumexp(table, dim=-2)
-
-
-def plain(
-    start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None, *, largest: bool = False
-) -> tuple[Tensor, Tensor]:
-    predicted, alpha = [start], [start + emission[:, 0]]
-    for t in range(1, emission.shape[1]):
-        before = times(alpha[-1], transition, largest)
-        now = before + emission[:, t]
-        if mask is not None:
-            real = mask[:, t : t + 1]
-            before, now = torch.where(real, before, predicted[-1]), torch.where(real, now, alpha[-1])
-        predicted.append(before)
-        alpha.append(now)
-    return torch.stack(predicted, dim=1), torch.stack(alpha, dim=1)
-
-
-# --- scaled ---------------------------------------------------------------------------------------------------------
 
 
 def scaled(
@@ -107,11 +72,11 @@ def scaled(
     alpha = predicted + rows
     real = None if mask is None else mask if order is None else mask[order]
     trusted = _trusted(shares.transpose(0, 1), sums.T, alpha, transition, real)
-    trusted &= ((shares[0] > SMALLEST) | (begin == -torch.inf)).all(dim=1)
+    trusted &= ((shares[0] > MIN_PROBABILITY) | (begin == -torch.inf)).all(dim=1)
     if order is None:
         return predicted, alpha, trusted
     back = order.argsort()
-    predicted, alpha = (_padded(values[back], mask) for values in (predicted, alpha))
+    predicted, alpha = (pad_with_last(values[back], mask) for values in (predicted, alpha))
     return predicted, alpha, trusted[back]
 
 
@@ -132,8 +97,8 @@ def _scaled_loop(share: Tensor, chances: Tensor, emitted: Tensor, active: list[i
 def _trusted(shares: Tensor, sums: Tensor, alpha: Tensor, transition: Tensor, mask: Tensor | None) -> Tensor:
     """Whether nothing that was lost matters (B,): each share is large, or truly 0, no way leading there."""
     possible = (alpha[:, :-1] > -torch.inf).to(alpha.dtype) @ (transition > -torch.inf).to(alpha.dtype) > 0
-    fine = ((shares[:, 1:] > SMALLEST) | ~possible).all(dim=2)
-    kept = sums > SMALLEST
+    fine = ((shares[:, 1:] > MIN_PROBABILITY) | ~possible).all(dim=2)
+    kept = sums > MIN_PROBABILITY
     if mask is not None:
         fine, kept = fine | ~mask[:, 1:], kept | ~mask
     return fine.all(dim=1) & kept.all(dim=1)
@@ -146,7 +111,7 @@ def _by_length(emission: Tensor, mask: Tensor | None) -> tuple[Tensor | None, li
     return mask.sum(dim=1).argsort(descending=True), mask.sum(dim=0).tolist()
 
 
-def _padded(values: Tensor, mask: Tensor | None) -> Tensor:
+def pad_with_last(values: Tensor, mask: Tensor | None) -> Tensor:
     """At padding what stands at the last real place, or at the first."""
     if mask is None:
         return values
@@ -158,43 +123,6 @@ def _padded(values: Tensor, mask: Tensor | None) -> Tensor:
 def _finite(values: Tensor) -> Tensor:
     """What nothing can come from is measured from 0: −inf − (−inf) is no number."""
     return values.masked_fill(values == -torch.inf, 0)
-
-
-# --- compiled -------------------------------------------------------------------------------------------------------
-
-
-def kernels(*tensors: Tensor) -> ModuleType | None:
-    """The compiled loops, where numba is installed; they are for the CPU and double precision."""
-    fit = all(one.device.type == "cpu" and one.dtype == torch.float64 for one in tensors)
-    return _kernels() if fit else None
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    try:
-        from seqloom.classical import hmm_kernels
-    except ImportError:  # numba is missing
-        return None
-    return hmm_kernels
-
-
-def lengths_of(emission: Tensor, mask: Tensor | None) -> Tensor:
-    return torch.full((len(emission),), emission.shape[1]) if mask is None else mask.sum(dim=1)
-
-
-def arrays(*tensors: Tensor) -> list[Any]:
-    return [one.detach().contiguous().numpy() for one in tensors]
-
-
-def _compiled(
-    fast: ModuleType, start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    predicted, alpha = torch.zeros_like(emission), torch.zeros_like(emission)
-    trusted = torch.zeros(len(emission), dtype=torch.bool)
-    fast.forward(
-        *arrays(start, transition.exp(), emission, lengths_of(emission, mask)), *arrays(predicted, alpha, trusted)
-    )
-    return _padded(predicted, mask), _padded(alpha, mask), trusted
 
 
 # --- in pieces ------------------------------------------------------------------------------------------------------
@@ -221,7 +149,7 @@ def _one_by_one(
             own = recursion(start[row, None], transition, emission[row, None, :length], largest=largest)
             for whole, part in zip(both, own, strict=True):
                 whole[row, :length] = part[0]
-    return _padded(both[0], mask), _padded(both[1], mask)
+    return pad_with_last(both[0], mask), pad_with_last(both[1], mask)
 
 
 def _in_pieces(
@@ -278,3 +206,31 @@ def _agree(ended: Tensor, began: Tensor) -> bool:
     """Whether pieces, read for themselves, end as the next ones were said to begin; −inf where those are."""
     same = (ended == began) | ((ended - began).abs() <= AGREE * began.abs().clamp(min=1))
     return bool(same.all())
+
+
+# --- the way back -----------------------------------------------------------------------------------------------------
+
+
+def backtrack(came_from: Tensor, last: Tensor) -> Tensor:
+    """The states (B, T) of the path that ends in `last` (B,).
+
+    A long sequence is cut into pieces that go back side by side from every state they could end in; which one it was is
+    known when those after them are through.
+    """
+    batch, steps, states = came_from.shape
+    size = steps if steps < 64 * batch else max(1, int((steps * batch) ** 0.5))
+    pieces = -(-steps // size) if steps else 0
+    if pieces <= 1:
+        return step_back(came_from, last)
+    itself = torch.arange(states, device=last.device)
+    lacking = pieces * size - steps  # before the beginning, every state came from itself
+    whole = torch.cat([itself.expand(batch, lacking, states), came_from], dim=1).view(batch, pieces, size, states)
+    reached = itself.expand(batch, pieces, states)  # where each piece begins, by the state it ends in
+    for t in range(size - 1, -1, -1):
+        reached = whole[:, :, t].gather(2, reached)
+    ends = [last]
+    for piece in range(pieces - 1, 0, -1):
+        ends.append(reached[:, piece].gather(1, ends[-1].unsqueeze(1)).squeeze(1))
+    ends_of = torch.stack(ends[::-1], dim=1).flatten()  # (B · pieces,)
+    within = step_back(whole.flatten(0, 1), ends_of).view(batch, pieces, size + 1)
+    return torch.cat([within[:, 0, :1], within[:, :, 1:].flatten(1)], dim=1)[:, lacking:]

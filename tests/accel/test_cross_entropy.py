@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqloom.accel import cross_entropy
 from seqloom.core.fusing import Fusing, fusing
-from seqloom.nn import cross_entropy
-from seqloom.nn.cross_entropy import linear_cross_entropy
+from seqloom.nn.cross_entropy import consistent_cross_entropy, linear_cross_entropy, summed_cross_entropy
 from seqloom.nn.softmax import FullSoftmax
 from seqloom.train.memory import watch
 
@@ -35,7 +35,7 @@ def test_loss_and_gradients_are_torchs(
     rows: int, smoothing: float, uncounted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", rows * V)
-    monkeypatch.setattr(cross_entropy, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(cross_entropy, "MIN_ROWS", 1)
     smoothed: Any = {"label_smoothing": smoothing}
     ours, theirs = given(uncounted=uncounted), given(uncounted=uncounted)
     found, wanted = linear_cross_entropy(*ours, **smoothed), torchs(*theirs, **smoothed)
@@ -74,7 +74,7 @@ def test_the_layer_counts_alike_whichever_way_it_takes(gradients: bool, smoothin
         value = output.total_loss(hidden, targets, smoothing)
     wanted = torchs(hidden, output.weight, output.bias, targets, smoothing)
     torch.testing.assert_close(value, wanted, atol=1e-10, rtol=0, check_dtype=True)
-    twice = cross_entropy.consistent_cross_entropy(
+    twice = consistent_cross_entropy(
         output(torch.cat([hidden, hidden])), torch.cat([targets, targets]), smoothing, consistency=3.0
     )  # two readings that agree
     torch.testing.assert_close(twice, 2 * wanted, atol=1e-10, rtol=0)
@@ -107,12 +107,12 @@ def test_the_form_a_compiler_can_fuse_is_torchs(smoothing: float) -> None:
     hidden, weight, bias, targets = given(uncounted=4)
     logits = F.linear(hidden, weight, bias)
     with fusing(Fusing(backend="aot_eager")):
-        found = cross_entropy.summed_cross_entropy(logits, targets, smoothing)
+        found = summed_cross_entropy(logits, targets, smoothing)
     torch.testing.assert_close(found, torchs(hidden, weight, bias, targets, smoothing), atol=1e-10, rtol=0)
 
 
 def test_under_autocast_products_are_rounded_and_sums_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "FEWEST_ROWS", 5)
+    monkeypatch.setattr(cross_entropy, "MIN_ROWS", 5)
     monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 1)
     hidden, _, _, targets = given(torch.float32, 3)
     output, plain = layer(torch.float32), layer(torch.float32)

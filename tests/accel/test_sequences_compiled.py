@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.nn.running import run
 
-from seqloom.nn import sequences, sequences_compiled
+from seqloom.accel.recurrence import numba_steps, sequences
+from seqloom.accel.recurrence.steps import steps_name
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 
-pytestmark = pytest.mark.skipif(sequences_compiled.library() is None, reason="needs numba, MKL and GNU's OpenMP")
+pytestmark = pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU's OpenMP")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CELLS} | {
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
 }
@@ -18,8 +20,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
 @pytest.fixture(autouse=True)
 def worth(monkeypatch):
     """Small sequences, too."""
-    monkeypatch.setattr(sequences_compiled, "WORTH", 0)
-    monkeypatch.setattr(sequences_compiled, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(numba_steps, "WORTH", 0)
+    monkeypatch.setattr(numba_steps, "FEWEST_ROWS", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +46,7 @@ def everything(layer, x, state, mask, fused):
     """Outputs, the last state, and the gradients of all there is."""
     dtype = layer.cell.weight_h.dtype
     x, state = x.to(dtype).requires_grad_(), {name: leaf.to(dtype).requires_grad_() for name, leaf in state.items()}
-    outputs, last = sequences.run(layer.cell, x, state, mask) if fused else layer(x, state, mask, fused=False)
+    outputs, last = sequences.run(layer.cell, x, state, mask) if fused else run(layer, x, state, mask, fused=False)
     torch.manual_seed(7)
     loss = sum((one * torch.randn(one.shape, dtype=torch.float64).to(dtype)).sum() for one in (outputs, *last.values()))
     named = {"x": x, **{f"first {name}": leaf for name, leaf in state.items()}, **dict(layer.named_parameters())}
@@ -58,7 +60,7 @@ def difference(name, rows, steps, inputs, hidden, masked):
     layer = recurrent(name, inputs, hidden)
     x, state = torch.randn(rows, steps, inputs), some_state(layer, rows)
     mask = torch.rand(rows, steps) < 0.6 if masked else None
-    assert sequences.steps_of(layer.cell.sequence, x, state["h"]) is sequences_compiled.STEPS[layer.cell.sequence]
+    assert sequences.steps_of(steps_name(layer.cell), x, state["h"]) is numba_steps.STEPS[steps_name(layer.cell)]
     got = everything(layer, x, state, mask, True)
     wanted = everything(layer.double(), x, state, mask, False)
     return max(float((got[key] - one).abs().max() / one.abs().max()) for key, one in wanted.items())
@@ -91,7 +93,7 @@ def test_rows_are_shared_among_threads(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_threads_without_a_row(name, monkeypatch):
-    monkeypatch.setattr(sequences_compiled, "FEWEST_ROWS", 0)
+    monkeypatch.setattr(numba_steps, "FEWEST_ROWS", 0)
     torch.set_num_threads(3)
     assert difference(name, 2, 16, 6, 12, True) < 2e-6
 
@@ -125,13 +127,13 @@ def test_outputs_that_are_overwritten_give_no_wrong_gradient(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_matrix_that_is_not_turned_is_noticed(name, monkeypatch):
-    monkeypatch.setattr(sequences_compiled, "turned", lambda weight: weight.contiguous())
+    monkeypatch.setattr(numba_steps, "turned", lambda weight: weight.contiguous())
     assert difference(name, 4, 20, 8, 8, False) > 1e-3
 
 
 @pytest.mark.parametrize("name", sorted(set(VARIANTS) - {"elman", "elman-relu", "elman-sigmoid"}))
 def test_a_gate_that_only_nearly_keeps_is_noticed(name, monkeypatch):
-    monkeypatch.setattr(sequences_compiled, "SURE", 3.0)
+    monkeypatch.setattr(numba_steps, "SURE", 3.0)
     assert difference(name, 4, 20, 8, 8, True) > 1e-3
 
 
@@ -174,10 +176,10 @@ def test_the_same_twice_to_the_last_bit(name):
 def test_where_it_is_used(monkeypatch):
     monkeypatch.undo()
     state, threads = torch.randn(16 * torch.get_num_threads(), 256), torch.get_num_threads()
-    assert sequences_compiled.applies(state, 64)
-    assert not sequences_compiled.applies(state, 4) and not sequences_compiled.applies(state.double(), 64)
-    assert not sequences_compiled.applies(state[: 2 * threads - 1], 1000)
+    assert numba_steps.applies(state, 64)
+    assert not numba_steps.applies(state, 4) and not numba_steps.applies(state.double(), 64)
+    assert not numba_steps.applies(state[: 2 * threads - 1], 1000)
     with torch.no_grad():
-        assert not sequences_compiled.applies(state, 64)
-    monkeypatch.setattr(sequences_compiled, "library", lambda: None)
-    assert not sequences_compiled.applies(state, 64)
+        assert not numba_steps.applies(state, 64)
+    monkeypatch.setattr(numba_steps, "library", lambda: None)
+    assert not numba_steps.applies(state, 64)

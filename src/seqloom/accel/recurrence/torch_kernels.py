@@ -1,8 +1,4 @@
-"""torch's fused recurrent kernels (oneDNN, cuDNN and its own), as faster ways to run a cell over time.
-
-Nothing here defines anything: each kernel computes what the cell's equations say, and the tests prove it, gradients
-included. `applies` decides, `run` runs.
-"""
+"""`run_cell` by torch's fused recurrent kernels: oneDNN, cuDNN and torch's own."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.nn.cells import Cell, State
+from seqloom.nn.cells import GRU, LSTM, Cell, Elman, State
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "lstm": torch.lstm,
@@ -25,9 +21,16 @@ CUDNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _laying = threading.Lock()
 
 
-def applies(cell: Cell, x: Tensor) -> bool:
+def kernel_name(cell: Cell) -> str | None:
+    """The kernel that computes the equations of this cell, if there is one. A subclass may have other equations."""
+    if type(cell) is Elman:
+        return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(cell.activation)
+    return {LSTM: "lstm", GRU: "gru"}.get(type(cell))
+
+
+def applies(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> bool:
     """Whether a kernel exists for this cell and for inputs (B, T, D) like these, and pays."""
-    if cell.kernel is None or x.numel() == 0:
+    if kernel_name(cell) is None or x.numel() == 0:
         return False
     if x.is_cuda:
         return True
@@ -36,7 +39,7 @@ def applies(cell: Cell, x: Tensor) -> bool:
 
 
 def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
-    """What the plain loop computes: outputs (B, T, H) and the state after the last real step of each row."""
+    """Return the outputs (B, T, H) and the state after the last real step of each row."""
     packing = None if mask is None else pack(mask)
     return _run_whole(cell, x, state) if packing is None else _run_packed(cell, x, state, packing)
 
@@ -90,14 +93,15 @@ def _run_packed(cell: Cell, x: Tensor, state: State, packing: Packing) -> tuple[
 
 def _call(cell: Cell, data: tuple[Tensor, ...], first: State, layout: tuple[bool, ...]) -> tuple[Tensor, ...]:
     """One layer, one direction, no dropout. Only `train` makes cuDNN keep what a backward pass needs."""
-    assert cell.kernel is not None and cell.bias_h is not None
+    name = kernel_name(cell)
+    assert name is not None and cell.bias_h is not None
     weights: list[Tensor] = [cell.weight_x, cell.weight_h, cell.bias_x, cell.bias_h]
     if cell.weight_x.is_cuda:
         weights = _in_one_piece(cell, weights)
     hidden = tuple(first[name] for name in cell.state_names)
     train = torch.is_grad_enabled()
     arguments = (hidden if len(hidden) > 1 else hidden[0], weights, True, 1, 0.0, train, False, *layout)
-    return KERNELS[cell.kernel](*data, *arguments)
+    return KERNELS[name](*data, *arguments)
 
 
 def _named(cell: Cell, last: list[Tensor]) -> State:
@@ -116,7 +120,7 @@ def _in_one_piece(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
     def lay(tensors: list[Tensor]) -> None:
         with torch.no_grad(), torch.cuda.device_of(tensors[0]):
             torch._cudnn_rnn_flatten_weight(
-                tensors, len(tensors), cell.inputs, CUDNN_MODES[str(cell.kernel)], cell.hidden, 0, 1, True, False
+                tensors, len(tensors), cell.inputs, CUDNN_MODES[str(kernel_name(cell))], cell.hidden, 0, 1, True, False
             )
 
     if not all(isinstance(weight, torch.nn.Parameter) for weight in weights):

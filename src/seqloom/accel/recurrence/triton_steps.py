@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.nn.sequences_steps import (
+from seqloom.accel.recurrence.steps import (
     SURE,
     Given,
     GRUChoSteps,
@@ -85,20 +85,20 @@ class GPUReset(ResetSteps):
 
 
 class Kernels:
-    """The kernels of `sequences_triton` over one sequence.
+    """The kernels of `triton_kernels` over one sequence.
 
     Triton looks at what it is given at every call, which takes it longer than the call. Here all steps are given the
     same tensors, so it looks at those of the first.
     """
 
     def __init__(self, steps: ResetSteps, a: Tensor, states: Tensor) -> None:
-        from seqloom.nn import sequences_triton
+        from seqloom.accel.recurrence import triton_kernels
 
-        self.module, self.last = sequences_triton, len(a) - 1
+        self.module, self.last = triton_kernels, len(a) - 1
         self.hidden, self.numbers = states.shape[2], states[0].numel()
-        self.grid = (-(-self.numbers // sequences_triton.BLOCK), 1, 1)
+        self.grid = (-(-self.numbers // triton_kernels.BLOCK), 1, 1)
         looks = {None: 0, "h": 1, "tanh": 2}[steps.looks]
-        self.kind = (int(steps.takes), looks, int(states.dtype == torch.float64), sequences_triton.BLOCK)
+        self.kind = (int(steps.takes), looks, int(states.dtype == torch.float64), triton_kernels.BLOCK)
         self.ready: dict[str, Callable[..., Any]] = {}
 
     def gates(self, t: int, a: Tensor, for_gates: Tensor, for_z: Tensor, states: Tensor, reset: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The steps of `seqloom.nn.sequences_steps` in machine code, by numba (extra `fast`): all that lies between products.
+"""The steps of `seqloom.accel.recurrence.steps` as numba kernels (extra `fast`): all that lies between products.
 
 Every loop is run by all threads of one parallel region, and each does its own rows from the first step to the last, so
 that they meet once in a sequence and not twice in every step. What a loop is given are addresses: first its sizes

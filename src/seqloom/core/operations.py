@@ -1,0 +1,71 @@
+"""Operations: functions whose definition can be read where it stands, and which faster implementations may replace.
+
+    @operation
+    def run_cell(cell, x, state, mask): ...                        # the definition, in plain PyTorch
+
+    run_cell.register(applies=fits_kernel, run=run_kernel)         # done by `seqloom.accel`, and by nobody else
+
+A call takes the first registered implementation whose `applies` accepts its arguments, else the definition. Both
+compute the same; the tests of `seqloom.accel` prove it. Within `definitions_only()` every call takes the definition.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Implementation(NamedTuple, Generic[P, R]):
+    applies: Callable[P, bool]
+    run: Callable[P, R]
+
+
+class Operation(Generic[P, R]):
+    """A function with a definition and perhaps faster implementations."""
+
+    def __init__(self, definition: Callable[P, R]) -> None:
+        functools.update_wrapper(self, definition)
+        self.definition = definition
+        self.implementations: list[Implementation[P, R]] = []
+
+    def register(self, applies: Callable[P, bool], run: Callable[P, R]) -> None:
+        """Offer an implementation for the calls that `applies` accepts; those registered before it come first."""
+        if not any(known.run is run for known in self.implementations):
+            self.implementations.append(Implementation(applies, run))
+
+    def select(self, *args: P.args, **kwargs: P.kwargs) -> Callable[P, R]:
+        """The implementation that a call with these arguments takes."""
+        if not _thread.definitions_only:
+            for implementation in self.implementations:
+                if implementation.applies(*args, **kwargs):
+                    return implementation.run
+        return self.definition
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.select(*args, **kwargs)(*args, **kwargs)
+
+
+def operation(definition: Callable[P, R]) -> Operation[P, R]:
+    """Make an operation of its definition."""
+    return Operation(definition)
+
+
+class _Thread(threading.local):
+    definitions_only = False
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def definitions_only() -> Iterator[None]:
+    """Compute every operation by its definition within this block, in this thread."""
+    before, _thread.definitions_only = _thread.definitions_only, True
+    try:
+        yield
+    finally:
+        _thread.definitions_only = before
