@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.nn.running import run
 from torch import Tensor, nn
 
 from seqloom.cli.app import main
@@ -60,10 +61,10 @@ def test_a_whole_sequence_is_faster_than_the_loop_over_it(name: str) -> None:
     x = torch.randn(16, 32, 64, requires_grad=True)
     leaves = [x, *layer.parameters()]
 
-    def run(fused: bool) -> None:
+    def step(fused: bool) -> None:
         gradients(run(layer, x, fused=fused)[0], *leaves)
 
-    assert times_as_fast(lambda: run(True), lambda: run(False)) > 1.3
+    assert times_as_fast(lambda: step(True), lambda: step(False)) > 1.3
 
 
 def test_our_gru_keeps_up_with_that_of_torch() -> None:

@@ -223,12 +223,12 @@ def test_without_a_folder_to_keep_machine_code_in_it_is_compiled_all_the_same(mo
 
 
 def test_which_engine_computes(monkeypatch):
-    monkeypatch.setattr(words_training, "usable", lambda: False)
+    monkeypatch.setattr(words_training, "has_numba", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert engine_of(WordTrainConfig())[0] == "torch"
     with pytest.raises(ResourceError, match=r"seqloom\[fast\]"):
         engine_of(WordTrainConfig(engine="numba"))
-    monkeypatch.setattr(words_training, "usable", lambda: True)
+    monkeypatch.setattr(words_training, "has_numba", lambda: True)
     assert engine_of(WordTrainConfig())[0] == "numba"
     assert engine_of(WordTrainConfig(engine="torch"))[0] == "torch"
 

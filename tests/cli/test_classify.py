@@ -1,5 +1,6 @@
 """`seqloom classify`, and what the other commands say of classifiers."""
 
+import io
 import json
 import re
 import shutil
@@ -338,7 +339,7 @@ def test_doctor(seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_typing_by_hand_says_how(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Keyboard:
-        buffer = iter([b"a dull film\n"])
+        buffer = io.BytesIO(b"a dull film\n")
 
         @staticmethod
         def isatty() -> bool:

@@ -1,10 +1,12 @@
 """Runs that follow tracks, from the command line: trained, measured, compared, looked at."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.sealing import seal
 
 from seqloom.cli.app import main
 
@@ -69,8 +71,11 @@ def test_what_cannot_be_looked_at(seqloom: Any, run: Path, tmp_path: Path) -> No
 
 def test_a_run_of_something_else(seqloom: Any, run: Path, tmp_path: Path) -> None:
     """Its task is asked for before anything else is."""
-    (tmp_path / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))
-    seqloom("inspect", "track", tmp_path).refuses(2, "follows no track: its task is ngram", "kalman-track", lines=1)
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    (other / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))
+    seal(other)
+    seqloom("inspect", "track", other).refuses(2, "follows no track: its task is ngram", "kalman-track", lines=1)
 
 
 def test_a_recipe_that_is_wrong_in_several_ways(seqloom: Any, tmp_path: Path) -> None:

@@ -270,10 +270,10 @@ def test_line_with_too_many_tokens_is_refused(
     seqloom: Any, trained: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lines before it are answered; memory and time do not depend on how long it is."""
-    type_in(b"the cat\n" + b"the cat " * 10_000 + b"\n")
+    type_in(b"the cat\n" + b"the cat " * 20_000 + b"\n")
     shown = seqloom("translate", trained / "bytes", "--window=1")
     assert (shown.code, shown.out.count("\n")) == (3, 1)
-    assert "seqloom: Line 2 has " in shown.err and "at most 8,192 are read at once" in shown.err
+    assert "seqloom: Line 2 has " in shown.err and "at most 16,384 are read at once" in shown.err
     monkeypatch.setenv("SEQLOOM_MAX_SOURCE", "3")
     seqloom("translate", trained / "words", "the cat sat").refuses(3, "Line 1 has 4 tokens", "SEQLOOM_MAX_SOURCE=4")
 

@@ -288,7 +288,7 @@ def test_loops_that_cannot_be_compiled_are_not_there(error: type[Exception], mon
 
 def test_loops_are_not_asked_for_where_numba_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_compiled, "loops", functools.cache(decoder_compiled.loops.__wrapped__))
-    monkeypatch.setattr(decoder_compiled, "usable", lambda: False)
+    monkeypatch.setattr(decoder_compiled, "has_numba", lambda: False)
     assert not decoder_compiled.there()
 
 

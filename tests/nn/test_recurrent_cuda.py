@@ -149,7 +149,7 @@ def test_both_directions_on_a_gpu(depth, masked) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for fused in (True, False):
-            outputs, _ = both(x, None, mask, fused)
+            outputs, _ = run(both, x, None, mask, fused=fused)
             results.append([outputs, *torch.autograd.grad(outputs.square().sum(), [x, *both.parameters()])])
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
 

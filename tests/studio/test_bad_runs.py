@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.sealing import seal
 from tests.studio.conftest import TOKEN, Window
 
 from seqloom.studio.server import Studio, make_app
@@ -39,6 +40,7 @@ def edit_recipe(run: Path, old: str, new: str) -> None:
     text = (run / "recipe.yaml").read_text("utf-8")
     assert old in text
     (run / "recipe.yaml").write_text(text.replace(old, new), "utf-8")
+    seal(run)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {

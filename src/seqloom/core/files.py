@@ -194,9 +194,9 @@ def _flush(file: IO[bytes]) -> None:
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file under a temporary name; it gets its own name when the block ends, or none at all."""
-    temporary = temporary_path(path)
+def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
+    """Write a file under a temporary name, in `folder` or beside it; it gets its own name when the block ends."""
+    temporary = temporary_path(path, folder)
     with disk_errors(path):
         try:
             with create_file(temporary) as file:
@@ -209,9 +209,9 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
         flush_directory(path.parent)
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace a file whole or not at all."""
-    with replace_file(path) as file:
+def write_atomic(path: Path, content: bytes | str, folder: Path | None = None) -> None:
+    """Replace a file whole or not at all; its temporary name is in `folder`, or beside it."""
+    with replace_file(path, folder) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
@@ -245,9 +245,9 @@ def new_directory(path: Path) -> Iterator[Path]:
 # --- deleting ---------------------------------------------------------------------------------------------------------
 
 
-def temporary_path(path: Path) -> Path:
-    """Return an unpredictable name beside `path` that `remove_leftovers` recognises."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+def temporary_path(path: Path, folder: Path | None = None) -> Path:
+    """Return an unpredictable name in `folder`, or beside `path`, that `remove_leftovers` recognises."""
+    return (folder or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
 
 
 def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from seqloom.core.errors import DataError, UsageError
 
 MAX_LINE = 1_000_000  # bytes of one line of input: a novel
-MAX_SOURCE = 8_192  # tokens of one text that an encoder–decoder reads to translate or restore it
+MAX_SOURCE = 16_384  # tokens of one text that an encoder–decoder reads to translate or restore it
 MEMORY_PER_TEXT = 4  # bytes of memory that reading a text takes, for each byte of it, at least
 MAX_GZIP_RATIO = 200  # a file that unpacks to more than this times its size …
 GZIP_GRACE = 1 << 28  # … and to more bytes than this is refused; text rarely exceeds 20

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from seqloom.core.errors import DataError
-from seqloom.text.pieces import cut_at_spaces
 
 SPLITS = ("train", "dev", "test")
 
@@ -37,6 +36,8 @@ class Counts:
 
     @classmethod
     def of(cls, documents: Sequence[str]) -> "Counts":
+        from seqloom.text.pieces import cut_at_spaces  # here, so that corpora can be listed without the tokenizers
+
         ends = len(documents)
         return cls(
             documents=ends,

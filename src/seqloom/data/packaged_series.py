@@ -60,7 +60,7 @@ def _monthly_co2() -> Read:
     """Means of the weeks that begin in a month; a month without any is missing."""
     values, times, names = _weekly_co2()
     months = times.astype("datetime64[M]")
-    every = np.arange(months[0], months[-1] + 1)
+    every = np.arange(months[0], months[-1] + np.timedelta64(1, "M"))
     means = []
     for month in every:
         known = values[(months == month) & ~np.isnan(values[:, 0]), 0]

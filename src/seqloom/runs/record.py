@@ -31,7 +31,7 @@ def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
         for event in chain([started], events):
             over = isinstance(event, Finished) and _has_finished(run, event.step)
             if isinstance(event, Evaluated) and event.best:
-                run.save_metrics(event.split, {"step": event.step, **event.metrics})
+                run.save_metrics(event.split, {"step": event.step, **event.metrics}, locked=True)
             if isinstance(event, Finished) and not over:
                 write_atomic(run.path / "card.md", card(run, event))
             if not over:

@@ -341,9 +341,11 @@ class Run:
         name = f"metrics/{split}.json"
         return self._parsed(name, read_run_file(self.path, name)) if not is_missing(self.path / name) else None
 
-    def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
+    def save_metrics(self, split: str, metrics: Mapping[str, Any], *, locked: bool = False) -> None:
+        """Keep the evaluation of a split. A caller that holds the lock leaves nothing in `metrics` if it is killed."""
         make_directory(self.path / "metrics")
-        write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics))
+        temporary_folder = self.path if locked else None
+        write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics), temporary_folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
