@@ -60,7 +60,8 @@ def difference(name, rows, steps, inputs, hidden, masked):
     layer = recurrent(name, inputs, hidden)
     x, state = torch.randn(rows, steps, inputs), some_state(layer, rows)
     mask = torch.rand(rows, steps) < 0.6 if masked else None
-    assert sequences.steps_of(steps_name(layer.cell), x, state["h"]) is numba_steps.STEPS[steps_name(layer.cell)]
+    name = steps_name(layer.cell)
+    assert name is not None and sequences.steps_of(name, x, state["h"]) is numba_steps.STEPS[name]
     got = everything(layer, x, state, mask, True)
     wanted = everything(layer.double(), x, state, mask, False)
     return max(float((got[key] - one).abs().max() / one.abs().max()) for key, one in wanted.items())

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.accel.gradients import refuse_double_backward
+from seqloom.core.operations import always
 from seqloom.nn import cross_entropy
 from seqloom.nn.cross_entropy import IGNORE_INDEX, at_least_float32, summed_cross_entropy
 from seqloom.nn.masks import zero_padding
@@ -64,10 +65,6 @@ def linear_cross_entropy(
     ignores = hidden.device.type != "cpu"  # perhaps: to look would be to wait
     total: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, targets, label_smoothing, rows, ignores)
     return total
-
-
-def always(*_: Any) -> bool:
-    return True
 
 
 def target_log_probs(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +47,11 @@ class Operation(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.select(*args, **kwargs)(*args, **kwargs)
+
+
+def always(*_: Any, **__: Any) -> bool:
+    """Accept every call: the `applies` of an implementation without conditions."""
+    return True
 
 
 def operation(definition: Callable[P, R]) -> Operation[P, R]:
