@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqloom import api
-from seqloom.cli._lines import WINDOW
+from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.cli.app import main
 from seqloom.evaluate.alignment import from_pharaoh
 
@@ -227,7 +227,7 @@ def test_at_the_keyboard_every_line_is_answered_at_once(
     assert "Ctrl-D" in seqloom("translate", trained / "words").err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
     assert seqloom("translate", trained / "words", "--batch=3").err == ""
-    assert windows == [1, 3 * WINDOW]
+    assert windows == [1, 3 * WINDOW_BATCHES]
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import typer
 
 from seqloom.cli._console import coloured_console
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import Beam, JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def attention(
     target: Annotated[
         str | None, typer.Option(help="Look at this translation of it. [default: the one the model finds]")
     ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")] = None,
+    beam: Beam = None,
     part: Annotated[
         Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Of a Transformer: whose heads to look at.")
     ] = None,
@@ -37,12 +38,12 @@ def attention(
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="The model's own pieces instead of words.")] = False,
     end: Annotated[bool, typer.Option("--end/--no-end", help="Show the end of both sentences too.")] = True,
-    out: Out = None,
+    out: PictureOut = None,
     font: Annotated[str | None, typer.Option(help="Font of the picture. [default: what has the letters]")] = None,
     color: Annotated[
         bool | None, typer.Option("--color/--no-color", help="Colours or letters. [default: by the terminal]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
     """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
     from seqloom.api import Translator, load

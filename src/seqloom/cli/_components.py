@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
     from seqloom.inspect.components import Components
@@ -18,8 +19,8 @@ def components(
     run: Annotated[Path, typer.Argument(help="A run of series-forecast with model.kind=kalman.")],
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Up to the end of which split.")] = "test",
     column: Annotated[str | None, typer.Option(help="Which variable. [default: the first]")] = None,
-    out: Out = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    out: PictureOut = None,
+    as_json: JsonObject = False,
 ) -> None:
     """The level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
     from seqloom.api import load

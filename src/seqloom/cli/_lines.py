@@ -9,10 +9,9 @@ from typing import Any
 from unicodedata import category
 
 from seqloom.cli._input import arguments, lines_of
+from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.core.errors import UsageError
 
-BATCH = 128
-WINDOW = 8  # batches read before the first line is answered, so that lines of one length are read together
 FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 _COMMANDS = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
@@ -28,7 +27,7 @@ def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
     lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
     note_place(texts or [])
-    return lines, window or (1 if by_hand else WINDOW * batch)
+    return lines, window or (1 if by_hand else WINDOW_BATCHES * batch)
 
 
 def note_place(texts: Iterable[str], reads: bool = True) -> None:

@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._options import JsonObject
 
 BAR = 40  # letters of a whole
 
 
 def mix(
     run: Annotated[Path, typer.Argument(help="A run that began with a bidirectional language model.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
     """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""
     from seqloom.api import load

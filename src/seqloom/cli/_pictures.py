@@ -1,14 +1,12 @@
 """Pictures that commands draw besides what they print."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Out = Annotated[Path | None, typer.Option(help="Also draw a picture here: .png or .svg.")]
 
 
 def check_out(out: Path | None) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
@@ -33,8 +34,8 @@ def positions(
         Literal["source", "target"] | None,
         typer.Option(help="Of a run that learned two tables: which. [default: source]"),
     ] = None,
-    out: Out = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    out: PictureOut = None,
+    as_json: JsonObject = False,
 ) -> None:
     """What a Transformer is told of places: `seqloom inspect positions --width 128 --out positions.png`."""
     check_out(out)

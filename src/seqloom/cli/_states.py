@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
     from seqloom.inspect.states import SeriesStates, TextStates
@@ -17,10 +18,10 @@ def states(
     text: Annotated[
         str | None, typer.Argument(help="A text to let it read. [default: the beginning of its dev split]")
     ] = None,
-    out: Out = None,
+    out: PictureOut = None,
     top: Annotated[int, typer.Option(min=1, help="How many symbols of each state.")] = 12,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
 ) -> None:
     """What each state says, and which follows which: `seqloom inspect states runs/hmm-letters --out states.png`."""
     from seqloom.api import load

@@ -8,7 +8,8 @@ import typer
 
 from seqloom.cli._corpora import facts, print_head
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
     from seqloom.data.tracks import TrackCorpus
@@ -21,8 +22,8 @@ def track(
     run: Annotated[Path, typer.Argument(help="A run that follows tracks: kalman-track.")],
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Whose tracks.")] = "test",
     number: Annotated[int, typer.Option(help="Which of them, counted from 1.")] = 1,
-    out: Out = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    out: PictureOut = None,
+    as_json: JsonObject = False,
 ) -> None:
     """A track as a Kalman filter and smoother see it: `seqloom inspect track runs/kalman-track --out track.png`."""
     from seqloom.api import load

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 
 BAR = 40  # letters of the longest
 
@@ -15,9 +16,9 @@ def window(
     runs: Annotated[list[Path], typer.Argument(help="Runs of feed-forward language models, compared if several.")],
     split: Annotated[str, typer.Option(help="The text to predict: train, dev or test.")] = "dev",
     most: Annotated[int | None, typer.Option("--tokens", help="Its first so many tokens alone. [default: all]")] = None,
-    out: Out = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    out: PictureOut = None,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
 ) -> None:
     """What each place of the window is worth: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
     from seqloom.api import load, recipe_of

@@ -9,27 +9,26 @@ import typer
 
 from seqloom.cli._input import arguments
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import BATCH_SIZE, Device, Run, batch_option, json_option, top_option, window_option
 
 if TYPE_CHECKING:
     from seqloom.api import Answered, Answerer
 
 
 def answer(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     context: Annotated[Path, typer.Option(help="The text the answers stand in: a UTF-8 file, which may be .gz.")],
     question: Annotated[
         list[str] | None, typer.Option(help="A question; may be given more than once. Without any, lines of the input.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Answers to each question, best first.")] = 1,
+    top: Annotated[int, top_option("Answers to each question")] = 1,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One object per question, with places in the text and probabilities.")
+        bool, json_option("One object per question, with places in the text and probabilities.")
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Windows of the text read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Questions read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    batch: Annotated[int, batch_option("Windows of the text read together.")] = BATCH_SIZE,
+    window: Annotated[int | None, window_option("Questions")] = None,
+    device: Device = "auto",
 ) -> None:
     """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
     from seqloom.api import Answerer, load

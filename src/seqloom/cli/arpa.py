@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from seqloom.cli._options import NewRun
 from seqloom.core.errors import DataError, UsageError
 
 arpa = typer.Typer(help="n-gram models from and for other toolkits.", no_args_is_help=True, rich_markup_mode=None)
@@ -35,7 +36,7 @@ def export_arpa(
 @arpa.command("import")
 def import_arpa(
     file: Annotated[Path, typer.Argument(help="An ARPA file, plain or .gz.")],
-    run: Annotated[Path, typer.Argument(help="The run directory to make.")],
+    run: NewRun,
 ) -> None:
     """Make a run of an ARPA file's model; its words are what stands between white space."""
     if run.exists():

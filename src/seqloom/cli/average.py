@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
 from seqloom.cli.compare import METRICS
 from seqloom.core.errors import UsageError
 from seqloom.core.metrics import OF_HUNDRED
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 def average(
     runs: Annotated[list[Path], typer.Argument(help="A run directory; of several, the best weights are averaged.")],
     last: Annotated[int | None, typer.Option(min=1, help="How many of its newest checkpoints. [default: 10]")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the run. [default: RUN-averaged]")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    out: Annotated[Path | None, run_out_option("RUN-averaged")] = None,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
+    device: Device = "auto",
 ) -> None:
     """The mean of a run's newest checkpoints as a new run, measured on dev: `seqloom average runs/X --last 10`."""
     if last is not None and len(runs) > 1:

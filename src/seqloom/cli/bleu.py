@@ -8,6 +8,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import escaped
+from seqloom.cli._options import JsonObject
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean
 
@@ -27,7 +28,7 @@ def bleu(
         str, typer.Option(help=f"sacrebleu's way to find the tokens: {', '.join(TOKENIZERS)}.")
     ] = "13a",
     explain: Annotated[int | None, typer.Option(help="Show BLEU of this line step by step.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
     """BLEU and chrF, step by step for a line: `seqloom bleu --reference r.txt --hypothesis h.txt --explain 3`."""
     if tokenize not in TOKENIZERS:

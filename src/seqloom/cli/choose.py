@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import Device, JsonLines, Run, batch_option, top_option, window_option
 from seqloom.cli.match import in_columns
 from seqloom.core.errors import UsageError
 
@@ -19,18 +19,16 @@ TOGETHER = 8
 
 
 def choose(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     texts: Annotated[
         list[str] | None,
         typer.Argument(help="A text and its options; without any, lines with tabs between a text and its options."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Options named for each text, best first.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Texts read together, with all their options.")] = TOGETHER,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Texts read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    top: Annotated[int, top_option("Options named for each text")] = 1,
+    as_json: JsonLines = False,
+    batch: Annotated[int, batch_option("Texts read together, with all their options.")] = TOGETHER,
+    window: Annotated[int | None, window_option("Texts")] = None,
+    device: Device = "auto",
 ) -> None:
     """Say which option is right: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
     if texts and len(texts) < 3:

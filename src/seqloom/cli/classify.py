@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Run, Texts, Window, top_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,20 +17,18 @@ if TYPE_CHECKING:
 
 
 def classify(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Labels named for each text, best first.")] = 1,
+    run: Run,
+    texts: Texts = None,
+    top: Annotated[int, top_option("Labels named for each text")] = 1,
     why: Annotated[bool, typer.Option("--why", help="How much each word weighed.")] = False,
     color: Annotated[
         bool | None,
         typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: by the terminal]"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: JsonLines = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
 ) -> None:
     """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
     from seqloom.api import Classifier, SeriesClassifier, load

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._options import JsonObject
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.core.metrics import HIGHER_IS_BETTER, OF_ANSWERS
 from seqloom.core.words import did_you_mean
@@ -67,7 +68,7 @@ def compare(
     split: Annotated[str, typer.Option(help="dev, or test once `evaluate` has measured it.")] = "dev",
     by: Annotated[str | None, typer.Option(help=f"Rank by: {', '.join(METRICS)}.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the training curves here: .png or .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
     """Sizes, speeds and scores of several runs, and what their recipes differ in: `seqloom compare runs/*`."""
     if by is not None and by not in METRICS:

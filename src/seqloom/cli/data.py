@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from seqloom.cli._corpora import (
 )
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import escaped
+from seqloom.cli._options import DataDir, JsonObject
 from seqloom.cli._series import show_labelled_series, show_series
 from seqloom.cli._tracks import show_tracks
 
@@ -34,8 +34,8 @@ def show(
     corpus: Annotated[str, typer.Argument(help="A corpus: `seqloom list corpora`.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its settings.")] = None,
     lines: Annotated[int, typer.Option(min=0, help="Lines, pairs or examples of each split to show.")] = 5,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
 ) -> None:
     """What a corpus is: source, version, licence, sizes, and how it begins. `seqloom data show cldr target=hu`."""
     from seqloom.core.config import apply_overrides, build, parse_overrides

@@ -2,13 +2,13 @@
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import escaped
+from seqloom.cli._options import DataDir, JsonObject, RecipeWords
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,12 +20,9 @@ CLASSES = 12  # that are listed
 
 
 def doctor(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A shipped recipe's name or a YAML file, then overrides."),
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    arguments: RecipeWords = None,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
 ) -> None:
     """Look a recipe over before training: data, sizes, time, memory. `seqloom doctor lm-char-lstm batch.rows=256`."""
     from seqloom.cli.train import split_arguments

@@ -3,27 +3,26 @@
 import io
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from seqloom.cli._lines import BATCH, Notes, check_answers, open_lines, unknown_seen
+from seqloom.cli._lines import Notes, check_answers, open_lines, unknown_seen
+from seqloom.cli._options import BATCH_SIZE, Batch, Device, Pooling, TextRun, Texts
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
 
 def embed(
-    run: Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
-    pooling: Annotated[
-        Literal["mean", "first", "last", "max"], typer.Option(help="How the tokens' vectors become one.")
-    ] = "mean",
+    run: TextRun,
+    texts: Texts = None,
+    pooling: Pooling = "mean",
     normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector 1 long.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the vectors here, .npy. [default: the output, which must be a file]")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    batch: Batch = BATCH_SIZE,
+    device: Device = "auto",
 ) -> None:
     """A vector for each line, as NumPy reads them: `seqloom embed runs/X < lines.txt > vectors.npy`."""
     check_answers(out, "vectors")

@@ -13,7 +13,8 @@ import typer
 from seqloom.cli._input import arguments
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import note_place
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def encodings(
     ] = None,
     width: Annotated[str, typer.Option(help="How many numbers a dense vector has, with commas.")] = "8,16,32",
     keep_case: Annotated[bool, typer.Option("--keep-case", help="Bear and bear are two words.")] = False,
-    out: Out = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    out: PictureOut = None,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
 ) -> None:
     """Words as numbers, four ways, and how large they are: `seqloom encodings "the market falls"`."""
     widths = _widths(width)

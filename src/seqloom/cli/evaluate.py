@@ -10,6 +10,7 @@ import typer
 
 from seqloom.cli._answers import evaluate_answers
 from seqloom.cli._json import print_json
+from seqloom.cli._options import DataDir, Device, JsonObject
 from seqloom.cli._translations import evaluate_translations
 from seqloom.cli._understanding import evaluate_understanding
 from seqloom.cli._word_vectors import evaluate_word_vectors
@@ -106,9 +107,9 @@ def evaluate(
     weights: Annotated[
         str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: the best on dev]")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
+    device: Device = "auto",
 ) -> None:
     """Every metric of one split: `seqloom evaluate runs/lm-char-lstm --split test`."""
     _check_data(split, text, documents, source, reference)

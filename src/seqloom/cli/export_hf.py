@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from seqloom.cli._options import Run
+
 
 def export_hf(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     directory: Annotated[Path, typer.Argument(help="The directory to write.")],
 ) -> None:
     """Write a run in the form of Hugging Face, which the transformers library reads."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Window, top_option
 
 if TYPE_CHECKING:
     from seqloom.api import Filled
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
 
 def fill(
     run: Annotated[Path, typer.Argument(help="A run of a masked language model, such as bert-pydocs.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Tokens named for each mask, best first.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    texts: Texts = None,
+    top: Annotated[int, top_option("Tokens named for each mask")] = 5,
+    as_json: JsonLines = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
 ) -> None:
     """Tell hidden tokens: `seqloom fill runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
     from seqloom.api import MaskedLM, load

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import Device, JsonObject, PictureOut, Run
+from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -21,7 +22,7 @@ NOTHING = 1e-9  # beside the mean: a deviation this small is none
 
 
 def forecast(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     horizon: Annotated[int | None, typer.Option(min=1, help="Steps ahead. [default: as the recipe says]")] = None,
     file: Annotated[
         Path | None, typer.Option("--input", help="A series to go on with: CSV, TSV, JSON Lines. [default: its own]")
@@ -31,16 +32,16 @@ def forecast(
     back: Annotated[
         int, typer.Option(min=0, help="Take away the last steps first, and show beside the forecast what came.")
     ] = 0,
-    out: Out = None,
+    out: PictureOut = None,
     columns: Annotated[str | None, typer.Option(help="Variables to show: names with commas between.")] = None,
     history: Annotated[int | None, typer.Option(min=2, help="Steps of the past to draw. [default: 5 horizons]")] = None,
     paths: Annotated[
         int | None, typer.Option(min=2, help="Futures to draw, where the model has no exact answer.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides the futures that are drawn.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonObject = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="A CSV table: one row for each time and variable.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Say how a series goes on: `seqloom forecast runs/X --horizon 24 --input series.csv --out forecast.png`."""
     if as_json and as_csv:

@@ -2,17 +2,18 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from seqloom.cli._options import Device, Run
 
 if TYPE_CHECKING:
     from seqloom.api import Continuation
 
 
 def generate(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
     max_tokens: Annotated[int, typer.Option("--max-tokens", "--tokens", min=1, help="Most tokens to add.")] = 300,
     temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder, 0 always the likeliest.")] = 1.0,
@@ -32,7 +33,7 @@ def generate(
     ] = 1.0,
     stopping: Annotated[Literal["usual", "exact"], typer.Option(help="With --beam: usual, or exact.")] = "usual",
     allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Read unknown pieces as <unk>.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Continue a prompt, streaming: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
     from seqloom.api import LanguageModel, load

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from seqloom.cli._options import NewRun
+
 # What to do first with a run, by its task.
 TRY = {
     "language-model": 'seqloom generate {run} --prompt "The" · seqloom score {run} "a text" · seqloom evaluate {run} '
@@ -21,7 +23,7 @@ BODY = 'seqloom similar {run} --query "a funny film" < lines.txt · seqloom trai
 
 def import_hf(
     directory: Annotated[Path, typer.Argument(help="A Hugging Face directory: config.json, model.safetensors, …")],
-    run: Annotated[Path, typer.Argument(help="The run directory to make.")],
+    run: NewRun,
 ) -> None:
     """Make a run of a model in the form of Hugging Face: GPT-2, Llama, BERT, BART, Marian."""
     from seqloom.exchange.importing import import_directory

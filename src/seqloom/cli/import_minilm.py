@@ -1,15 +1,13 @@
 """MiniLM in: a real pretrained model that installs as a package."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from seqloom.cli._options import NewRun
 from seqloom.cli.import_hf import report
 
 
 def import_minilm(
-    run: Annotated[Path, typer.Argument(help="The run directory to make.")] = Path("runs/minilm"),
+    run: NewRun = Path("runs/minilm"),
 ) -> None:
     """Make a run of MiniLM, a small pretrained BERT for vectors of sentences and for fine-tuning."""
     from seqloom.exchange.importing import import_directory

@@ -12,7 +12,8 @@ from seqloom.cli._attention import attention
 from seqloom.cli._components import components
 from seqloom.cli._json import print_json
 from seqloom.cli._mix import mix
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 from seqloom.cli._positions import positions
 from seqloom.cli._states import states
 from seqloom.cli._tracks import track
@@ -36,7 +37,6 @@ DEV_TOKENS = 100  # of the dev split, where no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 BAR = 8  # letters of a full bar
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read what the vocabulary lacks as <unk>.")]
 
 
@@ -50,9 +50,9 @@ def gates(
     ] = None,
     layer: Annotated[int | None, typer.Option(help="Which layer, 1 is the lowest. [default: the top one]")] = None,
     unit: Annotated[int | None, typer.Option(help="Follow this one unit, counted from 0.")] = None,
-    out: Out = None,
+    out: PictureOut = None,
     allow_unknown: AllowUnknown = False,
-    as_json: Json = False,
+    as_json: JsonObject = False,
 ) -> None:
     """Gates and states while a text is read: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
     from seqloom.api import load
@@ -83,10 +83,10 @@ def gradients(
     of: Annotated[
         Literal["last", "total"], typer.Option(help="The loss of the last token, or the sum over all tokens.")
     ] = "last",
-    out: Out = None,
+    out: PictureOut = None,
     allow_unknown: AllowUnknown = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Json = False,
+    data_dir: DataDir = None,
+    as_json: JsonObject = False,
 ) -> None:
     """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
     from seqloom.api import load

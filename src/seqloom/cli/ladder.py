@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._json import finite, print_json
+from seqloom.cli._options import DataDir, json_option
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.metrics import OF_HUNDRED
 
@@ -33,8 +34,8 @@ def ladder(
     jobs: Annotated[int, typer.Option(min=1, help="Train so many runs at once, each in a process of its own.")] = 1,
     test: Annotated[bool, typer.Option("--test", help="Also measure test, once all is decided on dev.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw the figure here (.png or .svg).")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run, then one with all.")] = False,
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, json_option("One JSON object per run, then one with all.")] = False,
 ) -> None:
     """Train all rungs of a ladder, alike in size and budget, and compare: `seqloom ladder ladder-lm --seeds 1,2`."""
     from seqloom.cli.train import parse_seeds, split_arguments

@@ -6,7 +6,8 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._lists import numbers, words
-from seqloom.cli._pictures import Out, check_out, write_picture
+from seqloom.cli._options import Device, JsonObject, PictureOut
+from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
     from seqloom.inspect.layers import Layers, LayersPlan, Measured
@@ -29,9 +30,9 @@ def layers(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="Threads on a CPU. [default: as many as PyTorch takes]")] = None,
     seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 1,
-    out: Out = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    out: PictureOut = None,
+    as_json: JsonObject = False,
+    device: Device = "auto",
 ) -> None:
     """Time, memory, sequential steps and path length of each kind of layer: `seqloom layers --out layers.png`."""
     given: dict[str, Any] = {

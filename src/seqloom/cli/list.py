@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from seqloom.cli._options import json_option
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -19,7 +20,7 @@ def list_things(
     what: Annotated[
         str | None, typer.Argument(metavar="cells|attention|tasks|corpora|recipes|ladders", help="All, if left out.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: name → summary.")] = False,
+    as_json: Annotated[bool, json_option("One JSON object: name → summary.")] = False,
 ) -> None:
     """Cells, scores of attention, tasks, corpora, recipes and ladders, each in words: `seqloom list recipes`."""
     if what is not None and what not in THINGS:

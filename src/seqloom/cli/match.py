@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import BATCH_SIZE, Device, JsonLines, Run, batch_option, top_option, window_option
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 
@@ -17,18 +17,16 @@ if TYPE_CHECKING:
 
 
 def match(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     pairs: Annotated[
         list[str] | None,
         typer.Argument(help="Two texts, or more of them two by two; without any, lines with a tab between two texts."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Labels named for each pair, best first.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Pairs read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Pairs read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    top: Annotated[int, top_option("Labels named for each pair")] = 1,
+    as_json: JsonLines = False,
+    batch: Annotated[int, batch_option("Pairs read together.")] = BATCH_SIZE,
+    window: Annotated[int | None, window_option("Pairs")] = None,
+    device: Device = "auto",
 ) -> None:
     """Say how two texts go together: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
     from seqloom.api import Matcher, load

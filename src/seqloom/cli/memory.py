@@ -7,6 +7,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._lists import numbers, words
+from seqloom.cli._options import Device, JsonObject
 
 if TYPE_CHECKING:
     from seqloom.inspect.memory import Memory, MemoryPlan
@@ -26,8 +27,8 @@ def memory(
         bool, typer.Option("--exact", help="recall: train at the tested lag alone, not at all up to it.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Also draw it here: .png or .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: JsonObject = False,
+    device: Device = "auto",
 ) -> None:
     """Success at a memory test against the lag, for each cell: `seqloom memory --test adding --out memory.png`."""
     options: dict[str, Any] = {

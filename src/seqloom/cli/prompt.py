@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
 from seqloom.cli._lists import words
+from seqloom.cli._options import BATCH_SIZE, Device, JsonLines, Texts, Window, batch_option, top_option
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
 def prompt(
     run: Annotated[Path, typer.Argument(help="A run directory of a language model.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    texts: Texts = None,
     shots: Annotated[
         Path | None, typer.Option(help="Solved examples, text and label: a .tsv, .csv or .jsonl file.")
     ] = None,
@@ -36,18 +37,16 @@ def prompt(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Take off what the model says of a blank text.")
     ] = False,
-    top: Annotated[int, typer.Option(min=1, help="Choices named for each text, best first.")] = 1,
+    top: Annotated[int, top_option("Choices named for each text")] = 1,
     check: Annotated[
         bool, typer.Option("--check", help="Lines have their label after a tab: count the right answers.")
     ] = False,
     generate: Annotated[bool, typer.Option("--generate", help="Write the label instead of choosing it.")] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: most tokens of an answer.")] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Rows read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: JsonLines = False,
+    batch: Annotated[int, batch_option("Rows read together.")] = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
 ) -> None:
     """Ask a language model by example: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
     if generate and (choices is not None or calibrate or by != "mean" or top != 1):

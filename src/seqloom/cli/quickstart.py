@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqloom.cli._options import run_out_option
 from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ WATCHED = 3  # … as far as the languages have them, but no more than this
 def quickstart(
     source: Annotated[str, typer.Option(help="Language to translate from: a tag of Unicode CLDR.")] = "en",
     target: Annotated[str, typer.Option(help="Language to translate to: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write the run. [default: a free name, runs/quickstart-en-fr]")
-    ] = None,
+    out: Annotated[Path | None, run_out_option("a free name, runs/quickstart-en-fr")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
     """Train a translator with attention on phrases that come with seqloom, watch it learn, see its alignments."""

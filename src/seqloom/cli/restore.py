@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Window
 
 if TYPE_CHECKING:
     from seqloom.api import Restored
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def restore(
     run: Annotated[Path, typer.Argument(help="A run of the task denoise, such as denoise-pydocs.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    texts: Texts = None,
     noise: Annotated[bool, typer.Option("--noise", help="Damage each text first, as in training.")] = False,
     seed: Annotated[int, typer.Option(help="With --noise: of its draws.")] = 1,
     beam: Annotated[
@@ -24,12 +25,10 @@ def restore(
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Most tokens said. [default: 2 × those read + 20]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: JsonLines = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
 ) -> None:
     """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
     from seqloom.api import Restorer, load

@@ -2,7 +2,6 @@
 
 import sys
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
 from seqloom.cli._lines import escaped, note_place
+from seqloom.cli._options import Device, Run, json_option
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,14 +19,12 @@ AT_ONCE = 1024  # lines read before the first is answered
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Run,
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts to score; without any, each line of the input.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One object per text: every token's log-probability.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: Annotated[bool, json_option("One object per text: every token's log-probability.")] = False,
+    device: Device = "auto",
 ) -> None:
     """Log-probability of texts, end included: `seqloom score runs/lm-word-lstm "a text" "another"`."""
     if not texts and sys.stdin.isatty():

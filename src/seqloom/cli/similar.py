@@ -2,13 +2,24 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._input import arguments, lines_of
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, WINDOW, Notes, one_line, open_lines, unknown_of, unknown_seen
+from seqloom.cli._lines import Notes, one_line, open_lines, unknown_of, unknown_seen
+from seqloom.cli._options import (
+    BATCH_SIZE,
+    WINDOW_BATCHES,
+    Batch,
+    Device,
+    Pooling,
+    TextRun,
+    Texts,
+    json_option,
+    top_option,
+)
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -16,17 +27,15 @@ if TYPE_CHECKING:
 
 
 def similar(
-    run: Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    run: TextRun,
+    texts: Texts = None,
     query: Annotated[list[str] | None, typer.Option(help="What to look for; may be given more than once.")] = None,
     query_file: Annotated[Path | None, typer.Option(help="A file with a query in each line.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Lines shown for each query, best first.")] = 5,
-    pooling: Annotated[
-        Literal["mean", "first", "last", "max"], typer.Option(help="How the tokens' vectors become one.")
-    ] = "mean",
-    as_json: Annotated[bool, typer.Option("--json", help="One object per query.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    top: Annotated[int, top_option("Lines shown for each query")] = 5,
+    pooling: Pooling = "mean",
+    as_json: Annotated[bool, json_option("One object per query.")] = False,
+    batch: Batch = BATCH_SIZE,
+    device: Device = "auto",
 ) -> None:
     """Find lines like a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
     queries = _queries(query or [], query_file)
@@ -36,7 +45,7 @@ def similar(
     lines, _ = open_lines(texts, batch, None)
     notes = Notes()
     seen = unknown_seen(lines, model, notes)
-    found = model.similar(queries, seen, top=top, pooling=pooling, batch_size=batch, window=WINDOW * batch)
+    found = model.similar(queries, seen, top=top, pooling=pooling, batch_size=batch, window=WINDOW_BATCHES * batch)
     for place, one in enumerate(found):
         if as_json:
             print_json({"query": one.query, "similar": [asdict(near) for near in one.best]})

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, one_line, open_lines
+from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._options import BATCH_SIZE, Batch, Device, Run, Texts, Window, json_option
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,23 +16,19 @@ if TYPE_CHECKING:
 
 
 def tag(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")] = None,
+    run: Run,
+    texts: Texts = None,
     form: Annotated[
         Literal["text", "conll", "words"] | None,
         typer.Option("--format", help="text: Pankaj:PER lives …; conll: a word a line; words: Pankaj/B-PER lives/O …"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One object per line, with character offsets and probabilities.")
-    ] = False,
+    as_json: Annotated[bool, json_option("One object per line, with character offsets and probabilities.")] = False,
     spaces: Annotated[
         bool, typer.Option("--spaces", help="Words are what stands between white space, punctuation and all.")
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines read together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
 ) -> None:
     """Say what each word is: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
     if as_json and form is not None:

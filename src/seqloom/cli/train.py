@@ -13,6 +13,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._lists import numbers
+from seqloom.cli._options import DataDir, RecipeWords, json_option, run_out_option
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +23,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A shipped recipe's name or a YAML file, then overrides."),
-    ] = None,
+    arguments: RecipeWords = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the run. [default: runs/RECIPE]")] = None,
+    out: Annotated[Path | None, run_out_option("runs/RECIPE")] = None,
     seeds: Annotated[str | None, typer.Option(help="Several seeds, one run each: 1,2,3.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the real data sets (else SEQLOOM_DATA).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for programs.")] = False,
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, json_option("One JSON object per event, for programs.")] = False,
 ) -> None:
     """Train a recipe, or go on with a run: `seqloom train lm-char-lstm model.cell=gru`, `… --resume RUN`."""
     recipe, overrides = split_arguments(arguments or [])

@@ -10,7 +10,8 @@ import typer
 
 from seqloom.cli._input import arguments
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import BATCH, Notes, open_lines
+from seqloom.cli._lines import Notes, open_lines
+from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, json_option
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def translate(
             help="A run directory, or several to translate together; then texts, without any each line of the input.",
         ),
     ],
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")] = None,
+    beam: Beam = None,
     n_best: Annotated[int | None, typer.Option(min=1, help="Translations of each line, best first.")] = None,
     length_penalty: Annotated[
         float | None, typer.Option(help="0 favours short translations, above 1 long ones.")
@@ -49,12 +50,10 @@ def translate(
         float | None,
         typer.Option(help="With --rescore: what the model counts for, the list's scores the rest. [default: 1]"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per line, with scores and candidates.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines decoded together.")] = BATCH,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Lines read before the first is answered. [default: 8 batches]")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    as_json: Annotated[bool, json_option("One object per line, with scores and candidates.")] = False,
+    batch: Annotated[int, batch_option("Lines decoded together.")] = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
 ) -> None:
     """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
     given = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seqloom.cli._json import print_json
+from seqloom.cli._options import JsonObject, NewRun, top_option
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -16,15 +17,14 @@ if TYPE_CHECKING:
 words = typer.Typer(help="Words as vectors, of any model of words.", no_args_is_help=True, rich_markup_mode=None)
 RunPath = Annotated[Path, typer.Argument(help="A run of word vectors, or of any model with tokenizer.kind=words.")]
 SHOWN = 12  # words of a picture that are named
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 
 @words.command("similar")
 def similar(
     run: RunPath,
     word: Annotated[list[str], typer.Argument(help="A word, or several, each on its own.")],
-    top: Annotated[int, typer.Option(min=1, help="Words shown for each, best first.")] = 10,
-    as_json: AsJson = False,
+    top: Annotated[int, top_option("Words shown for each")] = 10,
+    as_json: JsonObject = False,
 ) -> None:
     """Words whose vectors point the same way: `seqloom words similar runs/word2vec-pydocs function`."""
     space = _space(run)
@@ -46,8 +46,8 @@ def analogy(
     a: Annotated[str, typer.Argument(help="a …")],
     b: Annotated[str, typer.Argument(help="… is to b …")],
     c: Annotated[str, typer.Argument(help="… as c is to what?")],
-    top: Annotated[int, typer.Option(min=1, help="Answers shown, best first.")] = 5,
-    as_json: AsJson = False,
+    top: Annotated[int, top_option("Answers shown")] = 5,
+    as_json: JsonObject = False,
 ) -> None:
     """What stands to C as B stands to A: `seqloom words analogy runs/word2vec-wikitext2 man woman king`."""
     found = _space(run).analogy(a, b, c, top)
@@ -94,7 +94,7 @@ def plot(
 @words.command("import")
 def import_file(
     file: Annotated[Path, typer.Argument(help="Vectors in word2vec's text or binary format, plain or .gz.")],
-    run: Annotated[Path, typer.Argument(help="The run directory to make.")],
+    run: NewRun,
 ) -> None:
     """Make a run of a file of word vectors, as word2vec, GloVe and fastText write them."""
     if run.exists():

@@ -1,0 +1,61 @@
+"""Arguments and options that several commands declare, each as an annotated type.
+
+A command writes `device: Device = "auto"`. Where commands describe the same option in different words, a function
+builds it from these: `as_json: Annotated[bool, json_option("One object per query.")] = False`.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+BATCH_SIZE = 128
+WINDOW_BATCHES = 8  # batches read before the first line is answered, so that lines of one length are read together
+
+
+def json_option(help: str) -> Any:
+    """Build `--json`."""
+    return typer.Option("--json", help=help)
+
+
+def top_option(what: str) -> Any:
+    """Build `--top`, which limits a ranking; `what` names what is ranked."""
+    return typer.Option("--top", min=1, help=f"{what}, best first.")
+
+
+def batch_option(help: str) -> Any:
+    """Build `--batch`."""
+    return typer.Option("--batch", min=1, help=help)
+
+
+def window_option(unit: str) -> Any:
+    """Build `--window`; `unit` names what is read, in the plural."""
+    help = f"{unit} read before the first is answered. [default: {WINDOW_BATCHES} batches]"
+    return typer.Option("--window", min=1, help=help)
+
+
+def run_out_option(default: str) -> Any:
+    """Build `--out` of commands that write a run; `default` describes the directory they choose."""
+    return typer.Option("--out", help=f"Where to write the run. [default: {default}]")
+
+
+Run = Annotated[Path, typer.Argument(help="A run directory.")]
+TextRun = Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")]
+NewRun = Annotated[Path, typer.Argument(help="The run directory to make.")]
+Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")]
+RecipeWords = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="A shipped recipe's name or a YAML file, then overrides."),
+]
+
+Batch = Annotated[int, batch_option("Lines read together.")]
+Window = Annotated[int | None, window_option("Lines")]
+Beam = Annotated[int | None, typer.Option("--beam", min=1, help="Hypotheses kept; 1 is greedy. [default: the run's]")]
+Pooling = Annotated[
+    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="How the tokens' vectors become one.")
+]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the real data sets (else SEQLOOM_DATA).")]
+PictureOut = Annotated[Path | None, typer.Option("--out", help="Also draw a picture here: .png or .svg.")]
+JsonObject = Annotated[bool, json_option("One JSON object.")]
+JsonLines = Annotated[bool, json_option("One object per line.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps.")]
