@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import check_answers, escaped, one_line
+from seqloom.cli._output import check_answers, escaped, one_line
 from seqloom.cli._understanding import figure_lines
 
 if TYPE_CHECKING:

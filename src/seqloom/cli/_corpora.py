@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import escaped
+from seqloom.cli._output import escaped
 
 if TYPE_CHECKING:
     from seqloom.data.examples import ExampleCorpus

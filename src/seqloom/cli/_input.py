@@ -1,13 +1,35 @@
-"""What commands read line by line: UTF-8 and nothing else, or a word about which line is not."""
+"""Lines that commands read, from arguments or standard input, in UTF-8."""
 
-from collections.abc import Iterator
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import IO
 
+from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.core.errors import DataError
 from seqloom.core.limits import max_line
 
+FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # before the first line: the byte order mark
+
+
+def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple[Iterable[str], int]:
+    """The lines to answer, and how many to read at once; output that is not for a terminal becomes UTF-8."""
+    by_hand = not texts and sys.stdin.isatty()
+    if by_hand:
+        print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
+    if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
+    return read_lines(texts), window or (1 if by_hand else WINDOW_BATCHES * batch)
+
+
+def read_lines(texts: list[str] | None) -> Iterable[str]:
+    """Return the texts, or without any the lines of standard input; note a text that looks like a path."""
+    lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
+    note_place(texts or [])
+    return lines
 
 
 def arguments(texts: list[str]) -> list[str]:
@@ -38,3 +60,20 @@ def lines_of(stream: IO[bytes]) -> Iterator[str]:
                 "Convert it, for example: iconv -f LATIN1 -t UTF-8."
             ) from None
         yield text.removeprefix(MARK) if number == 1 else text
+
+
+def note_place(texts: Iterable[str], reads: bool = True) -> None:
+    """Say of the first text that is a file's name, or written like a place, that it is a text here.
+
+    `reads`: the command would read a file as its input.
+    """
+    if (place := next(filter(_like_a_place, texts), None)) is None:
+        return
+    file = f"read the file with: < {shlex.quote(place)}" if reads else "files are not read here"
+    why = file if os.path.isfile(place) else "there is no such run or file"
+    print(f"note: {place} is taken as a text: {why}", file=sys.stderr)
+
+
+def _like_a_place(text: str) -> bool:
+    """What is the name of a file, or one word that is written like that of a run or of a file."""
+    return os.path.isfile(text) or (len(text.split()) == 1 and ("/" in text or text.endswith(FILES)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import check_answers, escaped
+from seqloom.cli._output import check_answers, escaped
 from seqloom.core.metrics import OF_HUNDRED
 from seqloom.core.words import counted
 

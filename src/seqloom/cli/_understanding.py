@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import check_answers, escaped, one_line
+from seqloom.cli._output import check_answers, escaped, one_line
 from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from seqloom.cli._lines import one_line
+from seqloom.cli._output import one_line
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -1,19 +1,17 @@
 """Answer questions about a text, with words of the text."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._input import arguments
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import arguments, open_lines
 from seqloom.cli._options import BATCH_SIZE, Device, Run, batch_option, json_option, top_option, window_option
+from seqloom.cli._output import one_line, print_answers, printer
 
 if TYPE_CHECKING:
-    from seqloom.api import Answered, Answerer
+    from seqloom.api import Answered
 
 
 def answer(
@@ -37,25 +35,23 @@ def answer(
     model: Answerer = load(run, device, Answerer)
     text = read_filled(placed(context))
     asked, size = open_lines(arguments(question) if question else None, batch, window)
-    _write(model, model.answer(asked, text, top=top, batch_size=batch, window=size), as_json)
+    print_answers(
+        model.answer(asked, text, top=top, batch_size=batch, window=size),
+        printer(as_json, _object, _plain),
+        {
+            "of {lines} only the beginning was read (batch.question)": lambda answer: answer.cut,
+            "the model rather thinks the text has no answer to {lines}": _rather_absent,
+        },
+    )
 
 
-def _write(model: "Answerer", found: Iterable["Answered"], as_json: bool) -> None:
-    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
-    notes = Notes()
-    for number, one in enumerate(found, start=1):
-        if as_json:
-            print_json(_object(one))
-        else:
-            parts = [(one_line(own.text), f"{own.probability:.4f}") for own in one.answers]
-            print("\t".join(part for own in parts for part in own), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.cut:
-            notes.see("of {lines} only the beginning was read (batch.question)", number)
-        if one.answers and one.absent > one.answers[0].probability:
-            notes.see("the model rather thinks the text has no answer to {lines}", number)
-    notes.show()
+def _rather_absent(one: "Answered") -> bool:
+    return bool(one.answers) and one.absent > one.answers[0].probability
+
+
+def _plain(one: "Answered") -> str:
+    """answer, probability, the next answer …"""
+    return "\t".join(field for own in one.answers for field in (one_line(own.text), f"{own.probability:.4f}"))
 
 
 def _object(one: "Answered") -> dict[str, object]:

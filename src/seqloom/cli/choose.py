@@ -1,19 +1,18 @@
 """Say which of several options is right, with a trained model of choices."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import Device, JsonLines, Run, batch_option, top_option, window_option
+from seqloom.cli._output import one_line, print_answers, printer
 from seqloom.cli.match import in_columns
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Chooser, Chosen
+    from seqloom.api import Chosen
 
 TOGETHER = 8
 
@@ -38,23 +37,19 @@ def choose(
     model: Chooser = load(run, device, Chooser)
     lines, size = open_lines(texts, batch, window)
     given = [list(lines)] if texts else in_columns(lines, 3, "a text and two options or more")
-    found = model.choose(((text, options) for text, *options in given), batch_size=batch, window=size)
-    _write(model, found, top, as_json)
+    print_answers(
+        model.choose(((text, options) for text, *options in given), batch_size=batch, window=size),
+        printer(as_json, lambda answer: _object(answer, top), lambda answer: _plain(answer, top)),
+        {f"of {{lines}} with more than {model.longest} tokens not all was read": lambda answer: answer.cut},
+    )
 
 
-def _write(model: "Chooser", found: Iterable["Chosen"], top: int, as_json: bool) -> None:
-    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
-    notes = Notes()
-    for number, one in enumerate(found, start=1):
-        best = one.options[:top]
-        if as_json:
-            options = [asdict(option) for option in best]
-            print_json({"text": one.text, "options": options, "unknown": list(one.unknown), "cut": one.cut})
-        else:
-            parts = [(str(own.place), f"{own.probability:.4f}", one_line(own.text)) for own in best]
-            print("\t".join(part for own in parts for part in own), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.cut:
-            notes.see(f"of {{lines}} with more than {model.longest} tokens not all was read", number)
-    notes.show()
+def _plain(one: "Chosen", top: int) -> str:
+    """number of the option, probability, option, the next number …"""
+    fields = ((str(own.place), f"{own.probability:.4f}", one_line(own.text)) for own in one.options[:top])
+    return "\t".join("\t".join(own) for own in fields)
+
+
+def _object(one: "Chosen", top: int) -> dict[str, object]:
+    options = [asdict(option) for option in one.options[:top]]
+    return {"text": one.text, "options": options, "unknown": list(one.unknown), "cut": one.cut}

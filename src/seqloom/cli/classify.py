@@ -1,19 +1,19 @@
 """Say what texts are, with a trained classifier."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Run, Texts, Window, top_option
+from seqloom.cli._output import label_fields, one_line, print_answers, printer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from seqloom.api import Classification, Classifier
+    from seqloom.api import Classification
 
 
 def classify(
@@ -40,38 +40,28 @@ def classify(
         return
     model: Classifier = load(run, device, Classifier)
     lines, size = open_lines(texts, batch, window)
-    found = model.classify(lines, top=top, why=why, batch_size=batch, window=size)
-    _write(model, found, _way(why, color, as_json))
+    print_answers(
+        model.classify(lines, top=top, why=why, batch_size=batch, window=size),
+        _printer(why, color, as_json),
+        {f"of {{lines}} with more than {model.longest} tokens only the beginning was read": lambda answer: answer.cut},
+        note_unknown=not model.spells,
+    )
 
 
-def _write(model: "Classifier", found: Iterable["Classification"], show: Callable[["Classification"], None]) -> None:
-    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
-    notes = Notes()
-    for number, one in enumerate(found, start=1):
-        show(one)
-        if one.unknown and not model.spells:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.cut:
-            notes.see(f"of {{lines}} with more than {model.longest} tokens only the beginning was read", number)
-    notes.show()
-
-
-def _way(why: bool, color: bool | None, as_json: bool) -> Callable[["Classification"], None]:
-    """How an answer is shown."""
-    if as_json:
-        return lambda one: print_json(_object(one))
-    if why:
+def _printer(why: bool, color: bool | None, as_json: bool) -> Callable[["Classification"], None]:
+    """Return the function that prints an answer: as JSON, in colours or as text."""
+    if why and not as_json:
         from seqloom.cli._console import coloured_console
 
         console, coloured = coloured_console(color)
         if coloured:
             return lambda one: _show(console, one)
-    return lambda one: print(_plain(one), flush=True)
+    return printer(as_json, _object, _plain)
 
 
 def _plain(one: "Classification") -> str:
     """label, probability, the next label …; with --why each word and its weight, in one last field."""
-    fields = [part for said in one.candidates for part in (one_line(said.label), f"{said.probability:.4f}")]
+    fields = label_fields(one.candidates)
     if one.why is not None:
         sign = "+" if one.why.kind == "influence" else ""
         fields.append(" ".join(f"{_visible(word.text)} {word.weight:{sign}.3f}" for word in one.why.words))

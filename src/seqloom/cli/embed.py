@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from seqloom.cli._lines import Notes, check_answers, open_lines, unknown_seen
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, Pooling, TextRun, Texts
+from seqloom.cli._output import Notes, check_answers, unknown_seen
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 

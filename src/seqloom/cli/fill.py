@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Window, top_option
+from seqloom.cli._output import one_line, print_answers, printer
 
 if TYPE_CHECKING:
     from seqloom.api import Filled
@@ -28,19 +28,12 @@ def fill(
 
     model: MaskedLM = load(run, device, MaskedLM)
     lines, size = open_lines(texts, batch, window)
-    notes = Notes()
-    for number, one in enumerate(model.fill(lines, top=top, batch_size=batch, window=size), start=1):
-        if as_json:
-            print_json({**asdict(one), "unknown": list(one.unknown)})
-        else:
-            print(_plain(one), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.cut:
-            notes.see(
-                f"of {{lines}} with more than {model.longest} tokens only what is near the masks was read", number
-            )
-    notes.show()
+    too_long = f"of {{lines}} with more than {model.longest} tokens only what is near the masks was read"
+    print_answers(
+        model.fill(lines, top=top, batch_size=batch, window=size),
+        printer(as_json, asdict, _plain),
+        {too_long: lambda answer: answer.cut > 0},
+    )
 
 
 def _plain(one: "Filled") -> str:

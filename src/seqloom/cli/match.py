@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Device, JsonLines, Run, batch_option, top_option, window_option
+from seqloom.cli._output import label_fields, print_answers, printer
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 
 if TYPE_CHECKING:
-    from seqloom.api import Match, Matcher
+    from seqloom.api import Match
 
 
 def match(
@@ -34,8 +34,11 @@ def match(
     model: Matcher = load(run, device, Matcher)
     lines, size = open_lines(pairs, batch, window)
     given = _two_by_two(list(lines)) if pairs else in_columns(lines, 2, "two texts")
-    found = model.match(((first, second) for first, second in given), top=top, batch_size=batch, window=size)
-    _write(model, found, as_json)
+    print_answers(
+        model.match(((first, second) for first, second in given), top=top, batch_size=batch, window=size),
+        printer(as_json, lambda answer: _object(answer, model.scored), _plain),
+        {f"of {{lines}} with more than {model.longest} tokens not all was read": lambda answer: answer.cut},
+    )
 
 
 def _two_by_two(texts: list[str]) -> Iterator[list[str]]:
@@ -54,22 +57,9 @@ def in_columns(lines: Iterable[str], least: int, what: str) -> Iterator[list[str
         yield cells
 
 
-def _write(model: "Matcher", found: Iterable["Match"], as_json: bool) -> None:
-    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
-    notes = Notes()
-    for number, one in enumerate(found, start=1):
-        if as_json:
-            print_json(_object(one, model.scored))
-        elif one.score is not None:
-            print(f"{one.score:.4f}", flush=True)
-        else:
-            parts = [part for said in one.candidates for part in (one_line(said.label), f"{said.probability:.4f}")]
-            print("\t".join(parts), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.cut:
-            notes.see(f"of {{lines}} with more than {model.longest} tokens not all was read", number)
-    notes.show()
+def _plain(one: "Match") -> str:
+    """The score, or label, probability, the next label …"""
+    return "\t".join(label_fields(one.candidates)) if one.score is None else f"{one.score:.4f}"
 
 
 def _object(one: "Match", scored: bool) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Ask a language model by example, without training it."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -7,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._lists import words
 from seqloom.cli._options import BATCH_SIZE, Device, JsonLines, Texts, Window, batch_option, top_option
+from seqloom.cli._output import label_fields, one_line, print_answers, printer
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Completion, LanguageModel, Prompted
+    from seqloom.api import Completion, Prompted
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
@@ -61,15 +62,28 @@ def prompt(
     lines, size = open_lines(texts, batch, window)
     given: dict[str, Any] = {"shots": examples, "separator": _typed(separator)}
     given["template"] = None if template is None else _typed(template)
-    known = _Expected(lines) if check else None
-    lines = lines if known is None else known.texts()
+    checker = _Checker() if check else None
+    lines = lines if checker is None else checker.texts(lines)
     if generate:
         size = size if window else 1
         found: Iterable[Prompted | Completion] = model.complete(lines, max_tokens=max_tokens, window=size, **given)
     else:
         named = () if choices is None else words("--choices", choices, "positive,negative")
         found = model.choose(lines, named, by=by, calibrate=calibrate, batch_size=batch, window=size, **given)
-    _write(model, found, known, top, as_json)
+    print_answers(
+        found if checker is None else checker.answers(found),
+        printer(
+            as_json,
+            lambda one: _object(one, None if checker is None else checker.expected, top),
+            lambda one: _plain(one, top),
+        ),
+        {
+            "there was no room for all shots before {lines}: the first were left out": lambda one: one.left_out > 0,
+            "{lines} cannot be seen at once, even without shots: the model saw the end": lambda one: one.cut,
+        },
+    )
+    if checker is not None:
+        typer.echo(checker.summary(), err=True)
 
 
 def _typed(text: str) -> str:
@@ -78,48 +92,39 @@ def _typed(text: str) -> str:
     return text
 
 
-class _Expected:
-    """Lines with their labels: the texts go to the model, the labels wait for its answers."""
+class _Checker:
+    """Takes the label off each line, and counts the answers that equal it."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = lines
-        self.labels: list[str] = []
+    def __init__(self) -> None:
+        self._labels: deque[str] = deque()  # of lines that were read and not yet answered
+        self.expected = ""  # label of the line answered last
+        self._right = self._asked = 0
 
-    def texts(self) -> Iterator[str]:
-        for number, line in enumerate(self._lines, start=1):
+    def texts(self, lines: Iterable[str]) -> Iterator[str]:
+        for number, line in enumerate(lines, start=1):
             text, tab, label = line.rpartition("\t")
             if line.strip() and not (tab and text.strip() and label.strip()):
                 raise DataError(f"With --check a line is a text, a tab and its label; line {number:,} is {line!r}.")
-            self.labels.append(label.strip())
+            self._labels.append(label.strip())
             yield text
 
+    def answers(self, answers: Iterable["Prompted | Completion"]) -> Iterator["Prompted | Completion"]:
+        for answer in answers:
+            self.expected = self._labels.popleft()
+            if self.expected:
+                self._asked += 1
+                self._right += answer.label == self.expected
+            yield answer
 
-def _write(
-    model: "LanguageModel", found: Iterable["Prompted | Completion"], known: _Expected | None, top: int, as_json: bool
-) -> None:
-    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
-    notes, right, asked = Notes(), 0, 0
-    for number, one in enumerate(found, start=1):
-        expected = None if known is None else known.labels[number - 1]
-        if expected:
-            asked, right = asked + 1, right + (one.label == expected)
-        print_json(_object(one, expected, top)) if as_json else print(_plain(one, top), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.left_out:
-            notes.see("there was no room for all shots before {lines}: the first were left out", number)
-        if one.cut:
-            notes.see("{lines} cannot be seen at once, even without shots: the model saw the end", number)
-    notes.show()
-    if known is not None:
-        typer.echo(f"right: {right:,} of {asked:,}" + (f", {right / asked:.2%}" if asked else ""), err=True)
+    def summary(self) -> str:
+        share = f", {self._right / self._asked:.2%}" if self._asked else ""
+        return f"right: {self._right:,} of {self._asked:,}{share}"
 
 
 def _plain(one: "Prompted | Completion", top: int) -> str:
     if not hasattr(one, "candidates"):
         return one_line(one.written)
-    fields = [part for said in one.candidates[:top] for part in (one_line(said.label), f"{said.probability:.4f}")]
-    return "\t".join(fields)
+    return "\t".join(label_fields(one.candidates[:top]))
 
 
 def _object(one: "Prompted | Completion", expected: str | None, top: int) -> dict[str, object]:

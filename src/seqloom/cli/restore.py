@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Window
+from seqloom.cli._output import one_line, print_answers, printer
 
 if TYPE_CHECKING:
     from seqloom.api import Restored
@@ -36,18 +36,11 @@ def restore(
     model: Restorer = load(run, device, Restorer)
     lines, size = open_lines(texts, batch, window)
     options = {name: value for name, value in (("beam", beam), ("max_length", max_length)) if value is not None}
-    found = model.restore(lines, noise=noise, seed=seed, batch_size=batch, window=size, **options)
-    notes = Notes()
-    for number, one in enumerate(found, start=1):
-        if as_json:
-            print_json({**asdict(one), "unknown": list(one.unknown)})
-        else:
-            print(_plain(one, noise), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if not one.finished:
-            notes.see("what was said of {lines} did not come to an end and was cut", number)
-    notes.show()
+    print_answers(
+        model.restore(lines, noise=noise, seed=seed, batch_size=batch, window=size, **options),
+        printer(as_json, asdict, lambda answer: _plain(answer, noise)),
+        {"what was said of {lines} did not come to an end and was cut": lambda answer: not answer.finished},
+    )
 
 
 def _plain(one: "Restored", noise: bool) -> str:

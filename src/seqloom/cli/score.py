@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._input import arguments, lines_of
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import escaped, note_place
+from seqloom.cli._input import read_lines
 from seqloom.cli._options import Device, Run, json_option
+from seqloom.cli._output import escaped, printer
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,11 +31,11 @@ def score(
     from seqloom.api import LanguageModel, load
 
     model = load(run, device, LanguageModel)
-    lines = iter(arguments(texts) if texts else lines_of(sys.stdin.buffer))
-    note_place(texts or [])
+    lines = iter(read_lines(texts))
+    print_score = printer(as_json, _object, _line)
     while block := list(islice(lines, AT_ONCE)):
         for scored in model.score(block):
-            print_json(_object(scored)) if as_json else print(_line(scored))
+            print_score(scored)
 
 
 def _object(scored: "Scored") -> dict[str, object]:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._input import arguments, lines_of
+from seqloom.cli._input import arguments, lines_of, open_lines
 from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines, unknown_of, unknown_seen
 from seqloom.cli._options import (
     BATCH_SIZE,
     WINDOW_BATCHES,
@@ -20,6 +19,7 @@ from seqloom.cli._options import (
     json_option,
     top_option,
 )
+from seqloom.cli._output import Notes, one_line, unknown_of, unknown_seen
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:

@@ -1,18 +1,24 @@
 """Say what the words of texts are, with a trained tagger."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, one_line, open_lines
+from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, Run, Texts, Window, json_option
+from seqloom.cli._output import one_line, print_answers, printer
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import TaggedLine, Tagger
+    from seqloom.api import TaggedLine
+
+FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
+    "text": lambda line: one_line(line.marked),
+    "conll": lambda line: "".join(f"{word.text}\t{word.tag}\n" for word in line.words),
+    "words": lambda line: " ".join(f"{word.text}/{word.tag}" for word in line.words),
+}
 
 
 def tag(
@@ -37,27 +43,12 @@ def tag(
 
     model: Tagger = load(run, device, Tagger)
     lines, size = open_lines(texts, batch, window)
-    found = model.tag(lines, spaces=spaces, batch_size=batch, window=size)
-    _write(model, found, "json" if as_json else form or "text")
-
-
-def _write(model: "Tagger", found: Iterable["TaggedLine"], form: str) -> None:
-    """Every answer as soon as it is there, and at the end what a person should know, apart from the answers."""
-    notes = Notes()
-    for number, one in enumerate(found, start=1):
-        if form == "json":
-            print_json(_object(one))
-        elif form == "conll":
-            print("".join(f"{word.text}\t{word.tag}\n" for word in one.words), flush=True)
-        elif form == "words":
-            print(" ".join(f"{word.text}/{word.tag}" for word in one.words), flush=True)
-        else:
-            print(one_line(one.marked), flush=True)
-        if one.unknown and not model.spells:
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {one.unknown[0]!r}")
-        if one.pieces > 1:
-            notes.see(f"read in pieces of at most {model.longest} tokens: {{lines}}", number)
-    notes.show()
+    print_answers(
+        model.tag(lines, spaces=spaces, batch_size=batch, window=size),
+        printer(as_json, _object, FORMATS[form or "text"]),
+        {f"read in pieces of at most {model.longest} tokens: {{lines}}": lambda line: line.pieces > 1},
+        note_unknown=not model.spells,
+    )
 
 
 def _object(one: "TaggedLine") -> dict[str, object]:

@@ -3,19 +3,21 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._input import arguments
-from seqloom.cli._json import print_json
-from seqloom.cli._lines import Notes, open_lines
+from seqloom.cli._input import arguments, open_lines
 from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, json_option
+from seqloom.cli._output import print_answers, printer
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.api import Candidate, Translating, Translation
+
+CUT = "cut before its end came (--max-length allows more): the translation of {lines}"
 
 
 def translate(
@@ -70,17 +72,27 @@ def translate(
     runs, texts = split_words(words)
     model = _load(runs, device)
     lines, read = open_lines(texts, batch, window)
-    if rescore is not None:
-        return _write(_rescored(model, lines, rescore, share, length_penalty, n_best), n_best, as_json, alignment)
-    found = model.translate(
-        lines,
-        batch_size=batch,
-        window=read,
-        prefix=_text(prefix),
-        attention=alignment,
-        **options,
+    if rescore is None:
+        found = model.translate(
+            lines,
+            batch_size=batch,
+            window=read,
+            prefix=_text(prefix),
+            attention=alignment,
+            **options,
+        )
+    else:
+        found = _rescored(model, lines, rescore, share, length_penalty, n_best)
+    numbers = count()
+    print_answers(
+        found,
+        printer(
+            as_json,
+            lambda one: _object(one, alignment),
+            lambda one: "\n".join(_moses(next(numbers), one, alignment)) if n_best else _plain(one, alignment),
+        ),
+        {CUT: lambda one: not one.candidates[0].finished},
     )
-    _write(found, n_best, as_json, alignment)
 
 
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
@@ -133,22 +145,6 @@ def _rescored(
     chosen = 1.0 if share is None else share
     for one in model.rescore(lists_for(lines, path), share=chosen, length_penalty=length_penalty):
         yield replace(one, candidates=one.candidates[:n_best])
-
-
-def _write(found: Iterable["Translation"], n_best: int | None, as_json: bool, alignment: bool) -> None:
-    """Every line as soon as it is there, and at the end what a person should know, apart from the translations."""
-    notes = Notes()
-    for number, one in enumerate(found):
-        if as_json:
-            print_json(_object(one, alignment))
-        else:
-            lines = _moses(number, one, alignment) if n_best else [_plain(one, alignment)]
-            print("\n".join(lines), flush=True)
-        if one.unknown:
-            notes.see("the vocabulary lacks parts of {lines}", number + 1, f": {one.unknown[0]!r}")
-        if not one.candidates[0].finished:
-            notes.see("cut before its end came (--max-length allows more): the translation of {lines}", number + 1)
-    notes.show()
 
 
 def _plain(one: "Translation", alignment: bool) -> str:

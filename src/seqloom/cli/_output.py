@@ -1,50 +1,75 @@
-"""What commands share that answer line by line: where lines come from, where answers go, what is said at the end."""
+"""Answers that commands print line by line, and notes on lines with problems."""
 
-import os
-import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from unicodedata import category
 
-from seqloom.cli._input import arguments, lines_of
-from seqloom.cli._options import WINDOW_BATCHES
+from seqloom.cli._json import print_json
 from seqloom.core.errors import UsageError
 
-FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 _COMMANDS = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
+_UNKNOWN = "the vocabulary lacks parts of {lines}"
 
 
-def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple[Iterable[str], int]:
-    """The lines to answer, and how many to read at once; output that is not for a terminal becomes UTF-8."""
-    by_hand = not texts and sys.stdin.isatty()
-    if by_hand:
-        print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
-    if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
-    lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
-    note_place(texts or [])
-    return lines, window or (1 if by_hand else WINDOW_BATCHES * batch)
+class Answer(Protocol):
+    """A model's answer to one line."""
+
+    @property
+    def unknown(self) -> Sequence[str]:
+        """Parts of the line that the vocabulary lacks."""
 
 
-def note_place(texts: Iterable[str], reads: bool = True) -> None:
-    """Say of the first text that is a file's name, or written like a place, that it is a text here.
+class Candidate(Protocol):
+    """A label and its probability."""
 
-    `reads`: the command would read a file as its input.
+    @property
+    def label(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
+
+
+T = TypeVar("T")
+A = TypeVar("A", bound=Answer)
+
+
+def print_answers(
+    answers: Iterable[A],
+    print_answer: Callable[[A], None],
+    problems: Mapping[str, Callable[[A], bool]],
+    *,
+    note_unknown: bool = True,
+) -> None:
+    """Print each answer as soon as it is computed; at the end, note on standard error which lines had problems.
+
+    `problems` maps a note, in which `{lines}` stands for the number of lines, to the test of an answer it is about.
     """
-    if (place := next(filter(_like_a_place, texts), None)) is None:
-        return
-    file = f"read the file with: < {shlex.quote(place)}" if reads else "files are not read here"
-    why = file if os.path.isfile(place) else "there is no such run or file"
-    print(f"note: {place} is taken as a text: {why}", file=sys.stderr)
+    notes = Notes()
+    for number, answer in enumerate(answers, start=1):
+        print_answer(answer)
+        if note_unknown and answer.unknown:
+            notes.see(_UNKNOWN, number, f": {answer.unknown[0]!r}")
+        for note, applies in problems.items():
+            if applies(answer):
+                notes.see(note, number)
+    notes.show()
 
 
-def _like_a_place(text: str) -> bool:
-    """What is the name of a file, or one word that is written like that of a run or of a file."""
-    return os.path.isfile(text) or (len(text.split()) == 1 and ("/" in text or text.endswith(FILES)))
+def printer(
+    as_json: bool, to_json: Callable[[T], Mapping[str, Any]], to_text: Callable[[T], str]
+) -> Callable[[T], None]:
+    """Return the function that prints an answer, as a JSON object or as text."""
+    if as_json:
+        return lambda answer: print_json(to_json(answer))
+    return lambda answer: print(to_text(answer), flush=True)
+
+
+def label_fields(candidates: Iterable[Candidate]) -> list[str]:
+    """Return the fields of a line of labels: label, probability, the next label …"""
+    return [field for each in candidates for field in (one_line(each.label), f"{each.probability:.4f}")]
 
 
 def check_answers(path: Path | None, what: str) -> None:
@@ -82,7 +107,7 @@ def unknown_seen(lines: Iterable[str], model: Any, notes: "Notes") -> Iterator[s
     """The lines as they are read; those with parts that the vocabulary lacks are noted."""
     for number, line in enumerate(lines, start=1):
         if unknown := unknown_of(model, line):
-            notes.see("the vocabulary lacks parts of {lines}", number, f": {unknown[0]!r}")
+            notes.see(_UNKNOWN, number, f": {unknown[0]!r}")
         yield line
 
 
