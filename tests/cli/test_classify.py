@@ -15,7 +15,7 @@ from tests.sealing import seal
 from tests.understanding import classify_recipe, reviews, tag_recipe, trained, write_reviews
 
 from seqloom import api
-from seqloom.cli._why import shaded
+from seqloom.cli.classify import shaded
 from seqloom.inspect import doctor
 from seqloom.inspect.curves import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal

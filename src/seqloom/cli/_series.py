@@ -1,16 +1,13 @@
-"""What commands show of series: corpora of them, forecasts measured, series classified."""
+"""What commands show of series: corpora of them, and forecasts measured."""
 
 import math
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli._corpora import facts, print_absent, print_head, print_shares
 from seqloom.cli._json import print_json
-from seqloom.core.errors import DataError
-from seqloom.core.words import shown
 
 if TYPE_CHECKING:
-    from seqloom.api import Forecaster, SeriesClassifier
+    from seqloom.api import Forecaster
     from seqloom.data.labelled_series import LabelledSeriesCorpus
     from seqloom.data.series import SeriesCorpus
     from seqloom.tasks.forecast import ForecastReport
@@ -108,32 +105,3 @@ def _print_steps(found: "ForecastReport") -> None:
     print("\nMASE by steps ahead")
     for step in range(every - 1, count, every):
         print(f"  {step + 1:<28}{found.by_step[step]:>10.4f}{found.naive_by_step[step]:>10.4f}")
-
-
-# --- series classified ------------------------------------------------------------------------------------------------
-
-
-def classify_series(model: "SeriesClassifier", lines: Iterable[str], top: int, as_json: bool) -> None:
-    """A series in every line: its numbers, all of the first variable, then all of the second, and so on."""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            print("", flush=True)
-            continue
-        candidates = model.classify(_numbers(line, number), top=top)
-        if as_json:
-            said = [{"label": one.label, "probability": one.probability} for one in candidates]
-            print_json({"label": candidates[0].label, "probability": candidates[0].probability, "candidates": said})
-        else:
-            print("\t".join(f"{one.label}\t{one.probability:.4f}" for one in candidates), flush=True)
-
-
-def _numbers(line: str, number: int) -> Sequence[float]:
-    from seqloom.data.series_files import number_of
-
-    cells = line.replace("\t", ",").replace(";", ",").split(",") if any(c in line for c in ",;\t") else line.split()
-    try:
-        return [number_of(cell) for cell in cells]
-    except ValueError:
-        raise DataError(
-            f"Line {number:,} must be finite numbers with commas or spaces between; got {shown(line)}."
-        ) from None

@@ -1,6 +1,6 @@
 """Say what texts are, with a trained classifier."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +8,19 @@ import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Run, Texts, Window, top_option
-from seqloom.cli._output import label_fields, one_line, print_answers, printer
+from seqloom.cli._output import Candidate, label_fields, one_line, print_answers, printer
+from seqloom.core.errors import DataError
+from seqloom.core.words import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
-    from seqloom.api import Classification
+    from seqloom.api import Classification, SeriesClassifier
+    from seqloom.inspect.why import Why
+
+FOR, AGAINST, LOOKED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention takes no side
+FAINT = 0.08  # of the largest weight; less is as good as nothing, and has no ground
 
 
 def classify(
@@ -32,11 +39,10 @@ def classify(
 ) -> None:
     """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
     from seqloom.api import Classifier, SeriesClassifier, load
-    from seqloom.cli._series import classify_series
 
     found_model = load(run, device)
     if isinstance(found_model, SeriesClassifier):
-        classify_series(found_model, open_lines(texts, 1, 1)[0], top, as_json)
+        _classify_series(found_model, open_lines(texts, 1, 1)[0], top, as_json)
         return
     model: Classifier = load(run, device, Classifier)
     lines, size = open_lines(texts, batch, window)
@@ -74,8 +80,6 @@ def _visible(text: str) -> str:
 
 
 def _show(console: "Console", one: "Classification") -> None:
-    from seqloom.cli._why import shaded
-
     labels = "  ".join(f"{one_line(said.label)} {said.probability:.4f}" for said in one.candidates)
     console.print(labels, markup=False, soft_wrap=True)
     if one.why is not None:
@@ -95,3 +99,69 @@ def _object(one: "Classification") -> dict[str, object]:
     if one.why is not None:
         found["why"] = {"kind": one.why.kind, "words": [asdict(word) for word in one.why.words], "end": one.why.end}
     return found
+
+
+# --- words in colours: --why ------------------------------------------------------------------------------------------
+
+
+def shaded(text: str, why: "Why", *, few: bool = False) -> "Text":
+    """The text as it came. The strongest word has the full colour, the others a share of it.
+
+    Where a terminal has `few` colours there are no shares: strong words stand on the colour, others are written in it.
+    """
+    from rich.text import Text
+
+    largest = max((abs(word.weight) for word in why.words), default=0.0)
+    made = Text(one_line(text))
+    for word in why.words:
+        share = abs(word.weight) / largest if largest else 0.0
+        if share >= FAINT:
+            style = _plain_style if few else _style
+            made.stylize(style(word.weight, share, why.kind), word.start, word.end)
+    return made
+
+
+def _style(weight: float, share: float, kind: str) -> str:
+    """From dark to the full colour, with letters that can be read on it."""
+    full = LOOKED if kind == "attention" else FOR if weight > 0 else AGAINST
+    ground = tuple(round(255 + (part - 255) * share) for part in full)
+    return f"{'#ffffff' if share > 0.5 else '#000000'} on rgb({ground[0]},{ground[1]},{ground[2]})"
+
+
+def _plain_style(weight: float, share: float, kind: str) -> str:
+    name = "blue" if kind == "attention" else "green" if weight > 0 else "red"
+    return f"white on {name}" if share > 0.5 else name
+
+
+# --- series -----------------------------------------------------------------------------------------------------------
+
+
+def _classify_series(model: "SeriesClassifier", lines: Iterable[str], top: int, as_json: bool) -> None:
+    """A series in every line: its numbers, all of the first variable, then all of the second, and so on."""
+    print_answer = printer(as_json, _series_object, _series_line)
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            print_answer(model.classify(_numbers(line, number), top=top))
+        else:
+            print("", flush=True)
+
+
+def _series_line(candidates: Sequence[Candidate]) -> str:
+    return "\t".join(f"{one.label}\t{one.probability:.4f}" for one in candidates)
+
+
+def _series_object(candidates: Sequence[Candidate]) -> dict[str, object]:
+    said = [{"label": one.label, "probability": one.probability} for one in candidates]
+    return {**said[0], "candidates": said}
+
+
+def _numbers(line: str, number: int) -> Sequence[float]:
+    from seqloom.data.series_files import number_of
+
+    cells = line.replace("\t", ",").replace(";", ",").split(",") if any(c in line for c in ",;\t") else line.split()
+    try:
+        return [number_of(cell) for cell in cells]
+    except ValueError:
+        raise DataError(
+            f"Line {number:,} must be finite numbers with commas or spaces between; got {shown(line)}."
+        ) from None

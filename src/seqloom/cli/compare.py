@@ -9,6 +9,7 @@ import typer
 
 from seqloom.cli._json import print_json
 from seqloom.cli._options import JsonObject
+from seqloom.cli._pictures import check_out
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.core.metrics import HIGHER_IS_BETTER, OF_ANSWERS
 from seqloom.core.words import did_you_mean
@@ -73,10 +74,7 @@ def compare(
     """Sizes, speeds and scores of several runs, and what their recipes differ in: `seqloom compare runs/*`."""
     if by is not None and by not in METRICS:
         raise UsageError(f"There is no metric {by!r} to rank by: {did_you_mean(by, METRICS)}.")
-    if plot is not None:
-        from seqloom.inspect.figures import check_picture
-
-        check_picture(plot)
+    check_out(plot)
     opened = _open(runs, split)
     rows = [_row(run, split) for run in opened]
     metric, why_not = _ranking(opened, by, split)

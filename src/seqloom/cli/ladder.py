@@ -13,6 +13,7 @@ import typer
 
 from seqloom.cli._json import finite, print_json
 from seqloom.cli._options import DataDir, json_option
+from seqloom.cli._pictures import check_out
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.metrics import OF_HUNDRED
 
@@ -45,12 +46,10 @@ def ladder(
         raise UsageError("Name a ladder (`seqloom list ladders`) or a YAML file.")
     chosen = parse_seeds(seeds) if seeds is not None else None
     from seqloom.data.folder import use_data_folder
-    from seqloom.inspect.figures import check_picture
     from seqloom.ladder import read_ladder, solve
     from seqloom.train.stop import Stop
 
-    if plot is not None:
-        check_picture(plot)
+    check_out(plot)
     read = read_ladder(name, overrides, seeds=chosen, parameters=parameters)
     out = Path("runs") / read.name if out is None else out
     stop = Stop()

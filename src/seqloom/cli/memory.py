@@ -8,6 +8,7 @@ import typer
 from seqloom.cli._json import print_json
 from seqloom.cli._lists import numbers, words
 from seqloom.cli._options import Device, JsonObject
+from seqloom.cli._pictures import check_out
 
 if TYPE_CHECKING:
     from seqloom.inspect.memory import Memory, MemoryPlan
@@ -36,14 +37,13 @@ def memory(
         "lags": numbers("--lags", lags, "5,10,20"),
         "seeds": numbers("--seeds", seeds, "1,2,3"),
     }
-    from seqloom.inspect.figures import check_picture, to_bytes
+    from seqloom.inspect.figures import to_bytes
     from seqloom.inspect.memory import MemoryPlan, draw_memory
 
     plan = MemoryPlan(
         test=test, steps=steps, hidden=hidden, forget_bias=forget_bias, exact=exact, device=device, **options
     )
-    if out is not None:
-        check_picture(out)
+    check_out(out)
     found = _measure(plan)
     print_json(_object(found)) if as_json else _print(found)
     if out is not None:
