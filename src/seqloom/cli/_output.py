@@ -15,7 +15,7 @@ _ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
 _UNKNOWN = "the vocabulary lacks parts of {lines}"
 
 
-class Answer(Protocol):
+class LineAnswer(Protocol):
     """A model's answer to one line."""
 
     @property
@@ -23,7 +23,7 @@ class Answer(Protocol):
         """Parts of the line that the vocabulary lacks."""
 
 
-class Candidate(Protocol):
+class LabelProbability(Protocol):
     """A label and its probability."""
 
     @property
@@ -33,7 +33,7 @@ class Candidate(Protocol):
 
 
 T = TypeVar("T")
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=LineAnswer)
 
 
 def print_answers(
@@ -67,7 +67,7 @@ def printer(
     return lambda answer: print(to_text(answer), flush=True)
 
 
-def label_fields(candidates: Iterable[Candidate]) -> list[str]:
+def label_fields(candidates: Iterable[LabelProbability]) -> list[str]:
     """Return the fields of a line of labels: label, probability, the next label …"""
     return [field for each in candidates for field in (one_line(each.label), f"{each.probability:.4f}")]
 

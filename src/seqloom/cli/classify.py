@@ -8,7 +8,7 @@ import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Run, Texts, Window, top_option
-from seqloom.cli._output import Candidate, label_fields, one_line, print_answers, printer
+from seqloom.cli._output import LabelProbability, label_fields, one_line, print_answers, printer
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 
@@ -146,11 +146,11 @@ def _classify_series(model: "SeriesClassifier", lines: Iterable[str], top: int, 
             print("", flush=True)
 
 
-def _series_line(candidates: Sequence[Candidate]) -> str:
+def _series_line(candidates: Sequence[LabelProbability]) -> str:
     return "\t".join(f"{one.label}\t{one.probability:.4f}" for one in candidates)
 
 
-def _series_object(candidates: Sequence[Candidate]) -> dict[str, object]:
+def _series_object(candidates: Sequence[LabelProbability]) -> dict[str, object]:
     said = [{"label": one.label, "probability": one.probability} for one in candidates]
     return {**said[0], "candidates": said}
 
