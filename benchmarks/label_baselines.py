@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.data.corpora import LABELLED, load_labelled
+from seqloom.data.corpora import find, load, of_form
 from seqloom.data.holdout import normal_form
 from seqloom.data.labelled import Labelled
 from seqloom.data.nearest import copy_baseline
@@ -71,7 +71,7 @@ def accuracy(answers: Sequence[str], examples: Sequence[Labelled]) -> float:
 
 def measure(name: str) -> dict[str, dict[str, float]]:
     """Prints the settings chosen on dev; gives the columns of the table for dev and test, as shares."""
-    corpus = load_labelled(LABELLED[name].Config())
+    corpus = load(find(name).Config())
     train, dev = corpus.split("train"), corpus.split("dev")
     majority = Counter(example.label for example in train).most_common(1)[0][0]
     pairs, known = [Pair(example.text, example.label) for example in train], {normal_form(one.text) for one in train}
@@ -97,7 +97,9 @@ def measure(name: str) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpora", nargs="*", default=["languages"], choices=LABELLED, help="which labelled corpora")
+    parser.add_argument(
+        "corpora", nargs="*", default=["languages"], choices=of_form("labelled"), help="which labelled corpora"
+    )
     for name in parser.parse_args().corpora:
         for split, shares in measure(name).items():
             print(f"  {split:6}", *(f"{column} {100 * share:.2f} %" for column, share in shares.items()), sep="  ")

@@ -8,6 +8,8 @@ import pytest
 
 from seqloom.core.config import build
 from seqloom.data import corpora
+from seqloom.data.labelled import Labelled
+from seqloom.data.tagged import Tagged, tag_counts
 
 pytest.importorskip("faker")
 SMALL = ["train=240", "dev=48", "test=48"]
@@ -44,13 +46,13 @@ def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
     settings = {"corpus": name, "train": 240, "dev": 48, "test": 48}
     corpus: Any
     if name == "names":
-        corpus = corpora.load_labelled(build(corpora.LabelledConfig, settings))
+        corpus = corpora.load(build(corpora.CorpusConfig[Labelled], settings))
         assert found["labels"] == list(corpus.labels)
         assert found["counts"]["dev"]["labels_of"] == corpus.label_counts("dev")
     else:
-        corpus = corpora.load_tagged(build(corpora.TaggedConfig, settings))
-        assert found["tags"] == list(corpus.tags)
-        assert found["counts"]["dev"]["tags_of"] == corpus.tag_counts("dev")
+        corpus = corpora.load(build(corpora.CorpusConfig[Tagged], settings))
+        assert found["tags"] == list(corpus.labels)
+        assert found["counts"]["dev"]["tags_of"] == tag_counts(corpus, "dev")
     assert found["sha256"] == corpus.fingerprint()
     assert found["counts"]["test"]["new_words"] == corpus.new_words("test")
     assert found["notes"] == list(corpus.notes) and found["absent"] == {}

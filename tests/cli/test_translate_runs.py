@@ -241,7 +241,7 @@ def test_kinds_and_the_rest_of_cldr(seqloom: Any) -> None:
     pytest.importorskip("babel")
     settings = ["target=hu", "train=300", "dev=5", "test=5"]
     found = seqloom("data", "show", "cldr", *settings, "--json").json
-    corpus = corpora.load_parallel(corpora.find("cldr").Config(target="hu", train=300, dev=5, test=5))
+    corpus = corpora.load(corpora.find("cldr").Config(target="hu", train=300, dev=5, test=5))
     assert (found["source"], found["target"]) == ("en", "hu")
     assert found["sha256"] == corpus.fingerprint()
     assert sum(found["counts"]["train"]["kinds"].values()) == found["counts"]["train"]["pairs"] == 300

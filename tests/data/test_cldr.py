@@ -26,7 +26,8 @@ from seqloom.data import corpora
 from seqloom.data.cldr import kinds, phrases
 from seqloom.data.cldr.language import Language
 from seqloom.data.corpora import cldr
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.parallel import Pair
 
 # Latin, Cyrillic, Greek, Hangul, Japanese, Han, Devanagari, Arabic, Hebrew, Thai
 TAGS = "en fr de es it pt ru uk el hu tr vi ko ja zh hi ar he th fa zh-Hant".split()  # noqa: SIM905
@@ -36,28 +37,28 @@ UNSPACED = {"ja", "zh", "th", "zh-Hant"}
 
 
 @cache
-def small(source: str, target: str, **settings: Any) -> ParallelCorpus:
-    return corpora.load_parallel(cldr.Config(source=source, target=target, **{**SMALL, **settings}))
+def small(source: str, target: str, **settings: Any) -> Corpus[Pair]:
+    return corpora.load(cldr.Config(source=source, target=target, **{**SMALL, **settings}))
 
 
 @pytest.fixture(scope="module")
-def french() -> ParallelCorpus:
-    return corpora.load_parallel(cldr.Config())
+def french() -> Corpus[Pair]:
+    return corpora.load(cldr.Config())
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join(pair))
-def corpus(request: pytest.FixtureRequest) -> ParallelCorpus:
+def corpus(request: pytest.FixtureRequest) -> Corpus[Pair]:
     return small(*request.param)
 
 
-def every(corpus: ParallelCorpus) -> list[Pair]:
+def every(corpus: Corpus[Pair]) -> list[Pair]:
     return list(chain.from_iterable(corpus.splits.values()))
 
 
 # --- the splits -------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_and_kinds(french: ParallelCorpus) -> None:
+def test_sizes_and_kinds(french: Corpus[Pair]) -> None:
     sizes = {name: len(pairs) for name, pairs in french.splits.items()}
     assert sizes["train"] >= 30_000 and sizes["dev"] >= 1_000 and sizes["test"] >= 2_000
     assert french.version.startswith("1 CLDR ") and "babel" in french.version and "num2words" in french.version
@@ -67,7 +68,7 @@ def test_sizes_and_kinds(french: ParallelCorpus) -> None:
         assert max(counts.values()) < len(pairs) / 4
 
 
-def test_kinds_of_every_pair(corpus: ParallelCorpus) -> None:
+def test_kinds_of_every_pair(corpus: Corpus[Pair]) -> None:
     counts = Counter(pair.kind for pair in corpus.split("train"))
     assert len(counts) >= 8
     assert max(counts.values()) < SMALL["train"] / 4
@@ -88,13 +89,13 @@ def test_signs_for_all_languages_are_no_words() -> None:
     assert len({pair.kind for pair in found.split("train")}) >= 8
 
 
-def check_no_overlap(corpus: ParallelCorpus) -> None:
+def check_no_overlap(corpus: Corpus[Pair]) -> None:
     for one, other in combinations(corpus.splits.values(), 2):
         assert not {pair.source for pair in one} & {pair.source for pair in other}
         assert not {pair.target for pair in one} & {pair.target for pair in other}
 
 
-def check_unambiguous(corpus: ParallelCorpus) -> None:
+def check_unambiguous(corpus: Corpus[Pair]) -> None:
     targets = defaultdict(set)
     for pair in every(corpus):
         targets[pair.source].add(pair.target)
@@ -117,16 +118,16 @@ def words(text: str, language: str, spans: set[tuple[int, int]]) -> set[str]:
     return {run for run in runs if run.strip()}
 
 
-def vocabulary(corpus: ParallelCorpus, pairs: Any) -> tuple[set[str], set[str]]:
+def vocabulary(corpus: Corpus[Pair], pairs: Any) -> tuple[set[str], set[str]]:
     source: set[str] = set()
     target: set[str] = set()
     for pair in pairs:
-        source |= words(pair.source, corpus.source, {link[0] for link in pair.links})
-        target |= words(pair.target, corpus.target, {link[1] for link in pair.links})
+        source |= words(pair.source, corpus.languages[0], {link[0] for link in pair.links})
+        target |= words(pair.target, corpus.languages[1], {link[1] for link in pair.links})
     return source, target
 
 
-def check_familiar(corpus: ParallelCorpus) -> None:
+def check_familiar(corpus: Corpus[Pair]) -> None:
     known = vocabulary(corpus, corpus.split("train"))
     for name in ("dev", "test"):
         for side, learnt in zip(vocabulary(corpus, corpus.split(name)), known, strict=True):
@@ -137,12 +138,12 @@ CHECKS = [check_no_overlap, check_unambiguous, check_familiar]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_splits_of_the_default(french: ParallelCorpus, check: Any) -> None:
+def test_splits_of_the_default(french: Corpus[Pair], check: Any) -> None:
     check(french)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_splits_of_every_pair(corpus: ParallelCorpus, check: Any) -> None:
+def test_splits_of_every_pair(corpus: Corpus[Pair], check: Any) -> None:
     check(corpus)
 
 
@@ -152,12 +153,12 @@ def test_without_the_rule_test_would_have_new_words(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         cldr._Drawing, "take", lambda self, split, count, wanted: take(self, split, count, lambda _: True)
     )
-    loose = corpora.load_parallel(cldr.Config(source="en", target="de", **SMALL))
+    loose = corpora.load(cldr.Config(source="en", target="de", **SMALL))
     with pytest.raises(AssertionError):
         check_familiar(loose)
 
 
-def test_vocabulary_is_small(french: ParallelCorpus) -> None:
+def test_vocabulary_is_small(french: Corpus[Pair]) -> None:
     assert 1_000 < len(set.union(*vocabulary(french, french.split("train")))) < 3_000
 
 
@@ -169,7 +170,7 @@ def test_what_looks_alike_means_one_thing() -> None:
 
 
 def test_seeds() -> None:
-    same = corpora.load_parallel(cldr.Config(source="en", target="hu", **SMALL))
+    same = corpora.load(cldr.Config(source="en", target="hu", **SMALL))
     assert same.fingerprint() == small("en", "hu").fingerprint()
     other = small("en", "hu", seed=1)
     assert other.fingerprint() != same.fingerprint()
@@ -182,7 +183,7 @@ sys.path[:0] = sys.argv[1:]
 from seqloom.data import corpora
 assert not {"babel", "num2words", "numpy"} & set(sys.modules)
 from seqloom.data.corpora import cldr
-print(corpora.load_parallel(cldr.Config(target="ko", train=300, dev=20, test=20)).fingerprint())
+print(corpora.load(cldr.Config(target="ko", train=300, dev=20, test=20)).fingerprint())
 """
 
 
@@ -295,7 +296,7 @@ def test_reordering_is_real() -> None:
     assert said(Language("pt-PT").spoken(16)) == "dezasseis"
 
 
-def test_plain_spaces_and_no_invisible_marks(corpus: ParallelCorpus) -> None:
+def test_plain_spaces_and_no_invisible_marks(corpus: Corpus[Pair]) -> None:
     for pair in every(corpus):
         for text in (pair.source, pair.target):
             assert text and text == " ".join(text.split())
@@ -372,7 +373,7 @@ def test_links_of_lists_quantities_and_duals() -> None:
     assert price == [("€", "€"), ("45.20", "45.20")]
 
 
-def test_links_hold_together(corpus: ParallelCorpus) -> None:
+def test_links_hold_together(corpus: Corpus[Pair]) -> None:
     for pair in every(corpus):
         assert pair.links == tuple(sorted(set(pair.links)))
         assert bool(pair.links) == (pair.kind != "number")
@@ -411,7 +412,7 @@ def test_impossible_settings(settings: dict[str, Any], message: str) -> None:
         cldr.Config(**settings)
     assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=message):
-        build(corpora.ParallelConfig, {"corpus": "cldr", **settings})
+        build(corpora.CorpusConfig[Pair], {"corpus": "cldr", **settings})
 
 
 @pytest.mark.parametrize(("source", "target"), [("zh", "zh-Hant"), ("en", "pt_BR"), ("pt", "pt-PT"), ("en", "zh_TW")])
@@ -422,9 +423,9 @@ def test_tags_with_scripts_and_places(source: str, target: str) -> None:
 def test_too_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cldr, "KINDS", [kind for kind in kinds.KINDS if kind.name == "weekday and time"])
     with pytest.raises(DataError, match=r"data.train must be no more than the [\d,]+ pairs .* got 20,000"):
-        corpora.load_parallel(cldr.Config(train=20_000))
+        corpora.load(cldr.Config(train=20_000))
     with pytest.raises(DataError, match=r"data.dev .* raise data.train"):
-        corpora.load_parallel(cldr.Config(train=1))
+        corpora.load(cldr.Config(train=1))
 
 
 @pytest.mark.parametrize("package", ["babel", "num2words"])
@@ -432,10 +433,10 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, package, None)
     config = cldr.Config(target="hu")
     with pytest.raises(ResourceError, match=re.escape("pip install 'seqloom[corpora]'")):
-        corpora.load_parallel(config)
+        corpora.load(config)
 
 
-def test_what_is_drawn_has_not_changed(french: ParallelCorpus) -> None:
+def test_what_is_drawn_has_not_changed(french: Corpus[Pair]) -> None:
     """If this changes, so must cldr.DRAWING: runs would otherwise take other data for the same."""
     if cldr.version() != "1 CLDR 47 babel 2.18.0 num2words 0.5.14":
         pytest.skip("another version of the source draws other pairs")

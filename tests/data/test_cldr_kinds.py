@@ -15,19 +15,19 @@ SMALL: dict[str, Any] = {"train": 200, "dev": 10, "test": 10}
 
 
 def test_only_the_kinds_that_are_asked_for() -> None:
-    some = corpora.load_parallel(cldr.Config(kinds=("full date", "time"), **SMALL))
+    some = corpora.load(cldr.Config(kinds=("full date", "time"), **SMALL))
     assert {pair.kind for pairs in some.splits.values() for pair in pairs} == {"full date", "time"}
-    every = corpora.load_parallel(cldr.Config(**SMALL))
+    every = corpora.load(cldr.Config(**SMALL))
     assert len({pair.kind for pair in every.split("train")}) > 12
     assert some.fingerprint() != every.fingerprint()
 
 
 def test_only_what_was_asked_for_can_be_missed() -> None:
-    assert corpora.load_parallel(cldr.Config(target="hi", kinds=("time",), **SMALL)).notes == ()
+    assert corpora.load(cldr.Config(target="hi", kinds=("time",), **SMALL)).notes == ()
     asked = cldr.Config(target="hi", kinds=("time", "number"), **SMALL)
-    assert corpora.load_parallel(asked).notes == ("left out for want of words in hi: number",)
+    assert corpora.load(asked).notes == ("left out for want of words in hi: number",)
     with pytest.raises(DataError, match=r"data.train must be no more than the 0 pairs"):
-        corpora.load_parallel(cldr.Config(target="hi", kinds=("number",), **SMALL))
+        corpora.load(cldr.Config(target="hi", kinds=("number",), **SMALL))
 
 
 @pytest.mark.parametrize(

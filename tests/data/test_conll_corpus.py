@@ -13,13 +13,16 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import Scheme, Span, spans_of, tags_of
 from seqloom.data import corpora
 from seqloom.data.conll import Sentence, find_scheme, read_conll, read_conllu, understood
-from seqloom.data.tagged import Tagged, TaggedCorpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.tagged import Tagged, has_spans
 
 NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
-def load(path: Path, **settings: Any) -> TaggedCorpus:
-    return corpora.load_tagged(build(corpora.TaggedConfig, {"corpus": "conll", "train": str(path), **NONE, **settings}))
+def load(path: Path, **settings: Any) -> Corpus[Tagged]:
+    return corpora.load(
+        build(corpora.CorpusConfig[Tagged], {"corpus": "conll", "train": str(path), **NONE, **settings})
+    )
 
 
 def write(path: Path, text: str) -> Path:
@@ -39,7 +42,7 @@ def test_columns_by_their_place(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll.gz", "1 Ann NNP B-PER\n2 ran VBD O\n")
     assert load(path, columns=[2, -1]).split("train")[0].tags == ("B-PER", "O")
     assert load(path, columns=[2, 3]).split("train")[0].tags == ("NNP", "VBD")
-    assert not load(path, columns=[2, 3]).has_spans
+    assert not has_spans(load(path, columns=[2, 3]))
 
 
 CONLLU = """# sent_id = 1
@@ -216,7 +219,7 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build(corpora.TaggedConfig, {"corpus": "conll", "train": "a.txt", **setting})
+        build(corpora.CorpusConfig[Tagged], {"corpus": "conll", "train": "a.txt", **setting})
 
 
 def test_reading_alone(tmp_path: Path) -> None:

@@ -17,9 +17,12 @@ from tests.data.example_files import FILES as EXAMPLES
 from seqloom.core.config import build, config, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import CORPORA, PLAIN, CorpusConfig, pydocs
-from seqloom.data.corpus import Corpus, Counts, digest
+from seqloom.data.corpora import CORPORA, CorpusConfig, of_form, pydocs
+from seqloom.data.corpus import Counts, TextCorpus, digest
 from seqloom.data.folder import data_folder, use_data_folder
+
+PLAIN = of_form("text")
+
 
 FILES = {
     "tinyshakespeare/input.txt.gz": "".join(f"Speaker {n}:\nWords of speech {n}.\n\n" for n in range(40)),
@@ -57,9 +60,9 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(params=[name for name in PLAIN if name != "imported"])
-def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus:
+def corpus(request: pytest.FixtureRequest, folder: Path) -> TextCorpus:
     with use_data_folder(folder):
-        return corpora.load(build(CorpusConfig, settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[str], settings(request.param, folder)))
 
 
 def test_names_are_the_files() -> None:
@@ -76,15 +79,15 @@ def test_each_file_keeps_the_agreement(name: str, module: ModuleType) -> None:
 
 def test_config_is_chosen_by_name(folder: Path) -> None:
     for name, module in PLAIN.items():
-        made = build(CorpusConfig, settings(name, folder))
+        made = build(CorpusConfig[str], settings(name, folder))
         assert type(made) is module.Config
-        assert build(CorpusConfig, to_mapping(made)) == made
+        assert build(CorpusConfig[str], to_mapping(made)) == made
 
 
 def test_config_in_a_recipe() -> None:
     @config
     class Recipe:
-        data: CorpusConfig
+        data: CorpusConfig[str]
 
     assert build(Recipe, {"data": {"corpus": "pydocs"}}).data == pydocs.Config()
     with pytest.raises(UsageError, match="pydocs"):
@@ -106,14 +109,14 @@ def test_importing_is_cheap() -> None:
 
 def test_captions_of_several_languages_none_of_dev_or_test_in_train(folder: Path) -> None:
     with use_data_folder(folder):
-        corpus = corpora.load(build(CorpusConfig, {"corpus": "multi30k-text"}))
-        alone = corpora.load(build(CorpusConfig, {"corpus": "multi30k-text", "languages": ["de"]}))
+        corpus = corpora.load(build(CorpusConfig[str], {"corpus": "multi30k-text"}))
+        alone = corpora.load(build(CorpusConfig[str], {"corpus": "multi30k-text", "languages": ["de"]}))
     assert corpus.split("train") == ["A train en.", "A train en, too.", "A train de.", "A train de, too."]
     assert corpus.split("dev") == ["A val en.", "A val en, too.", "The same.", "A val de.", "A val de, too."]
     assert alone.split("test") == ["A test_2016_flickr de.", "A test_2016_flickr de, too."]
     for languages in ([], ["en", "en"]):
         with pytest.raises(UsageError, match="languages must be one or several, each once"):
-            build(CorpusConfig, {"corpus": "multi30k-text", "languages": languages})
+            build(CorpusConfig[str], {"corpus": "multi30k-text", "languages": languages})
 
 
 def test_a_model_trained_elsewhere_has_no_text() -> None:
@@ -125,7 +128,7 @@ def test_a_model_trained_elsewhere_has_no_text() -> None:
                 corpus.split(split)
 
 
-def test_filled_in(corpus: Corpus) -> None:
+def test_filled_in(corpus: TextCorpus) -> None:
     assert corpus.name in PLAIN
     assert all((corpus.version, corpus.licence, corpus.description))
     assert "train" in corpus.splits
@@ -134,12 +137,12 @@ def test_filled_in(corpus: Corpus) -> None:
     assert all(any(document.strip() for document in documents) for documents in corpus.splits.values())
 
 
-def test_splits_do_not_overlap(corpus: Corpus) -> None:
+def test_splits_do_not_overlap(corpus: TextCorpus) -> None:
     for one, other in combinations(corpus.splits.values(), 2):
         assert not {text for text in one if text.strip()} & {text for text in other if text.strip()}
 
 
-def test_absent_split_says_why(corpus: Corpus) -> None:
+def test_absent_split_says_why(corpus: TextCorpus) -> None:
     for name, reason in corpus.absent.items():
         with pytest.raises(DataError, match=f"{corpus.name} has no {name} split"):
             corpus.split(name)
@@ -148,7 +151,7 @@ def test_absent_split_says_why(corpus: Corpus) -> None:
         corpus.split("valid")
 
 
-def test_counts(corpus: Corpus) -> None:
+def test_counts(corpus: TextCorpus) -> None:
     for name, counts in corpus.statistics().items():
         documents = corpus.split(name)
         stream = "".join(document + "\n" for document in documents)
@@ -164,7 +167,7 @@ sys.path[:0] = json.loads(sys.argv[1])
 from seqloom.core.config import build
 from seqloom.data import corpora
 for settings in json.loads(sys.argv[2]):
-    corpus = corpora.load(build(corpora.CorpusConfig, settings))
+    corpus = corpora.load(build(corpora.CorpusConfig[str], settings))
     print(corpus.name, corpus.version, corpus.fingerprint())
 """
 

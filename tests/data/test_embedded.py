@@ -8,15 +8,15 @@ import pytest
 from seqloom.core.errors import DataError
 from seqloom.data import corpora
 from seqloom.data.corpora import pydocs, toys
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import TextCorpus
 
 
 @pytest.fixture(scope="module")
-def reference() -> Corpus:
+def reference() -> TextCorpus:
     return corpora.load(pydocs.Config())
 
 
-def test_pydocs_sizes(reference: Corpus) -> None:
+def test_pydocs_sizes(reference: TextCorpus) -> None:
     sizes = {name: counts.characters for name, counts in reference.statistics().items()}
     whole = sum(sizes.values())
     assert 300_000 < whole < 600_000
@@ -36,30 +36,30 @@ def repeated(documents: list[str], others: list[str], size: int = 100) -> float:
     return len(passages & windows(others, size)) / len(passages)
 
 
-def test_pydocs_held_out_passages_are_not_in_training(reference: Corpus) -> None:
+def test_pydocs_held_out_passages_are_not_in_training(reference: TextCorpus) -> None:
     train, dev, test = (list(reference.split(name)) for name in ("train", "dev", "test"))
     assert repeated(dev, train) < 0.001
     assert repeated(test, train) < 0.001
     assert repeated(dev, test) < 0.001
 
 
-def test_whole_topics_dealt_out_blindly_would_leak(reference: Corpus) -> None:
+def test_whole_topics_dealt_out_blindly_would_leak(reference: TextCorpus) -> None:
     """The control of the test above: the reference does repeat itself."""
     topics = pydocs._topics()
     assert repeated([topics["if"], topics["with"]], [topics["compound"]]) > 0.9
     assert "if" not in pydocs._without_contained(topics)
 
 
-def test_pydocs_groups_share_no_telling_line(reference: Corpus) -> None:
+def test_pydocs_groups_share_no_telling_line(reference: TextCorpus) -> None:
     lines = [set().union(*map(pydocs._telling_lines, documents)) for documents in reference.splits.values()]
     assert sum(map(len, lines)) == len(set().union(*lines))
 
 
-def make(**settings: Any) -> Corpus:
+def make(**settings: Any) -> TextCorpus:
     return corpora.load(toys.Config(**{"train": 300, "dev": 30, "test": 30, **settings}))
 
 
-def parts(corpus: Corpus) -> list[tuple[str, str]]:
+def parts(corpus: TextCorpus) -> list[tuple[str, str]]:
     documents = chain.from_iterable(corpus.splits.values())
     return [(before, after) for before, _, after in (document.partition("|") for document in documents)]
 

@@ -14,26 +14,24 @@ from tests.data.example_files import settings, write
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import (
-    ANSWERS,
-    CHOICES,
-    CORPORA,
-    FORMS,
-    INSTRUCTIONS,
-    LABELLED,
-    LABELLED_SERIES,
-    MATCHED,
-    PARALLEL,
-    PLAIN,
-    SERIES,
-    TAGGED,
-    TRACKS,
-    LabelledConfig,
-    TaggedConfig,
-)
+from seqloom.data.corpora import CORPORA, CorpusConfig, of_form
+from seqloom.data.corpus import Corpus
 from seqloom.data.folder import use_data_folder
-from seqloom.data.labelled import Labelled, LabelledCorpus, checked_labels, sorted_labels
-from seqloom.data.tagged import Tagged, TaggedCorpus, checked_tags
+from seqloom.data.labelled import Labelled, check_labels, sorted_labels
+from seqloom.data.tagged import Tagged, check_tags, has_spans, tag_counts
+
+ANSWERS = of_form("answers")
+CHOICES = of_form("choices")
+INSTRUCTIONS = of_form("instructions")
+LABELLED = of_form("labelled")
+LABELLED_SERIES = of_form("series-labelled")
+MATCHED = of_form("matched")
+PARALLEL = of_form("pairs")
+PLAIN = of_form("text")
+SERIES = of_form("series")
+TAGGED = of_form("tagged")
+TRACKS = of_form("tracks")
+
 
 pytest.importorskip("babel")
 pytest.importorskip("faker")
@@ -45,19 +43,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=LABELLED)
-def labelled(request: pytest.FixtureRequest, folder: Path) -> LabelledCorpus:
+def labelled(request: pytest.FixtureRequest, folder: Path) -> Corpus[Labelled]:
     with use_data_folder(folder):
-        return corpora.load_labelled(build(LabelledConfig, settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[Labelled], settings(request.param, folder)))
 
 
 @pytest.fixture(scope="module", params=TAGGED)
-def tagged(request: pytest.FixtureRequest, folder: Path) -> TaggedCorpus:
+def tagged(request: pytest.FixtureRequest, folder: Path) -> Corpus[Tagged]:
     with use_data_folder(folder):
-        return corpora.load_tagged(build(TaggedConfig, settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[Tagged], settings(request.param, folder)))
 
 
 def test_each_corpus_has_one_form() -> None:
-    assert {module.FORM for module in CORPORA.values()} == set(FORMS)
     forms = (PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
     numbers = (SERIES, LABELLED_SERIES, TRACKS)
     assert sum(map(len, (*forms, *numbers))) == len(CORPORA)
@@ -67,7 +64,7 @@ def test_each_corpus_has_one_form() -> None:
 
 @pytest.mark.parametrize("name", [*LABELLED, *TAGGED])
 def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
-    union = LabelledConfig if name in LABELLED else TaggedConfig
+    union = CorpusConfig[Labelled] if name in LABELLED else CorpusConfig[Tagged]
     made = build(union, settings(name, folder))
     assert type(made) is CORPORA[name].Config
     assert build(union, to_mapping(made)) == made
@@ -75,13 +72,13 @@ def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
 
 def test_a_corpus_of_another_form_is_not_offered() -> None:
     with pytest.raises(UsageError, match=r"corpus.*names"):
-        build(LabelledConfig, {"corpus": "people"})
+        build(CorpusConfig[Labelled], {"corpus": "people"})
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def test_labelled_is_filled_in(labelled: LabelledCorpus) -> None:
+def test_labelled_is_filled_in(labelled: Corpus[Labelled]) -> None:
     assert all((labelled.version, labelled.licence, labelled.description))
     assert set(labelled.splits) == {"train", "dev", "test"}
     assert list(labelled.labels) == sorted({example.label for example in labelled.split("train")})
@@ -92,7 +89,7 @@ def test_labelled_is_filled_in(labelled: LabelledCorpus) -> None:
         assert not labelled.unseen_labels(split)
 
 
-def test_no_text_is_in_two_splits(labelled: LabelledCorpus) -> None:
+def test_no_text_is_in_two_splits(labelled: Corpus[Labelled]) -> None:
     for one, other in combinations(labelled.splits.values(), 2):
         assert not {example.text for example in one} & {example.text for example in other}
 
@@ -100,7 +97,7 @@ def test_no_text_is_in_two_splits(labelled: LabelledCorpus) -> None:
 def test_labelled_fingerprint_sees_texts_and_labels() -> None:
     def of(*pairs: tuple[str, str]) -> str:
         splits = {"train": [Labelled(*pair) for pair in pairs]}
-        return LabelledCorpus("x", "1", "", "", splits).fingerprint()["train"]
+        return Corpus("x", "1", "", "", splits).fingerprint()["train"]
 
     different = [(("a", "b"),), (("a", "c"),), (("ab", ""),), (("a", "b"), ("c", "d")), (("c", "d"), ("a", "b"))]
     assert len({of(*pairs) for pairs in different}) == len(different)
@@ -111,19 +108,17 @@ def test_labels_in_order() -> None:
     assert sorted_labels(["10", "9", "b"]) == ("10", "9", "b")
 
 
-def made(**splits: list[tuple[str, str]]) -> LabelledCorpus:
-    return LabelledCorpus(
-        "mine", "1", "", "", {name: [Labelled(*pair) for pair in pairs] for name, pairs in splits.items()}
-    )
+def made(**splits: list[tuple[str, str]]) -> Corpus[Labelled]:
+    return Corpus("mine", "1", "", "", {name: [Labelled(*pair) for pair in pairs] for name, pairs in splits.items()})
 
 
 def test_one_label_only_is_refused() -> None:
     with pytest.raises(DataError, match=r"at least two labels.*all its training examples are 'good'.*column"):
-        checked_labels(made(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
+        check_labels(made(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
 
 
 def test_labels_that_train_never_has_are_noted() -> None:
-    corpus = checked_labels(made(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
+    corpus = check_labels(made(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
     assert corpus.unseen_labels("dev") == {"z": 2}
     assert corpus.notes == (
         "2 dev examples have labels that train never has (z): they count as wrong",
@@ -132,7 +127,7 @@ def test_labels_that_train_never_has_are_noted() -> None:
 
 
 def test_a_label_for_every_text_looks_like_the_wrong_column() -> None:
-    corpus = checked_labels(made(train=[(f"a{n}", f"label {n}") for n in range(5)]))
+    corpus = check_labels(made(train=[(f"a{n}", f"label {n}") for n in range(5)]))
     assert corpus.notes == ("5 of the 5 labels have only one training example: check their column",)
 
 
@@ -145,11 +140,11 @@ def test_new_words() -> None:
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 
-def test_tagged_is_filled_in(tagged: TaggedCorpus) -> None:
+def test_tagged_is_filled_in(tagged: Corpus[Tagged]) -> None:
     assert all((tagged.version, tagged.licence, tagged.description))
     assert set(tagged.splits) == {"train", "dev", "test"}
-    assert list(tagged.tags) == sorted({tag for sentence in tagged.split("train") for tag in sentence.tags})
-    assert tagged.has_spans == (tagged.name != "ewt")
+    assert list(tagged.labels) == sorted({tag for sentence in tagged.split("train") for tag in sentence.tags})
+    assert has_spans(tagged) == (tagged.name != "ewt")
     for split in tagged.splits:
         for sentence in tagged.split(split):
             assert len(sentence.words) == len(sentence.tags) == len(sentence.spans) > 0
@@ -162,35 +157,33 @@ def zip_words(sentence: Tagged) -> Any:
     return zip(sentence.words, sentence.spans, strict=True)
 
 
-def test_no_sentence_is_in_two_splits(tagged: TaggedCorpus) -> None:
+def test_no_sentence_is_in_two_splits(tagged: Corpus[Tagged]) -> None:
     for one, other in combinations(tagged.splits.values(), 2):
         assert not {sentence.words for sentence in one} & {sentence.words for sentence in other}
 
 
 def test_tagged_notes_and_refusals() -> None:
-    def corpus(**splits: list[tuple[str, str]]) -> TaggedCorpus:
+    def corpus(**splits: list[tuple[str, str]]) -> Corpus[Tagged]:
         sentences = {
             name: [Tagged.of(words.split(), tags.split()) for words, tags in own] for name, own in splits.items()
         }
-        return TaggedCorpus("mine", "1", "", "", sentences)
+        return Corpus("mine", "1", "", "", sentences)
 
     with pytest.raises(DataError, match=r"at least two tags.*every word of train has 'O'"):
-        checked_tags(corpus(train=[("a b", "O O")]))
-    noted = checked_tags(corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")]))
+        check_tags(corpus(train=[("a b", "O O")]))
+    noted = check_tags(corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")]))
     assert noted.notes == (
         "2 dev words have tags that train never has (B-Y, I-Y): they count as wrong",
         "1 test word has a tag that train never has (I-X): it counts as wrong",
     )
-    assert noted.tag_counts("dev") == {"Y": 1}
+    assert tag_counts(noted, "dev") == {"Y": 1}
     assert noted.sizes("dev") == {"sentences": 1, "words": 2, "tags": 2, "spans": 1}
 
 
 def test_tagged_fingerprint_sees_words_tags_and_borders() -> None:
     different = [[("a b", "X Y")], [("a b", "X X")], [("a", "X"), ("b", "Y")], [("a b", "Y X")], [("b a", "X Y")]]
     prints = {
-        TaggedCorpus("x", "1", "", "", {"train": [Tagged.of(w.split(), t.split()) for w, t in own]}).fingerprint()[
-            "train"
-        ]
+        Corpus("x", "1", "", "", {"train": [Tagged.of(w.split(), t.split()) for w, t in own]}).fingerprint()["train"]
         for own in different
     }
     assert len(prints) == len(different)
@@ -205,8 +198,7 @@ from seqloom.core.config import build
 from seqloom.data import corpora
 for settings in json.loads(sys.argv[2]):
     module = corpora.find(settings["corpus"])
-    load = corpora.load_labelled if module.FORM == "labelled" else corpora.load_tagged
-    corpus = load(build(module.Config, settings))
+    corpus = corpora.load(build(module.Config, settings))
     print(corpus.name, corpus.version, corpus.fingerprint())
 """
 
@@ -230,8 +222,9 @@ def test_the_same_in_every_process(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["names", "people", "languages"])
 def test_the_seed_decides(name: str, folder: Path) -> None:
-    load: Any = corpora.load_labelled if name in LABELLED else corpora.load_tagged
-    one, other = (load(build(CORPORA[name].Config, {**settings(name, folder), "seed": seed})) for seed in (0, 1))
+    one, other = (
+        corpora.load(build(CORPORA[name].Config, {**settings(name, folder), "seed": seed})) for seed in (0, 1)
+    )
     assert one.version != other.version
     assert all(one.fingerprint()[split] != other.fingerprint()[split] for split in one.splits)
 

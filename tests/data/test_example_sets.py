@@ -12,9 +12,10 @@ from tests.data.example_files import write
 from seqloom.core.errors import DataError
 from seqloom.data import corpora
 from seqloom.data.corpora import cola, names_18, sst2, sst2_text
+from seqloom.data.corpus import Corpus
 from seqloom.data.folder import use_data_folder
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled, LabelledCorpus, share_of
+from seqloom.data.labelled import Labelled, share_of
 
 
 @pytest.fixture
@@ -22,9 +23,9 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path)
 
 
-def load(folder: Path, config: Any) -> LabelledCorpus:
+def load(folder: Path, config: Any) -> Corpus[Labelled]:
     with use_data_folder(folder):
-        return corpora.load_labelled(config)
+        return corpora.load(config)
 
 
 def test_phrases_without_those_of_dev_and_test(folder: Path) -> None:

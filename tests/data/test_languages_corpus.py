@@ -11,18 +11,19 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.cldr.kinds import KINDS
 from seqloom.data.corpora import languages
+from seqloom.data.corpus import Corpus
 from seqloom.data.holdout import normal_form
-from seqloom.data.labelled import LabelledCorpus
+from seqloom.data.labelled import Labelled
 
 pytest.importorskip("babel")
 
 
 @pytest.fixture(scope="module")
-def corpus() -> LabelledCorpus:
-    return corpora.load_labelled(languages.Config(train=3400, dev=340, test=340))
+def corpus() -> Corpus[Labelled]:
+    return corpora.load(languages.Config(train=3400, dev=340, test=340))
 
 
-def test_many_languages_and_scripts(corpus: LabelledCorpus) -> None:
+def test_many_languages_and_scripts(corpus: Corpus[Labelled]) -> None:
     assert len(corpus.labels) == len(languages.LANGUAGES) == 34
     assert set(corpus.label_counts("train").values()) == {100}
     letters = "".join(example.text for example in corpus.split("train"))
@@ -32,13 +33,13 @@ def test_many_languages_and_scripts(corpus: LabelledCorpus) -> None:
 
 
 def test_every_phrase_stands_once_and_has_letters() -> None:
-    close = corpora.load_labelled(languages.Config(languages=("ja", "zh"), train=3000, dev=300, test=300))
+    close = corpora.load(languages.Config(languages=("ja", "zh"), train=3000, dev=300, test=300))
     texts = [example.text for examples in close.splits.values() for example in examples]
     assert len(set(texts)) == len(texts)
     assert all(sum(letter.isalpha() for letter in text) >= languages.LETTERS for text in texts)
 
 
-def test_the_normal_form_decides_the_split(corpus: LabelledCorpus) -> None:
+def test_the_normal_form_decides_the_split(corpus: Corpus[Labelled]) -> None:
     forms = {name: [normal_form(example.text) for example in corpus.split(name)] for name in ("train", "dev", "test")}
     assert not set(forms["train"]) & set(forms["dev"])
     assert not set(forms["train"]) & set(forms["test"])
@@ -47,7 +48,7 @@ def test_the_normal_form_decides_the_split(corpus: LabelledCorpus) -> None:
     assert len(set(forms["train"])) < len(forms["train"])  # train has the same words with other digits
 
 
-def test_every_split_has_dates_and_lists(corpus: LabelledCorpus) -> None:
+def test_every_split_has_dates_and_lists(corpus: Corpus[Labelled]) -> None:
     """Kinds with few normal forms, such as dates, must not all be taken by train."""
     for name in ("train", "dev", "test"):
         english = [example.text for example in corpus.split(name) if example.label in ("en", "de", "fr")]
@@ -69,7 +70,7 @@ def test_dev_and_test_can_be_told() -> None:
 
 
 def test_tags_are_the_labels() -> None:
-    chosen = corpora.load_labelled(languages.Config(languages=("pt-BR", "zh-Hant"), train=20, dev=2, test=2))
+    chosen = corpora.load(languages.Config(languages=("pt-BR", "zh-Hant"), train=20, dev=2, test=2))
     assert chosen.labels == ("pt-BR", "zh-Hant")
 
 
@@ -84,10 +85,10 @@ def test_tags_are_the_labels() -> None:
 )
 def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build(corpora.LabelledConfig, {"corpus": "languages", **setting})
+        build(corpora.CorpusConfig[Labelled], {"corpus": "languages", **setting})
 
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
     with pytest.raises(DataError, match=r"not enough phrases in (en|fr): ask for fewer"):
-        corpora.load_labelled(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))
+        corpora.load(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

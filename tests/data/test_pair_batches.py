@@ -197,7 +197,7 @@ def test_few_pairs_do_not_fill_up_with_empty_rows(shapes: int | None) -> None:
 
 def padding_of(name: str, budgets: tuple[int, ...], **options: Any) -> list[float]:
     """With free shapes, with 24 and with 16."""
-    train = corpora.load_parallel(CORPORA[name].Config(**options)).split("train")
+    train = corpora.load(CORPORA[name].Config(**options)).split("train")
     tokenizer = train_tokenizer(BytePairConfig(size=1000), (text for p in train for text in (p.source, p.target)))
     source, target = (
         Ragged.of(tokenizer.encode_batch([getattr(pair, side) for pair in train])) for side in ("source", "target")

@@ -10,13 +10,14 @@ from seqloom.core.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora.pairs import Config
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.parallel import Pair
 
 NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
-def load(**settings: Any) -> ParallelCorpus:
-    return corpora.load_parallel(build(corpora.ParallelConfig, {"corpus": "pairs", **settings}))
+def load(**settings: Any) -> Corpus[Pair]:
+    return corpora.load(build(corpora.CorpusConfig[Pair], {"corpus": "pairs", **settings}))
 
 
 @pytest.fixture
@@ -37,12 +38,12 @@ def test_two_files(here: Path) -> None:
     assert {name: len(pairs) for name, pairs in corpus.splits.items()} == {"train": 36, "dev": 2, "test": 2}
     pairs = [pair for pairs in corpus.splits.values() for pair in pairs]
     assert {(pair.source, pair.target) for pair in pairs} == {(f"line {n}", f"Zeile {n}") for n in range(40)}
-    assert (corpus.source, corpus.target, corpus.notes) == ("en", "de", ())
+    assert (*corpus.languages, corpus.notes) == ("en", "de", ())
 
 
 def test_an_override_may_name_them(here: Path) -> None:
     overrides = parse_overrides(["corpus=pairs", "train=[a.en,a.de]", "dev_fraction=0.1"])
-    assert build(corpora.ParallelConfig, apply_overrides({}, overrides)) == Config(
+    assert build(corpora.CorpusConfig[Pair], apply_overrides({}, overrides)) == Config(
         train=("a.en", "a.de"), dev_fraction=0.1
     )
 
@@ -58,7 +59,7 @@ def test_a_table_with_names(here: Path) -> None:
     path = table(here / "p.tsv", "id\tde\ten\n1\tHallo\tHello\n2\tGeh\tGo\n")
     corpus = load(train=path, columns=["en", "de"], **NONE)
     assert corpus.split("train") == [Pair("Hello", "Hallo"), Pair("Go", "Geh")]
-    assert (corpus.source, corpus.target) == ("en", "de")
+    assert corpus.languages == ("en", "de")
     with pytest.raises(DataError, match=r"'fr' among them; it has \['id', 'de', 'en'\]"):
         load(train=path, columns=["en", "fr"])
 
@@ -190,8 +191,8 @@ def test_languages_are_guessed_from_the_names(here: Path, files: list[str], gues
     for file in files:
         table(here / file, "one\ntwo\nthree\n")
     corpus = load(train=files)
-    assert (corpus.source, corpus.target) == guess
-    assert load(train=files, target="xx").target == "xx"
+    assert corpus.languages == guess
+    assert load(train=files, target="xx").languages[1] == "xx"
 
 
 def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.M
     found = Config(train=("a.en", "b.de")).located(here / "recipes")
     assert found.train == (str(here / "a.en"), str(here / "recipes/b.de"))
     monkeypatch.chdir("/")
-    assert len(corpora.load_parallel(found).split("train")) == 36
+    assert len(corpora.load(found).split("train")) == 36
 
 
 @pytest.mark.parametrize(
@@ -218,4 +219,4 @@ def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.M
 )
 def test_settings(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        build(corpora.ParallelConfig, {"corpus": "pairs", **setting})
+        build(corpora.CorpusConfig[Pair], {"corpus": "pairs", **setting})

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.corpora import PARALLEL, ParallelConfig, multi30k, tatoeba
+from seqloom.data.corpora import CorpusConfig, multi30k, of_form, tatoeba
+from seqloom.data.corpus import Corpus
 from seqloom.data.folder import data_folder, use_data_folder
 from seqloom.data.holdout import held_out, linked
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.parallel import Pair, side_counts
+
+PARALLEL = of_form("pairs")
+
 
 NOUNS = ["dog", "cat", "owl", "fox"]
 TABLE = "".join(f"The {noun} {n}.\tLe {noun} {n}.\tby someone\n" for n in range(12) for noun in NOUNS)
@@ -50,39 +54,39 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(params=BY_FILES)
-def corpus(request: pytest.FixtureRequest, folder: Path) -> ParallelCorpus:
+def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus[Pair]:
     with use_data_folder(folder):
-        return corpora.load_parallel(build(ParallelConfig, settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[Pair], settings(request.param, folder)))
 
 
 def test_the_registries() -> None:
     assert set(BY_FILES) <= set(PARALLEL)
-    assert not set(PARALLEL) & set(corpora.PLAIN)
+    assert not set(PARALLEL) & set(corpora.of_form("text"))
 
 
 @pytest.mark.parametrize("name", BY_FILES)
 def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
-    made = build(ParallelConfig, settings(name, folder))
+    made = build(CorpusConfig[Pair], settings(name, folder))
     assert type(made) is PARALLEL[name].Config
-    assert build(ParallelConfig, to_mapping(made)) == made
+    assert build(CorpusConfig[Pair], to_mapping(made)) == made
 
 
-def test_filled_in(corpus: ParallelCorpus) -> None:
+def test_filled_in(corpus: Corpus[Pair]) -> None:
     assert corpus.name in PARALLEL
-    assert all((corpus.version, corpus.licence, corpus.description, corpus.source, corpus.target))
+    assert all((corpus.version, corpus.licence, corpus.description, *corpus.languages))
     assert set(corpus.splits) == {"train", "dev", "test"}
     pairs = [pair for pairs in corpus.splits.values() for pair in pairs]
     assert all(pair.source.strip() and pair.target.strip() and "\n" not in pair.source + pair.target for pair in pairs)
 
 
-def test_no_sentence_is_in_two_splits(corpus: ParallelCorpus) -> None:
+def test_no_sentence_is_in_two_splits(corpus: Corpus[Pair]) -> None:
     for side in ("source", "target"):
         texts = [{getattr(pair, side) for pair in pairs} for pairs in corpus.splits.values()]
         assert all(not one & other for one, other in combinations(texts, 2))
 
 
-def test_counts_and_fingerprint(corpus: ParallelCorpus) -> None:
-    counts = corpus.counts("train")
+def test_counts_and_fingerprint(corpus: Corpus[Pair]) -> None:
+    counts = side_counts(corpus.split("train"))
     assert counts["source"].documents == counts["target"].documents == len(corpus.split("train"))
     assert len(set(corpus.fingerprint().values())) == 3
     with pytest.raises(DataError, match="no split 'valid'; it has train"):
@@ -117,7 +121,7 @@ def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: 
         (other / "multi30k" / file.name).write_bytes(file.read_bytes())
     (other / "multi30k/val.de.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
     with use_data_folder(other), pytest.raises(DataError, match=r"val.en.gz has 2 and .*val.de.gz has 3"):
-        corpora.load_parallel(multi30k.Config())
+        corpora.load(multi30k.Config())
 
 
 # --- tatoeba --------------------------------------------------------------------------------------------------------
@@ -125,8 +129,8 @@ def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: 
 
 def test_tatoeba_both_ways_has_the_same_splits(folder: Path) -> None:
     with use_data_folder(folder):
-        there = corpora.load_parallel(tatoeba.Config(dev=5, test=5))
-        back = corpora.load_parallel(tatoeba.Config(source="fr", target="en", dev=5, test=5))
+        there: Any = corpora.load(tatoeba.Config(dev=5, test=5))
+        back: Any = corpora.load(tatoeba.Config(source="fr", target="en", dev=5, test=5))
     for name, pairs in there.splits.items():
         assert [Pair(pair.target, pair.source) for pair in pairs] == back.split(name)
     assert there.split("train")[0] == Pair("The dog 0.", "Le dog 0.")  # the third column is not read
@@ -138,10 +142,10 @@ def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
     rows = [f"a b {n}\tc d {n}\n" for n in range(6)] + ["a b c d\te\n", "e\ta b c d\n"]
     (tmp_path / "tatoeba/deu.txt").write_text("".join(rows))
     with use_data_folder(tmp_path):
-        corpus = corpora.load_parallel(tatoeba.Config(target="de", dev=1, test=1, max_words=3))
+        corpus: Any = corpora.load(tatoeba.Config(target="de", dev=1, test=1, max_words=3))
         assert sum(map(len, corpus.splits.values())) == 6
         with pytest.raises(DataError, match=r"6 pairs that can be used, too few for data.dev=5"):
-            corpora.load_parallel(tatoeba.Config(target="de", dev=5, test=1, max_words=3))
+            corpora.load(tatoeba.Config(target="de", dev=5, test=1, max_words=3))
 
 
 @pytest.mark.parametrize(
@@ -156,13 +160,13 @@ def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
 )
 def test_tatoeba_settings(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        build(ParallelConfig, {"corpus": "tatoeba", **setting})
+        build(CorpusConfig[Pair], {"corpus": "tatoeba", **setting})
 
 
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba"])
 def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
     with use_data_folder(tmp_path), pytest.raises(DataError, match="which is not there") as lacking:
-        corpora.load_parallel(PARALLEL[name].Config())
+        corpora.load(PARALLEL[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)
 
 
@@ -205,7 +209,7 @@ needs_data = pytest.mark.skipif(
 @needs_data
 @pytest.mark.parametrize(("target", "count"), [("fr", 167_130), ("de", 169_159)])
 def test_the_real_tatoeba(target: Any, count: int) -> None:
-    corpus = corpora.load_parallel(tatoeba.Config(target=target))
+    corpus: Any = corpora.load(tatoeba.Config(target=target))
     assert sum(map(len, corpus.splits.values())) == count
     assert all(2000 <= len(corpus.split(name)) < 2100 for name in ("dev", "test"))
     test_no_sentence_is_in_two_splits(corpus)
@@ -213,5 +217,5 @@ def test_the_real_tatoeba(target: Any, count: int) -> None:
 
 @needs_data
 def test_the_real_multi30k() -> None:
-    corpus = corpora.load_parallel(multi30k.Config())
+    corpus: Any = corpora.load(multi30k.Config())
     assert {name: len(pairs) for name, pairs in corpus.splits.items()} == {"train": 29_000, "dev": 1_014, "test": 1_000}

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,13 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import spans_of
 from seqloom.data import corpora
 from seqloom.data.corpora import names, people
+from seqloom.data.corpus import Corpus
 from seqloom.data.faker_lists import folded, split_of
-from seqloom.data.labelled import LabelledCorpus
+from seqloom.data.labelled import Labelled
 from seqloom.data.people.drawing import PARTICLES, entities_of
 from seqloom.data.people.fillers import FILLERS, PLACE_LIKE
 from seqloom.data.people.templates import ADDITIONS, CLAUSES, LEADS, WHERE, WHO, WHOLES, how_many
-from seqloom.data.tagged import TaggedCorpus
+from seqloom.data.tagged import Tagged, tag_counts
 from seqloom.text.word_spans import word_spans
 
 pytest.importorskip("faker")
@@ -24,11 +26,11 @@ SLOTS = {"per", "first", "full", "last", "loc", "who", "where", *FILLERS}
 
 
 @pytest.fixture(scope="module")
-def corpus() -> TaggedCorpus:
-    return corpora.load_tagged(people.Config(train=4000, dev=500, test=500))
+def corpus() -> Corpus[Tagged]:
+    return corpora.load(people.Config(train=4000, dev=500, test=500))
 
 
-def entity_words(corpus: TaggedCorpus, split: str) -> set[str]:
+def entity_words(corpus: Corpus[Tagged], split: str) -> set[str]:
     texts = (text for _, text in entities_of(corpus.split(split)))
     return {word for text in texts for word in folded(text).split() if len(word) >= 4}.difference(PARTICLES)
 
@@ -54,7 +56,7 @@ def test_templates_held_out_have_known_words() -> None:
     assert [(template, word) for template in held_out for word in words(template) if known[word] < 2] == []
 
 
-def test_names_and_places_of_dev_and_test_are_new(corpus: TaggedCorpus) -> None:
+def test_names_and_places_of_dev_and_test_are_new(corpus: Corpus[Tagged]) -> None:
     for one, other in (("train", "dev"), ("train", "test")):
         texts = [{text for _, text in entities_of(corpus.split(split))} for split in (one, other)]
         assert not texts[0] & texts[1]
@@ -62,20 +64,20 @@ def test_names_and_places_of_dev_and_test_are_new(corpus: TaggedCorpus) -> None:
     assert len(entity_words(corpus, "test")) > 300
 
 
-def check_new(corpus: TaggedCorpus) -> None:
+def check_new(corpus: Corpus[Tagged]) -> None:
     for split in corpus.splits:
         words = {word for sentence in corpus.split(split) for word in sentence.words}
         assert not words & {"Pankaj", "Munich"}
     assert "Pankaj lives in Munich" not in {sentence.text.rstrip(".") for sentence in corpus.split("train")}
 
 
-def test_the_sentence_everyone_tries_is_new(corpus: TaggedCorpus) -> None:
+def test_the_sentence_everyone_tries_is_new(corpus: Corpus[Tagged]) -> None:
     check_new(corpus)
 
 
 @pytest.mark.slow
 def test_in_all_of_it_too() -> None:
-    whole = corpora.load_tagged(people.Config())
+    whole: Any = corpora.load(people.Config())
     check_new(whole)
     assert {name: len(sentences) for name, sentences in whole.splits.items()} == {
         "train": 15_000,
@@ -84,10 +86,10 @@ def test_in_all_of_it_too() -> None:
     }
 
 
-def test_all_sorts_of_sentences(corpus: TaggedCorpus) -> None:
+def test_all_sorts_of_sentences(corpus: Corpus[Tagged]) -> None:
     for split in corpus.splits:
         sentences = corpus.split(split)
-        assert set(corpus.tag_counts(split)) == {"PER", "LOC"}
+        assert set(tag_counts(corpus, split)) == {"PER", "LOC"}
         alone = [sentence for sentence in sentences if not spans_of(sentence.tags)]
         assert 0.03 < len(alone) / len(sentences) < 0.25
         forms = Counter(kind for sentence in sentences for kind in form_of(sentence.text))
@@ -108,7 +110,7 @@ def form_of(text: str) -> set[str]:
     return {kind for kind, there in found.items() if there}
 
 
-def test_persons_may_have_names_of_places(corpus: TaggedCorpus) -> None:
+def test_persons_may_have_names_of_places(corpus: Corpus[Tagged]) -> None:
     for split in ("train", "test"):
         kinds: dict[str, set[str]] = {name: set() for name in PLACE_LIKE}
         for kind, text in entities_of(corpus.split(split)):
@@ -117,16 +119,16 @@ def test_persons_may_have_names_of_places(corpus: TaggedCorpus) -> None:
         assert sum(found == {"PER", "LOC"} for found in kinds.values()) >= 3
 
 
-def test_words_are_those_a_command_would_find(corpus: TaggedCorpus) -> None:
+def test_words_are_those_a_command_would_find(corpus: Corpus[Tagged]) -> None:
     assert all(list(sentence.spans) == word_spans(sentence.text) for sentence in corpus.split("test"))
 
 
-def test_it_says_how_hard_it_is(corpus: TaggedCorpus) -> None:
+def test_it_says_how_hard_it_is(corpus: Corpus[Tagged]) -> None:
     said = re.search(r"(\d+)% of test's words never occur in train", corpus.description)
     assert said and 20 <= int(said[1]) <= 40
 
 
-def test_sentences_differ(corpus: TaggedCorpus) -> None:
+def test_sentences_differ(corpus: Corpus[Tagged]) -> None:
     texts = [sentence.text for sentences in corpus.splits.values() for sentence in sentences]
     assert len(set(texts)) == len(texts)
 
@@ -135,18 +137,18 @@ def test_sentences_differ(corpus: TaggedCorpus) -> None:
 
 
 @pytest.fixture(scope="module")
-def persons() -> LabelledCorpus:
-    return corpora.load_labelled(names.Config(train=2400, dev=480, test=480))
+def persons() -> Corpus[Labelled]:
+    return corpora.load(names.Config(train=2400, dev=480, test=480))
 
 
-def test_as_many_of_each_origin(persons: LabelledCorpus) -> None:
+def test_as_many_of_each_origin(persons: Corpus[Labelled]) -> None:
     assert len(persons.labels) == len(names.LOCALES) >= 12
     assert all(set(persons.label_counts(split).values()) == {n} for split, n in (("train", 100), ("test", 20)))
     texts = [example.text for examples in persons.splits.values() for example in examples]
     assert len(set(texts)) == len(texts)
 
 
-def test_no_name_of_test_is_known(persons: LabelledCorpus) -> None:
+def test_no_name_of_test_is_known(persons: Corpus[Labelled]) -> None:
     for split in persons.splits:
         for example in persons.split(split):
             assert split_of(0, example.text) == split, example
@@ -162,11 +164,11 @@ def test_a_name_has_one_split_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("corpus_name", ["names", "people", "languages"])
 def test_too_few(corpus_name: str) -> None:
-    config = corpora.TaggedConfig if corpus_name == "people" else corpora.LabelledConfig
+    config = corpora.CorpusConfig[Tagged] if corpus_name == "people" else corpora.CorpusConfig[Labelled]
     with pytest.raises(UsageError, match="must each be at least"):
         build(config, {"corpus": corpus_name, "dev": 0})
 
 
 def test_too_many() -> None:
     with pytest.raises(DataError, match=r"data.dev is more than the \w+ names that can be made"):
-        corpora.load_labelled(names.Config(train=24, dev=60_000, test=24))
+        corpora.load(names.Config(train=24, dev=60_000, test=24))

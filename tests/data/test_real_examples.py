@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seqloom.data import corpora
-from seqloom.data.corpora import CORPORA, LABELLED
+from seqloom.data.corpora import CORPORA
 from seqloom.data.folder import data_folder
 
 pytestmark = pytest.mark.skipif(
@@ -27,7 +27,7 @@ WORDS = {
 
 def load(name: str, **settings: Any) -> Any:
     config = CORPORA[name].Config(**settings)
-    return corpora.load_labelled(config) if name in LABELLED else corpora.load_tagged(config)
+    return corpora.load(config)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -73,18 +73,18 @@ def test_a_tenth_of_the_labels() -> None:
 def test_wnut17() -> None:
     corpus = load("wnut17")
     assert {split: corpus.sizes(split)["spans"] for split in corpus.splits} == {"train": 1975, "dev": 836, "test": 1079}
-    assert len(corpus.tags) == 13 and corpus.notes == ()
+    assert len(corpus.labels) == 13 and corpus.notes == ()
 
 
 def test_ewt() -> None:
     corpus = load("ewt")
-    assert len(corpus.tags) == 17 and corpus.notes == ()
+    assert len(corpus.labels) == 17 and corpus.notes == ()
     whole = 0
     for sentence in (s for sentences in corpus.splits.values() for s in sentences):
         assert len(sentence.spans) == len(sentence.words)
         whole += all(sentence.text[a:b] == word for word, (a, b) in zip(sentence.words, sentence.spans, strict=True))
     assert whole / 16_622 > 0.99  # the others have words of other letters than what is written
-    assert len(load("ewt", field="xpos").tags) == 49
+    assert len(load("ewt", field="xpos").labels) == 49
 
 
 def test_names_18() -> None:

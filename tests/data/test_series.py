@@ -11,8 +11,9 @@ import torch
 from seqloom.core.config import build
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora, packaged_series
+from seqloom.data.corpus import Corpus
 from seqloom.data.packaged_series import SERIES
-from seqloom.data.series import SeriesCorpus, arranged, filled
+from seqloom.data.series import Series, arranged, columns_of, filled, season_of
 from seqloom.data.series_windows import SeriesWindows
 from seqloom.data.times import clock_of, labels_of, parse_times
 
@@ -96,7 +97,7 @@ DAYS = [f"2020-01-{day:02d}" for day in range(1, 21)]
 
 def test_a_missing_row_is_a_missing_value() -> None:
     series, notes = made([day for day in DAYS if day != "2020-01-05"])
-    assert len(series) == 20 and np.isnan(series.values[4, 0]) and series.labels() == DAYS
+    assert len(series) == 20 and np.isnan(series.values[4, 0]) and series.time_labels() == DAYS
     assert "1 row is missing" in notes[0] and "1 of the 20 values" in notes[1]
     assert not made(DAYS)[1]
 
@@ -106,7 +107,7 @@ def test_weekdays_are_steps() -> None:
     series, notes = made(weekdays)
     assert len(series) == len(weekdays) and series.season == 5 and not notes
     holiday, notes = made([day for day in weekdays if day != "2020-01-20"])
-    assert holiday.labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row is missing" in notes[0]
+    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row is missing" in notes[0]
 
 
 def test_rows_are_steps_where_many_are_missing() -> None:
@@ -139,10 +140,10 @@ def test_no_series_without_values() -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def own(path: Path, text: str, **settings: Any) -> SeriesCorpus:
+def own(path: Path, text: str, **settings: Any) -> Corpus[Series]:
     path.write_text(text)
     config = build(corpora.find("series-file").Config, {"corpus": "series-file", "file": str(path), **settings})
-    return corpora.load_series(config)
+    return corpora.load(config)
 
 
 def table(rows: int = 20, name: str = "a,b,word") -> str:
@@ -158,12 +159,12 @@ def known(first: int, last: int) -> str:
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     corpus = own(tmp_path / "s.csv", table())
-    assert corpus.columns == ("a", "b") and "word of s.csv holds no numbers and was left out" in corpus.notes[0]
+    assert columns_of(corpus) == ("a", "b") and "word of s.csv holds no numbers and was left out" in corpus.notes[0]
     assert {split: corpus.sizes(split)["steps"] for split in corpus.splits} == {"train": 14, "dev": 3, "test": 3}
     dev = corpus.split("dev")[0]
     assert (len(dev), dev.begins, dev.own) == (17, 14, 3), "what came before dev stays with it"
     assert np.array_equal(dev.values[:14], corpus.split("train")[0].values)
-    assert own(tmp_path / "s.csv", table(), columns=["b"], season=3).season == 3
+    assert season_of(own(tmp_path / "s.csv", table(), columns=["b"], season=3)) == 3
     assert own(tmp_path / "s.csv", table(), test_fraction=0).absent.keys() == {"test"}
 
 
@@ -208,7 +209,7 @@ def test_bad_files(tmp_path: Path, text: str, settings: dict[str, Any], words: s
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data.file="):
-        corpora.load_series(corpora.find("series-file").Config(file=str(tmp_path / "none.csv")))
+        corpora.load(corpora.find("series-file").Config(file=str(tmp_path / "none.csv")))
 
 
 def test_all_problems_of_a_config_at_once() -> None:
@@ -228,18 +229,18 @@ pytest_packages = pytest.mark.skipif(
 @pytest_packages
 @pytest.mark.parametrize("name", SERIES)
 def test_packaged_series(name: str) -> None:
-    corpus = corpora.load_series(corpora.find("series").Config(series=name))
+    corpus = corpora.load(corpora.find("series").Config(series=name))
     test = corpus.split("test")[0]
     assert test.season < len(corpus.split("train")[0]) and np.isfinite(test.values[-1]).all()
-    assert test.clock.regular and len(set(test.labels())) == len(test)
+    assert test.clock.regular and len(set(test.time_labels())) == len(test)
 
 
 @pytest_packages
 def test_packaged_series_say_what_their_packages_say() -> None:
-    sunspots = corpora.load_series(corpora.find("series").Config(series="sunspots")).split("test")[0]
+    sunspots = corpora.load(corpora.find("series").Config(series="sunspots")).split("test")[0]
     statsmodels = pytest.importorskip("statsmodels.datasets.sunspots")
     assert np.array_equal(sunspots.values[:, 0], statsmodels.load_pandas().data["SUNACTIVITY"].to_numpy())
-    co2 = corpora.load_series(corpora.find("series").Config(series="co2")).split("test")[0]
+    co2 = corpora.load(corpora.find("series").Config(series="co2")).split("test")[0]
     weekly = pytest.importorskip("statsmodels.datasets.co2").load_pandas().data["co2"].resample("MS").mean()
     assert np.allclose(co2.values[:, 0], weekly.to_numpy(), equal_nan=True)
 
@@ -247,15 +248,15 @@ def test_packaged_series_say_what_their_packages_say() -> None:
 @pytest_packages
 def test_variables_of_a_packaged_series() -> None:
     config = corpora.find("series").Config
-    assert corpora.load_series(config(series="weather", columns=("wind",))).columns == ("wind",)
+    assert columns_of(corpora.load(config(series="weather", columns=("wind",)))) == ("wind",)
     with pytest.raises(UsageError, match="did you mean wind"):
-        corpora.load_series(config(series="weather", columns=("wimd",)))
+        corpora.load(config(series="weather", columns=("wimd",)))
 
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaged_series, "find_spec", lambda name: None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[series\]'"):
-        corpora.load_series(corpora.find("series").Config(series="nile"))
+        corpora.load(corpora.find("series").Config(series="nile"))
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from seqloom.core.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import Labelled
 from seqloom.data.tables import column_names, read_table
 
 NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
-def load(path: Path | str, **settings: Any) -> LabelledCorpus:
-    return corpora.load_labelled(build(corpora.LabelledConfig, {"corpus": "table", "train": str(path), **settings}))
+def load(path: Path | str, **settings: Any) -> Corpus[Labelled]:
+    return corpora.load(build(corpora.CorpusConfig[Labelled], {"corpus": "table", "train": str(path), **settings}))
 
 
 def write(path: Path, text: str) -> Path:
@@ -158,7 +159,7 @@ def test_files_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "there").mkdir()
     write(tmp_path / "there/a.tsv", "text\tlabel\na\tx\n")
     monkeypatch.chdir(tmp_path)
-    made = build(corpora.LabelledConfig, {"corpus": "table", "train": "a.tsv"})
+    made = build(corpora.CorpusConfig[Labelled], {"corpus": "table", "train": "a.tsv"})
     assert made.located(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
 
 
@@ -220,4 +221,4 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build(corpora.LabelledConfig, {"corpus": "table", "train": "a.csv", **setting})
+        build(corpora.CorpusConfig[Labelled], {"corpus": "table", "train": "a.csv", **setting})

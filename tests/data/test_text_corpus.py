@@ -10,10 +10,10 @@ from seqloom.core.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora.text import Config, _cut
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import TextCorpus
 
 
-def load(**settings: Any) -> Corpus:
+def load(**settings: Any) -> TextCorpus:
     plain: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     return corpora.load(Config(**plain))
 

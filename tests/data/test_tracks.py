@@ -5,15 +5,15 @@ import pytest
 
 from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.corpora import TracksConfig, load_tracks
+from seqloom.data.corpora import CorpusConfig, load
 from seqloom.data.corpora.track import Config
-from seqloom.data.tracks import Motion, draw_track
+from seqloom.data.tracks import Motion, Track, draw_track
 
 SMALL = {"train": 3, "dev": 2, "test": 2, "steps": 40}
 
 
 def test_they_are_made_of_the_seed_alone() -> None:
-    one, same, other = (load_tracks(Config(seed=seed, **SMALL)) for seed in (0, 0, 1))  # type: ignore[arg-type]
+    one, same, other = (load(Config(seed=seed, **SMALL)) for seed in (0, 0, 1))  # type: ignore[arg-type]
     assert one.fingerprint() == same.fingerprint()
     assert not set(one.fingerprint().values()) & set(other.fingerprint().values())
     assert one.version == "1 seed 0" and other.version == "1 seed 1"
@@ -21,7 +21,7 @@ def test_they_are_made_of_the_seed_alone() -> None:
 
 
 def test_a_track_does_not_depend_on_how_many_there_are_and_none_is_in_two_splits() -> None:
-    few, many = load_tracks(Config(**SMALL)), load_tracks(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
+    few, many = load(Config(**SMALL)), load(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
     np.testing.assert_array_equal(few.split("train")[2].truth, many.split("train")[2].truth)
     starts = [tuple(one.truth[:5].ravel()) for split in many.splits for one in many.split(split)]
     assert len(set(starts)) == len(starts)
@@ -49,15 +49,15 @@ def test_without_noise_what_is_seen_is_true() -> None:
 
 
 def test_the_config() -> None:
-    made = build(TracksConfig, {"corpus": "track", "motion": "drift"})
-    assert isinstance(made, Config) and build(TracksConfig, to_mapping(made)) == made
+    made = build(CorpusConfig[Track], {"corpus": "track", "motion": "drift"})
+    assert isinstance(made, Config) and build(CorpusConfig[Track], to_mapping(made)) == made
     wrong = {"corpus": "track", "steps": 1, "noise": -1.0, "gaps": 0.9, "lost": -0.1, "dev": 0}
     with pytest.raises(UsageError) as raised:
-        build(TracksConfig, wrong)
+        build(CorpusConfig[Track], wrong)
     for words in ("steps must", "noise must", "gaps must", "lost must", "each be at least 1"):
         assert words in str(raised.value)
 
 
 def test_a_split_that_is_not_there() -> None:
     with pytest.raises(DataError, match="no split 'other'"):
-        load_tracks(Config(**SMALL)).split("other")  # type: ignore[arg-type]
+        load(Config(**SMALL)).split("other")  # type: ignore[arg-type]

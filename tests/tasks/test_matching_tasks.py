@@ -12,6 +12,7 @@ from tests.understanding import assert_same_checkpoints, trained
 from seqloom import api
 from seqloom.api import answering
 from seqloom.core.errors import CheckpointError, DataError, UsageError
+from seqloom.data.matched import scores_of
 from seqloom.evaluate import correlation
 from seqloom.inspect.doctor_examples import about_examples, example_facts
 from seqloom.runs.run import Run
@@ -120,10 +121,10 @@ def test_evaluation_does_not_depend_on_how_examples_are_put_together(tmp_path: P
 def test_figures_of_scores(tmp_path: Path) -> None:
     task = task_of(recipe(tmp_path, "score"))
     model = model_of(task)
-    said, expected = task.scores(model, "dev"), task.corpus.scores("dev")
+    said, expected = task.scores(model, "dev"), scores_of(task.corpus, "dev")
     found = task.evaluate(model, "dev")
     assert found["pearson"] == pytest.approx(correlation.pearson(expected, said))
-    train = torch.tensor(task.corpus.scores("train"), dtype=torch.float64)
+    train = torch.tensor(scores_of(task.corpus, "train"), dtype=torch.float64)
     assert found["loss"] == pytest.approx(found["rmse"] ** 2 / float(train.var(correction=0)))
     assert float(model.center) == pytest.approx(float(train.mean()), abs=1e-6)
 

@@ -13,6 +13,7 @@ from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
+from seqloom.data.labelled_series import variables_of
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.transformer_encoder import TransformerEncoderConfig
@@ -108,7 +109,7 @@ def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def load(path: Path, **settings: Any) -> Any:
-    return corpora.load_labelled_series(corpora.find("series-rows").Config(train=str(path), **settings))
+    return corpora.load(corpora.find("series-rows").Config(train=str(path), **settings))
 
 
 def test_rows_of_ones_own(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_rows_of_ones_own(tmp_path: Path) -> None:
     assert {len(one.values) for one in plain.split("train")} == {12, 13, 14, 15, 16}
     assert all(set(plain.label_counts(split)) == {"fast", "slow"} for split in ("train", "dev", "test"))
     two = load(rows(tmp_path / "c.csv"), variables=2)
-    assert two.variables == 2 and len(two.split("train")[0].values) == 8
+    assert variables_of(two) == 2 and len(two.split("train")[0].values) == 8
 
 
 @pytest.mark.parametrize(
@@ -143,10 +144,10 @@ def test_bad_rows(tmp_path: Path, change: Callable[[str], str], settings: dict[s
 
 def test_digits() -> None:
     pytest.importorskip("sklearn")
-    corpus = corpora.load_labelled_series(corpora.find("digits").Config())
+    corpus = corpora.load(corpora.find("digits").Config())
     assert {split: len(corpus.split(split)) for split in corpus.splits} == {"train": 1165, "dev": 287, "test": 345}
     assert corpus.labels == tuple("0123456789") and corpus.split("train")[0].values.shape == (8, 8)
-    pixels = corpora.load_labelled_series(corpora.find("digits").Config(by="pixels"))
+    pixels = corpora.load(corpora.find("digits").Config(by="pixels"))
     assert pixels.split("train")[0].values.shape == (64, 1)
     assert np.array_equal(pixels.split("dev")[3].values.ravel(), corpus.split("dev")[3].values.ravel())
 

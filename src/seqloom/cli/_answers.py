@@ -65,8 +65,10 @@ def _rows(model: Any, split: str) -> Iterator[Row]:
 
 
 def _scored(model: "Matcher", split: str) -> Iterator[Row]:
+    from seqloom.data.matched import scores_of
+
     corpus = model.own_task.corpus
-    for pair, right, said in zip(corpus.split(split), corpus.scores(split), model.scores(split), strict=True):
+    for pair, right, said in zip(corpus.split(split), scores_of(corpus, split), model.scores(split), strict=True):
         yield abs(right - said), pair.label, f"{said:.2f}", f"{pair.first} · {pair.second}"
 
 

@@ -7,17 +7,16 @@ from seqloom.cli._json import print_json
 from seqloom.cli._output import escaped
 
 if TYPE_CHECKING:
-    from seqloom.data.examples import ExampleCorpus
-    from seqloom.data.labelled import LabelledCorpus
-    from seqloom.data.matched import MatchedCorpus
-    from seqloom.data.tagged import Tagged, TaggedCorpus
+    from seqloom.data.corpus import Corpus
+    from seqloom.data.labelled import Labelled
+    from seqloom.data.tagged import Tagged
 
 WIDTH = 110  # characters of a line that are shown
 SHARES_TO_A_LINE = 4
 MOST_SHARES = 40  # labels, tags or kinds that are listed
 
 
-def show_labelled(found: "LabelledCorpus", lines: int, as_json: bool) -> None:
+def show_labelled(found: "Corpus[Labelled]", lines: int, as_json: bool) -> None:
     counts = {split: found.label_counts(split) for split in found.splits}
     if as_json:
         _print_json(
@@ -33,23 +32,26 @@ def show_labelled(found: "LabelledCorpus", lines: int, as_json: bool) -> None:
             print(f"  {_cut(f'{example.label}: {example.text}')}")
 
 
-def show_tagged(found: "TaggedCorpus", lines: int, as_json: bool) -> None:
-    counts = {split: found.tag_counts(split) for split in found.splits}
+def show_tagged(found: "Corpus[Tagged]", lines: int, as_json: bool) -> None:
+    from seqloom.data.tagged import has_spans, tag_counts
+
+    spans = has_spans(found)
+    counts = {split: tag_counts(found, split) for split in found.splits}
     if as_json:
-        _print_json(found, {split: {"tags_of": tags} for split, tags in counts.items()}, tags=list(found.tags))
+        _print_json(found, {split: {"tags_of": tags} for split, tags in counts.items()}, tags=list(found.labels))
         return
     print_head(found)
     _print_sizes(found)
-    print_shares("spans" if found.has_spans else "tags", counts["train"])
+    print_shares("spans" if spans else "tags", counts["train"])
     for split in counts if lines else ():
         print(f"\n{split} begins:")
         for sentence in found.split(split)[:lines]:
-            print(f"  {_cut(in_brackets(sentence) if found.has_spans else in_pairs(sentence))}")
+            print(f"  {_cut(in_brackets(sentence) if spans else in_pairs(sentence))}")
 
 
-def show_examples(found: "MatchedCorpus | ExampleCorpus", lines: int, as_json: bool) -> None:
+def show_examples(found: "Corpus[Any]", lines: int, as_json: bool) -> None:
     """Pairs, choices, questions."""
-    labels = {split: found.label_counts(split) for split in found.splits} if hasattr(found, "label_counts") else {}
+    labels = {split: found.label_counts(split) for split in found.splits} if found.labels else {}
     if as_json:
         _print_json(found, {split: {"labels_of": labels[split]} if labels else {} for split in found.splits})
         return

@@ -11,8 +11,9 @@ from seqloom.core.words import counted, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from seqloom.data.corpora.table import Config as TableConfig
-    from seqloom.data.labelled import LabelledCorpus
-    from seqloom.data.tagged import TaggedCorpus
+    from seqloom.data.corpus import Corpus
+    from seqloom.data.labelled import Labelled
+    from seqloom.data.tagged import Tagged
 
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")  # as files of texts and labels may end
 CONLL = (".conll", ".conllu", ".iob", ".bio", ".iob2")  # and tagged sentences
@@ -159,10 +160,10 @@ def write_classifier(
     quoted: Callable[[str], str],
 ) -> tuple[str, list[str]]:
     """The recipe, and what to say about the texts. `columns` of the texts and of the labels."""
-    from seqloom.data.corpora import load_labelled
+    from seqloom.data.corpora import load
 
-    corpus: LabelledCorpus
-    config, corpus = _held_out(_table(path, *columns), load_labelled)
+    corpus: Corpus[Labelled]
+    config, corpus = _held_out(_table(path, *columns), load)
     counts, sizes = corpus.label_counts("train"), corpus.sizes("train")
     uneven = max(counts.values()) > UNEVEN * min(counts.values())
     words = sizes["words"]
@@ -242,13 +243,14 @@ def write_tagger(
     path: Path, names: tuple[str, str], tokens: str | None, quoted: Callable[[str], str]
 ) -> tuple[str, list[str]]:
     """The recipe, and what to say about the sentences."""
-    from seqloom.data.corpora import load_tagged
+    from seqloom.data.corpora import load
     from seqloom.data.corpora.conll import Config
+    from seqloom.data.tagged import has_spans, tag_counts
 
-    corpus: TaggedCorpus
+    corpus: Corpus[Tagged]
     given = Config(train=str(path), format="conllu" if ending(path) == ".conllu" else "conll")
-    config, corpus = _held_out(given, load_tagged)
-    sizes, counts = corpus.sizes("train"), corpus.tag_counts("train")
+    config, corpus = _held_out(given, load)
+    sizes, counts = corpus.sizes("train"), tag_counts(corpus, "train")
     words = """\
   kind: words               # or byte-pair: see docs/recipes.md
   lowercase: true           # capitals are read from the characters
@@ -260,9 +262,9 @@ def write_tagger(
         form=config.format,
         fraction=config.dev_fraction,
         tokenizer=words if tokens in (None, "words") else TOKENIZERS[tokens].format(size=8000),
-        crf=str(corpus.has_spans).lower(),
+        crf=str(has_spans(corpus)).lower(),
         **vars(size_for(sizes["words"])),
     )
     spans = f"{counted(sum(counts.values()), 'span')} of {counted(len(counts), 'type')}"
-    kinds = spans if corpus.has_spans else f"{len(counts)} tags"
+    kinds = spans if has_spans(corpus) else f"{len(counts)} tags"
     return text, [f"{sizes['sentences']:,} sentences, {sizes['words']:,} words, {kinds} to train on", *corpus.notes]

@@ -108,16 +108,17 @@ def write_recipe(
     files: Sequence[Path], name: str, recipe: str, tokens: str, quoted: Callable[[str], str]
 ) -> tuple[str, list[str]]:
     """The recipe, and what to say about the pairs. `quoted` is text as YAML."""
-    from seqloom.data.corpora import load_parallel
+    from seqloom.data.corpora import load
+    from seqloom.data.parallel import side_counts
 
     config = settings(files)
-    corpus = load_parallel(config)
+    corpus = load(config)
     pairs = sum(map(len, corpus.splits.values()))
     if pairs * config.dev_fraction > HELD_OUT:
         fraction = float(f"{HELD_OUT / pairs:.1g}")
         config = replace(config, dev_fraction=fraction, test_fraction=fraction)
-        corpus = load_parallel(config)
-    counts = corpus.counts("train")
+        corpus = load(config)
+    counts = side_counts(corpus.split("train"))
     size = size_for(len(corpus.split("train")), counts["target"].characters)
     names = [quoted(str(file)) for file in files]
     named = isinstance(config.columns[0], str)
@@ -126,8 +127,8 @@ def write_recipe(
         recipe=recipe,
         files=f"[{', '.join(map(_in_list, names))}]" if len(files) == 2 else names[0],
         columns=f"  columns: [{', '.join(map(str, config.columns))}]         # by their names\n" if named else "",
-        source=quoted(corpus.source),
-        target=quoted(corpus.target),
+        source=quoted(corpus.languages[0]),
+        target=quoted(corpus.languages[1]),
         fraction=config.dev_fraction,
         tokenizer=TOKENIZERS[tokens].format(size=size.size),
         **{key: value for key, value in vars(size).items() if key != "size"},

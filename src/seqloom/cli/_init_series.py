@@ -67,10 +67,11 @@ LEARNT = """\
 def write_forecaster(path: Path, shown: tuple[str, str], yaml: Callable[[str], str]) -> tuple[str, list[str]]:
     """The recipe, and what to say about the series."""
     from seqloom.data.corpora import series_file
+    from seqloom.data.series import columns_of, season_of
     from seqloom.data.tables import column_names
 
     corpus = series_file.load(series_file.Config(file=str(path)))
-    train, season = corpus.split("train")[0], corpus.season
+    train, season = corpus.split("train")[0], season_of(corpus)
     difference: Difference = "season" if season > 1 else "step"
     neural = len(train) >= max(SHORT, 6 * season)
     model = NEURAL if neural else LINEAR if _solvable(train, difference) else HIDDEN
@@ -82,13 +83,13 @@ def write_forecaster(path: Path, shown: tuple[str, str], yaml: Callable[[str], s
         recipe=shown[1],
         path=yaml(str(path)),
         time=yaml(column_names(path)[0]),
-        columns="[" + ", ".join(map(yaml, corpus.columns)) + "]",
+        columns="[" + ", ".join(map(yaml, columns_of(corpus))) + "]",
         season=season,
         horizon=min(max(season, 8), 48, max(1, len(train) // 4)),
         model=model.format(difference=difference, structure=structure),
         train=LEARNT.format(epochs=epochs, every=max(1, epochs * per_epoch // 10)) if neural else ESTIMATED,
     )
-    columns = counted(len(corpus.columns), "variable", "variables")
+    columns = counted(len(columns_of(corpus)), "variable", "variables")
     said = f"{len(train):,} steps of {columns} to train on, {train.clock.said()} each"
     return recipe, [said, *corpus.notes]
 

@@ -8,8 +8,9 @@ from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
     from seqloom.api import Forecaster
-    from seqloom.data.labelled_series import LabelledSeriesCorpus
-    from seqloom.data.series import SeriesCorpus
+    from seqloom.data.corpus import Corpus
+    from seqloom.data.labelled_series import LabelledSeries
+    from seqloom.data.series import Series
     from seqloom.tasks.forecast import ForecastReport
 
 FIGURES = {
@@ -22,21 +23,23 @@ FIGURES = {
 STEPS = 12  # ahead that are listed one by one
 
 
-def show_series(found: "SeriesCorpus", lines: int, as_json: bool) -> None:
+def show_series(found: "Corpus[Series]", lines: int, as_json: bool) -> None:
     """How long it is, what is missing, and how each split begins."""
+    from seqloom.data.series import columns_of, season_of
+
     if as_json:
-        _print_json(found, columns=list(found.columns), season=found.season)
+        _print_json(found, columns=list(columns_of(found)), season=season_of(found))
         return
     print_head(found)
     _print_sizes(found)
     for split in found.splits if lines else ():
-        (series, *_), labels = found.split(split), found.split(split)[0].labels()
-        print(f"\n{split} begins:\n  {'time':16}" + "".join(f"{name[:13]:>14}" for name in found.columns))
+        (series, *_), labels = found.split(split), found.split(split)[0].time_labels()
+        print(f"\n{split} begins:\n  {'time':16}" + "".join(f"{name[:13]:>14}" for name in columns_of(found)))
         for place in range(series.begins, min(series.begins + lines, len(series))):
             print(f"  {labels[place]:16}" + "".join(f"{_number(value):>14}" for value in series.values[place]))
 
 
-def show_labelled_series(found: "LabelledSeriesCorpus", lines: int, as_json: bool) -> None:
+def show_labelled_series(found: "Corpus[LabelledSeries]", lines: int, as_json: bool) -> None:
     if as_json:
         _print_json(found, labels=list(found.labels))
         return

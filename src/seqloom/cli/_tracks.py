@@ -12,7 +12,8 @@ from seqloom.cli._options import JsonObject, PictureOut
 from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.data.tracks import TrackCorpus
+    from seqloom.data.corpus import Corpus
+    from seqloom.data.tracks import Track
     from seqloom.inspect.tracks import TrackTrace
 
 ROWS = (("observed", "rmse_observed"), ("filtered", "rmse_filtered"), ("smoothed", "rmse_smoothed"))
@@ -40,7 +41,7 @@ def track(
         _print(run, trace)
 
 
-def show_tracks(found: "TrackCorpus", lines: int, as_json: bool) -> None:
+def show_tracks(found: "Corpus[Track]", lines: int, as_json: bool) -> None:
     """How many there are, what is missing of them, and how the first of each split begins."""
     counts = {split: found.sizes(split) for split in found.splits}
     if as_json:

@@ -23,8 +23,8 @@ from seqloom.cli._series import show_labelled_series, show_series
 from seqloom.cli._tracks import show_tracks
 
 if TYPE_CHECKING:
-    from seqloom.data.corpus import Corpus
-    from seqloom.data.parallel import Pair, ParallelCorpus
+    from seqloom.data.corpus import Corpus, TextCorpus
+    from seqloom.data.parallel import Pair
 
 data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -45,25 +45,25 @@ def show(
     mapping = apply_overrides({"corpus": corpus}, parse_overrides(overrides or []))
     config = build(corpora.find(corpus).Config, mapping, source=f"corpus {corpus}")
     with use_data_folder(data_dir):
-        if corpus in corpora.PLAIN:
+        if corpus in corpora.of_form("text"):
             _show_text(corpora.load(config), lines, as_json)
-        elif corpus in corpora.PARALLEL:
-            _show_pairs(corpora.load_parallel(config), lines, as_json)
-        elif corpus in corpora.LABELLED:
-            show_labelled(corpora.load_labelled(config), lines, as_json)
-        elif corpus in corpora.SERIES:
-            show_series(corpora.load_series(config), lines, as_json)
-        elif corpus in corpora.LABELLED_SERIES:
-            show_labelled_series(corpora.load_labelled_series(config), lines, as_json)
-        elif corpus in corpora.TRACKS:
-            show_tracks(corpora.load_tracks(config), lines, as_json)
-        elif corpus in corpora.TAGGED:
-            show_tagged(corpora.load_tagged(config), lines, as_json)
+        elif corpus in corpora.of_form("pairs"):
+            _show_pairs(corpora.load(config), lines, as_json)
+        elif corpus in corpora.of_form("labelled"):
+            show_labelled(corpora.load(config), lines, as_json)
+        elif corpus in corpora.of_form("series"):
+            show_series(corpora.load(config), lines, as_json)
+        elif corpus in corpora.of_form("series-labelled"):
+            show_labelled_series(corpora.load(config), lines, as_json)
+        elif corpus in corpora.of_form("tracks"):
+            show_tracks(corpora.load(config), lines, as_json)
+        elif corpus in corpora.of_form("tagged"):
+            show_tagged(corpora.load(config), lines, as_json)
         else:
             show_examples(corpora.find(corpus).load(config), lines, as_json)
 
 
-def _show_text(found: "Corpus", lines: int, as_json: bool) -> None:
+def _show_text(found: "TextCorpus", lines: int, as_json: bool) -> None:
     counts = {split: asdict(value) for split, value in found.statistics().items()}
     if as_json:
         print_json({**facts(found), "counts": counts, "absent": dict(found.absent)})
@@ -80,19 +80,20 @@ def _show_text(found: "Corpus", lines: int, as_json: bool) -> None:
             print(f"  {escaped(line)[:WIDTH]}")
 
 
-def _show_pairs(found: "ParallelCorpus", lines: int, as_json: bool) -> None:
+def _show_pairs(found: "Corpus[Pair]", lines: int, as_json: bool) -> None:
     """Both sides side by side."""
     counts: dict[str, dict[str, Any]] = {}
     for split, pairs in found.splits.items():
         kinds = Counter(pair.kind for pair in pairs if pair.kind)
         counts[split] = {**found.sizes(split), "kinds": dict(kinds.most_common())}
     if as_json:
-        languages = {"source": found.source, "target": found.target}
+        languages = dict(zip(("source", "target"), found.languages, strict=True))
         absent, notes = dict(found.absent), list(found.notes)
         print_json({**facts(found), **languages, "counts": counts, "absent": absent, "notes": notes})
         return
     print_head(found)
-    names = [f"{found.source or 'source'} words", "characters", f"{found.target or 'target'} words", "characters"]
+    source, target = found.languages
+    names = [f"{source or 'source'} words", "characters", f"{target or 'target'} words", "characters"]
     print(f"{'split':8}{'pairs':>10}" + "".join(f"{name:>14}" for name in names) + "   sha256")
     for split, sizes in counts.items():
         cells = [count for name, count in sizes.items() if name not in ("pairs", "kinds")]

@@ -81,7 +81,7 @@ def _chosen(words: str | None, columns: tuple[str, ...]) -> list[int]:
 
 def _print_table(found: "Forecasted", chosen: list[int]) -> None:
     """A block for each variable."""
-    after = found.series.labels()[-1]
+    after = found.series.time_labels()[-1]
     how = "exact" if found.exact else "from drawn paths"
     print(f"{found.model}, {found.horizon} steps after {after}, {how}")
     for column in chosen:
@@ -128,7 +128,7 @@ def _print_csv(found: "Forecasted", chosen: list[int]) -> None:
 def _object(found: "Forecasted", chosen: list[int]) -> dict[str, Any]:
     return {
         "model": found.model,
-        "after": found.series.labels()[-1],
+        "after": found.series.time_labels()[-1],
         "horizon": found.horizon,
         "exact": found.exact,
         "forecast": {found.columns[column]: found.rows(column) for column in chosen},

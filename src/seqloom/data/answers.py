@@ -5,11 +5,11 @@ question differently; any of their answers is right, and the one most of them ga
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from seqloom.data.corpus import find_split
-from seqloom.data.examples import ExampleCorpus
+from seqloom.data.corpus import Corpus, Example
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,9 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Example):
+    form: ClassVar = "answers"
+
     context: str
     question: str
     answers: tuple[Answer, ...]  # at least one
@@ -42,18 +44,9 @@ class Question:
         given = [part for answer in self.answers for part in (answer.text, str(answer.start))]
         return self.id, self.context, self.question, str(len(self.answers)), *given
 
-
-@dataclass(frozen=True)
-class AnswerCorpus(ExampleCorpus):
-    splits: Mapping[str, Sequence[Question]]
-
-    def split(self, name: str) -> Sequence[Question]:
-        """The questions of a split, or DataError with the reason there are none."""
-        found: Sequence[Question] = find_split(self, name)
-        return found
-
-    def sizes(self, split: str) -> dict[str, int]:
-        questions, found = self.split(split), super().sizes(split)
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        questions, sizes = corpus.split(split), super().sizes(corpus, split)
         contexts = len({question.context for question in questions})
         counts = {"questions": len(questions), "contexts": contexts}
-        return {**counts, "words": found["words"], "characters": found["characters"]}
+        return {**counts, "words": sizes["words"], "characters": sizes["characters"]}

@@ -1,16 +1,18 @@
 """A text and several continuations, or a question and several answers, of which one is right; in splits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import find_split
-from seqloom.data.examples import ExampleCorpus
+from seqloom.data.corpus import Corpus, Example
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Example):
+    form: ClassVar = "choices"
+
     text: str
     options: tuple[str, ...]
     answer: int  # the place of the right one, from 0
@@ -21,28 +23,11 @@ class Choice:
     def parts(self) -> Sequence[str]:
         return self.text, str(len(self.options)), *self.options, str(self.answer)
 
-
-@dataclass(frozen=True)
-class ChoiceCorpus(ExampleCorpus):
-    splits: Mapping[str, Sequence[Choice]]
-
-    def split(self, name: str) -> Sequence[Choice]:
-        """The examples of a split, or DataError with the reason there are none."""
-        found: Sequence[Choice] = find_split(self, name)
-        return found
-
-    def most_options(self) -> int:
-        return max(len(choice.options) for choices in self.splits.values() for choice in choices)
-
-    def chance(self, split: str) -> float:
-        """The share that is right by guessing."""
-        choices = self.split(split)
-        return sum(1 / len(choice.options) for choice in choices) / len(choices)
-
-    def sizes(self, split: str) -> dict[str, int]:
-        found = super().sizes(split)
-        options = sum(len(choice.options) for choice in self.split(split))
-        return {"examples": found["examples"], "options": options, **found}
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        sizes = super().sizes(corpus, split)
+        options = sum(len(choice.options) for choice in corpus.split(split))
+        return {"examples": sizes["examples"], "options": options, **sizes}
 
 
 def answer_place(cell: str, options: Sequence[str], counted_from: int, where: str) -> int:

@@ -5,11 +5,11 @@ Input: grass
 Answer: green
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from seqloom.data.corpus import find_split
-from seqloom.data.examples import ExampleCorpus
+from seqloom.data.corpus import Example
 from seqloom.data.prompts import template_fields
 
 FIELDS = ("instruction", "input", "output")
@@ -17,7 +17,9 @@ TEMPLATE = "Instruction: {instruction}\nInput: {input}\nAnswer: {output}"
 
 
 @dataclass(frozen=True)
-class Instruction:
+class Instruction(Example):
+    form: ClassVar = "instructions"
+
     instruction: str
     input: str  # what it is to be done with; often nothing
     output: str
@@ -27,16 +29,6 @@ class Instruction:
 
     def parts(self) -> Sequence[str]:
         return self.instruction, self.input, self.output
-
-
-@dataclass(frozen=True)
-class InstructionCorpus(ExampleCorpus):
-    splits: Mapping[str, Sequence[Instruction]]
-
-    def split(self, name: str) -> Sequence[Instruction]:
-        """The instructions of a split, or DataError with the reason there are none."""
-        found: Sequence[Instruction] = find_split(self, name)
-        return found
 
 
 def template_problem(form: str) -> str | None:

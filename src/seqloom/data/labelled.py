@@ -2,58 +2,49 @@
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, TypeVar
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import content_version, digest, find_split
+from seqloom.data.corpus import Corpus, Example
 
 MOSTLY_ALONE = 0.5  # of the labels have one example only: more looks like the wrong column
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A text and what it is."""
+class Labelled(Example):
+    """A text and its label."""
+
+    form: ClassVar = "labelled"
 
     text: str
     label: str
 
+    def parts(self) -> Sequence[str]:
+        return self.text, self.label
 
-@dataclass(frozen=True)
-class LabelledCorpus:
-    name: str
-    version: str  # of the source: two versions are never the same data
-    licence: str
-    description: str
-    splits: Mapping[str, Sequence[Labelled]]
-    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
-    notes: tuple[str, ...] = ()  # what a person should know of how it was read: examples left out, say
+    def texts(self) -> Sequence[str]:
+        return (self.text,)
 
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """What a model can say: the labels of train, sorted; numbers by their value."""
-        return sorted_labels(example.label for example in self.split("train"))
+    def labels(self) -> Sequence[str]:
+        return (self.label,)
 
-    def split(self, name: str) -> Sequence[Labelled]:
-        """The examples of a split, or DataError with the reason there are none."""
-        found: Sequence[Labelled] = find_split(self, name)
-        return found
+    @staticmethod
+    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+        return sorted_labels(labels)
 
-    def label_counts(self, split: str) -> dict[str, int]:
-        """How many examples each label has, the most frequent first."""
-        return by_count(example.label for example in self.split(split))
+    @classmethod
+    def all_words(cls, examples: Sequence[Self]) -> list[str]:
+        from seqloom.text.word_spans import split_words  # here, so that corpora can be listed without the tokenizers
 
-    def unseen_labels(self, split: str) -> dict[str, int]:
-        """The labels of a split that train never has: no model can say them, so they count as wrong."""
-        return {label: count for label, count in self.label_counts(split).items() if label not in self.labels}
+        return [word for example in examples for word in split_words(example.text)]
 
-    def sizes(self, split: str) -> dict[str, int]:
-        """Examples, labels, words (between white space) and characters."""
-        examples = self.split(split)
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        """Return examples, labels, words (between white space) and characters."""
+        examples = corpus.split(split)
         return {
             "examples": len(examples),
             "labels": len({example.label for example in examples}),
@@ -61,19 +52,15 @@ class LabelledCorpus:
             "characters": sum(len(example.text) for example in examples),
         }
 
-    def new_words(self, split: str) -> float:
-        """The share of a split's words, repeated ones too, that never occur in train: how hard it is."""
-        return new_share(*(_words(self.split(name)) for name in (split, "train")))
-
-    def fingerprint(self) -> dict[str, str]:
-        """sha256 of each split: texts, labels and the borders between them."""
-        return {name: digest(_texts(examples)) for name, examples in self.splits.items()}
+    @classmethod
+    def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
+        return check_labels(corpus)
 
 
-AnyLabelled = TypeVar("AnyLabelled", bound=LabelledCorpus)
+AnyLabelled = TypeVar("AnyLabelled", bound=Labelled)
 
 
-def checked_labels(corpus: AnyLabelled) -> AnyLabelled:
+def check_labels(corpus: Corpus[AnyLabelled]) -> Corpus[AnyLabelled]:
     """The same with a note on labels that cannot be learned; DataError if there is nothing to tell apart."""
     if len(corpus.labels) < 2:
         raise DataError(
@@ -113,36 +100,9 @@ def share_of(examples: Sequence[Labelled], share: float, seed: int) -> list[Labe
     return [example for place, example in enumerate(examples) if place in kept]
 
 
-def version_of(splits: Mapping[str, Sequence[Labelled]]) -> str:
-    """The version of examples that come without one: what they say."""
-    return content_version(*map(_texts, splits.values()))
-
-
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Each once, in the order of the alphabet; where all are numbers, 2 before 10."""
     found = set(labels)
     if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", label) for label in found):
         return tuple(sorted(found, key=lambda label: (float(label), label)))
     return tuple(sorted(found))
-
-
-def by_count(items: Iterable[str]) -> dict[str, int]:
-    """How often each occurs, the most frequent first; equally frequent ones in the order of the alphabet."""
-    counts = Counter(items)
-    return {item: counts[item] for item in sorted(counts, key=lambda item: (-counts[item], item))}
-
-
-def new_share(words: Iterable[str], known: Iterable[str]) -> float:
-    """The share of `words` that are not among the known ones."""
-    seen, found = set(known), list(words)
-    return sum(word not in seen for word in found) / max(1, len(found))
-
-
-def _words(examples: Sequence[Labelled]) -> list[str]:
-    from seqloom.text.word_spans import split_words  # here, so that corpora can be listed without the tokenizers
-
-    return [word for example in examples for word in split_words(example.text)]
-
-
-def _texts(examples: Sequence[Labelled]) -> list[str]:
-    return [text for example in examples for text in (example.text, example.label)]

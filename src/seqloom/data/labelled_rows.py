@@ -9,8 +9,9 @@ import numpy as np
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data import own_files
+from seqloom.data.corpus import Corpus, digest_examples
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled_series import LabelledSeries, LabelledSeriesCorpus, digest
+from seqloom.data.labelled_series import LabelledSeries
 from seqloom.data.readers import placed
 from seqloom.data.series_files import is_number, number_of
 from seqloom.data.tables import column_names, read_table
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
     from seqloom.data.corpora.series_rows import Config
 
 
-def read_rows(config: "Config") -> LabelledSeriesCorpus:
+def read_rows(config: "Config") -> Corpus[LabelledSeries]:
     """The splits as given; what is missing of dev and test is held out from train, evenly from every label."""
     files = own_files.given(config)
     own_files.check_files(files)
     splits = {name: _read(config, file) for name, file in files.items()}
-    names = [digest([one]) for one in splits["train"]]
+    names = [digest_examples([one]) for one in splits["train"]]
     labels = [one.label for one in splits["train"]]
     chosen = held_out_evenly(names, labels, own_files.missing_shares(config, splits))
     made = own_files.share_out(config, splits, chosen, len(set(names)))
-    return LabelledSeriesCorpus(
+    return Corpus(
         name="series-rows",
-        version=f"sha256-{digest([one for examples in made.values() for one in examples])[:12]}",
+        version=f"sha256-{digest_examples([one for examples in made.values() for one in examples])[:12]}",
         licence="the user's own",
         description=f"{config.train}: a series in every row",
         splits=made,

@@ -1,22 +1,23 @@
 """Series with a label each: what a whole sequence of numbers is, in splits that do not overlap."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import find_split
-from seqloom.data.labelled import by_count, sorted_labels
-from seqloom.data.series import Values
+from seqloom.data.corpus import Corpus, Example
+from seqloom.data.labelled import sorted_labels
+from seqloom.data.series import Values, array_bytes
 
 
 @dataclass(frozen=True)
-class LabelledSeries:
-    """Values (T, C), NaN where one is missing, and what they are."""
+class LabelledSeries(Example):
+    """Values (T, C), NaN where one is missing, and their label."""
+
+    form: ClassVar = "series-labelled"
 
     values: Values
     label: str
@@ -26,57 +27,36 @@ class LabelledSeries:
         """Its numbers, a step after the other, for whoever looks at it."""
         return " | ".join(" ".join("-" if np.isnan(one) else f"{one:g}" for one in step) for step in self.values)
 
+    def content(self) -> bytes:
+        return f"{self.label}\n{self.values.shape}\n".encode() + array_bytes(self.values)
 
-@dataclass(frozen=True)
-class LabelledSeriesCorpus:
-    name: str
-    version: str  # of the source: two versions are never the same data
-    licence: str
-    description: str
-    splits: Mapping[str, Sequence[LabelledSeries]]
-    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
-    notes: tuple[str, ...] = ()
+    def labels(self) -> Sequence[str]:
+        return (self.label,)
 
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """What a model can say: the labels of train, sorted; numbers by their value."""
-        return sorted_labels(example.label for example in self.split("train"))
+    @staticmethod
+    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+        return sorted_labels(labels)
 
-    @property
-    def variables(self) -> int:
-        return self.splits["train"][0].values.shape[1]
-
-    def split(self, name: str) -> Sequence[LabelledSeries]:
-        found: Sequence[LabelledSeries] = find_split(self, name)
-        return found
-
-    def label_counts(self, split: str) -> dict[str, int]:
-        """How many series each label has, the most frequent first."""
-        return by_count(example.label for example in self.split(split))
-
-    def sizes(self, split: str) -> dict[str, int]:
-        found = self.split(split)
+    @classmethod
+    def sizes(cls, corpus: Corpus["LabelledSeries"], split: str) -> dict[str, int]:
+        examples = corpus.split(split)
         return {
-            "series": len(found),
-            "labels": len({example.label for example in found}),
-            "steps": sum(len(example.values) for example in found),
-            "variables": self.variables,
+            "series": len(examples),
+            "labels": len({example.label for example in examples}),
+            "steps": sum(len(example.values) for example in examples),
+            "variables": variables_of(corpus),
         }
 
-    def fingerprint(self) -> dict[str, str]:
-        """sha256 of each split: values and labels."""
-        return {name: digest(examples) for name, examples in self.splits.items()}
+    @classmethod
+    def check(cls, corpus: Corpus["LabelledSeries"]) -> Corpus["LabelledSeries"]:
+        return check_series_labels(corpus)
 
 
-def digest(examples: Sequence[LabelledSeries]) -> str:
-    result = hashlib.sha256()
-    for one in examples:
-        result.update(f"{one.label}\n{one.values.shape}\n".encode())
-        result.update(np.nan_to_num(one.values, nan=np.inf).astype("<f8").tobytes())
-    return result.hexdigest()
+def variables_of(corpus: Corpus[LabelledSeries]) -> int:
+    return corpus.split("train")[0].values.shape[1]
 
 
-def checked_series_labels(corpus: LabelledSeriesCorpus) -> LabelledSeriesCorpus:
+def check_series_labels(corpus: Corpus[LabelledSeries]) -> Corpus[LabelledSeries]:
     """The same; DataError if there is nothing to tell apart."""
     if len(corpus.labels) < 2:
         raise DataError(

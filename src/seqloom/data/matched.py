@@ -6,16 +6,19 @@ What is said of a pair is a label. Where all labels are numbers, they may also b
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import digest, find_split
-from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.labelled import Labelled
 
 
 @dataclass(frozen=True)
 class Matched(Labelled):
     """A pair; `text` is both."""
+
+    form: ClassVar = "matched"
 
     first: str = ""
     second: str = ""
@@ -24,37 +27,37 @@ class Matched(Labelled):
     def of(cls, first: str, second: str, label: str) -> "Matched":
         return cls(f"{first}\n{second}", label, first, second)
 
+    def parts(self) -> Sequence[str]:
+        return self.first, self.second, self.label
 
-@dataclass(frozen=True)
-class MatchedCorpus(LabelledCorpus):
-    splits: Mapping[str, Sequence[Matched]]
+    def texts(self) -> Sequence[str]:
+        return self.first, self.second
 
-    def split(self, name: str) -> Sequence[Matched]:
-        """The pairs of a split, or DataError with the reason there are none."""
-        found: Sequence[Matched] = find_split(self, name)
-        return found
-
-    def scores(self, split: str) -> list[float]:
-        """The labels as numbers; DataError names the first that is none."""
-        return [score_of(pair, number, split) for number, pair in enumerate(self.split(split), start=1)]
-
-    def sizes(self, split: str) -> dict[str, int]:
-        """Pairs, labels, words (between white space) and characters of both texts."""
-        found, pairs = super().sizes(split), self.split(split)
-        characters = sum(len(pair.first) + len(pair.second) for pair in pairs)
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        """Return pairs, labels, words (between white space) and characters of both texts."""
+        pairs = corpus.split(split)
         return {
-            "pairs": found["examples"],
-            "labels": found["labels"],
-            "words": found["words"],
-            "characters": characters,
+            "pairs": len(pairs),
+            "labels": len({pair.label for pair in pairs}),
+            "words": sum(len(pair.text.split()) for pair in pairs),
+            "characters": sum(len(pair.first) + len(pair.second) for pair in pairs),
         }
 
-    def fingerprint(self) -> dict[str, str]:
-        """sha256 of each split: both texts, labels and the borders between them."""
-        return {
-            name: digest([part for pair in pairs for part in (pair.first, pair.second, pair.label)])
-            for name, pairs in self.splits.items()
-        }
+    @classmethod
+    def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
+        """Return the corpus as it is: its labels may be scores, so the task checks them."""
+        return corpus
+
+
+def scores_of(corpus: Corpus[Matched], split: str) -> list[float]:
+    """Return the labels as numbers; the DataError names the first that is none."""
+    return [score_of(pair, number, split) for number, pair in enumerate(corpus.split(split), start=1)]
+
+
+def version_of_pairs(splits: Mapping[str, Sequence[Matched]]) -> str:
+    """Return a version for pairs whose source has none: the beginning of the sha256 of their texts and labels."""
+    return version_of({name: [Labelled(pair.text, pair.label) for pair in pairs] for name, pairs in splits.items()})
 
 
 def score_of(pair: Matched, number: int, split: str) -> float:

@@ -4,17 +4,16 @@ What comes later is dev, and what comes last is test. Each split keeps all that 
 forecast from; `begins` says where its own values start. Gaps are rows of NaN, so that a step is a step everywhere.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import SPLITS, find_split
+from seqloom.data.corpus import SPLITS, Corpus, Example, digest_examples, frame
 from seqloom.data.series_choices import Fill, Gaps
 from seqloom.data.times import Clock, Times, clock_of, labels_of, longest_step, on_clock, places_on
 
@@ -23,8 +22,10 @@ FEWEST = 8  # values a series must have
 
 
 @dataclass(frozen=True)
-class Series:
+class Series(Example):
     """Rows of C variables: `values` (T, C), NaN where one is missing."""
+
+    form: ClassVar = "series"
 
     values: Values
     times: Times  # (T,)
@@ -62,64 +63,47 @@ class Series:
         """The same without what comes at `end` and later."""
         return replace(self, values=self.values[:end], times=self.times[:end], begins=begins)
 
-    def labels(self) -> list[str]:
+    def time_labels(self) -> list[str]:
         return labels_of(self.times)
+
+    def content(self) -> bytes:
+        """Return name, times and values, history included."""
+        head = [self.name, *self.columns, *self.time_labels(), str(self.begins), str(self.season)]
+        return frame("\n".join(head)) + array_bytes(self.values)
+
+    @classmethod
+    def sizes(cls, corpus: Corpus["Series"], split: str) -> dict[str, int]:
+        """Return series, their own steps, variables, and missing values."""
+        examples = corpus.split(split)
+        return {
+            "series": len(examples),
+            "steps": sum(series.own for series in examples),
+            "variables": len(columns_of(corpus)),
+            "missing": sum(int((~series.mask[series.begins :]).sum()) for series in examples),
+        }
 
     def future(self, horizon: int) -> Times:
         """The times after the last."""
         return self.clock.after(self.times, horizon)
 
 
-@dataclass(frozen=True)
-class SeriesCorpus:
-    name: str
-    version: str  # of the source: two versions are never the same data
-    licence: str
-    description: str
-    splits: Mapping[str, Sequence[Series]]  # the same series in each, train's the shortest
-    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
-    notes: tuple[str, ...] = ()  # what a person should know of how it was read: gaps, say
-
-    def split(self, name: str) -> Sequence[Series]:
-        """The series of a split, with what came before it; or DataError with the reason there are none."""
-        found: Sequence[Series] = find_split(self, name)
-        return found
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.splits["train"][0].columns
-
-    @property
-    def season(self) -> int:
-        return self.splits["train"][0].season
-
-    def sizes(self, split: str) -> dict[str, int]:
-        """Series, their own steps, variables, and values that are missing."""
-        found = self.split(split)
-        return {
-            "series": len(found),
-            "steps": sum(one.own for one in found),
-            "variables": len(self.columns),
-            "missing": sum(int((~one.mask[one.begins :]).sum()) for one in found),
-        }
-
-    def fingerprint(self) -> dict[str, str]:
-        """sha256 of each split: names, times and values, history included."""
-        return {name: digest(series) for name, series in self.splits.items()}
+def columns_of(corpus: Corpus[Series]) -> tuple[str, ...]:
+    """Return the names of the variables; every split has the same series, train's are the shortest."""
+    return corpus.split("train")[0].columns
 
 
-def digest(series: Sequence[Series]) -> str:
-    result = hashlib.sha256()
-    for one in series:
-        head = "\n".join([one.name, *one.columns, *one.labels(), str(one.begins), str(one.season)])
-        result.update(b"%d\n" % len(head.encode()) + head.encode())
-        result.update(np.nan_to_num(one.values, nan=np.inf).astype("<f8").tobytes())
-    return result.hexdigest()
+def season_of(corpus: Corpus[Series]) -> int:
+    return corpus.split("train")[0].season
+
+
+def array_bytes(values: Values) -> bytes:
+    """Return values as bytes that are the same on every machine; missing ones are infinite."""
+    return np.nan_to_num(values, nan=np.inf).astype("<f8").tobytes()
 
 
 def version_of(series: Sequence[Series]) -> str:
     """The version of series that come without one: what they say."""
-    return f"sha256-{digest(series)[:12]}"
+    return f"sha256-{digest_examples(series)[:12]}"
 
 
 # --- making one -------------------------------------------------------------------------------------------------------

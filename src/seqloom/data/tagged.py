@@ -4,20 +4,21 @@ Entities are tags of spans in IOB2 (`B-PER I-PER O`), whatever the files had. A 
 written, and where in it each word stands, so that what is found can be pointed at.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.words import shown
-from seqloom.data.corpus import content_version, digest, find_split
-from seqloom.data.labelled import by_count, new_share
+from seqloom.data.corpus import Corpus, Example, by_count
 from seqloom.data.parallel import Span
 
 
 @dataclass(frozen=True)
-class Tagged:
+class Tagged(Example):
+    form: ClassVar = "tagged"
+
     words: tuple[str, ...]
     tags: tuple[str, ...]
     text: str  # the sentence as it was written
@@ -31,81 +32,58 @@ class Tagged:
         text, spans = join_words(words)
         return cls(tuple(words), tuple(tags), text, tuple(spans))
 
+    def parts(self) -> Sequence[str]:
+        return *self.words, "", *self.tags, ""
 
-@dataclass(frozen=True)
-class TaggedCorpus:
-    name: str
-    version: str  # of the source: two versions are never the same data
-    licence: str
-    description: str
-    splits: Mapping[str, Sequence[Tagged]]
-    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
-    notes: tuple[str, ...] = ()  # what a person should know of how it was read: tags repaired, say
+    def texts(self) -> Sequence[str]:
+        return (self.text,)
 
-    @cached_property
-    def tags(self) -> tuple[str, ...]:
-        """What a model can say: the tags of train, sorted."""
-        return tuple(sorted({tag for sentence in self.split("train") for tag in sentence.tags}))
+    def labels(self) -> Sequence[str]:
+        return self.tags
 
-    @cached_property
-    def has_spans(self) -> bool:
-        """Whether the tags mark spans of words (entities); otherwise each word has a tag of its own (its class)."""
-        return marks_spans(self.tags)
+    @classmethod
+    def all_words(cls, examples: Sequence["Tagged"]) -> list[str]:
+        return [word for sentence in examples for word in sentence.words]
 
-    def split(self, name: str) -> Sequence[Tagged]:
-        """The sentences of a split, or DataError with the reason there are none."""
-        found: Sequence[Tagged] = find_split(self, name)
-        return found
-
-    def tag_counts(self, split: str) -> dict[str, int]:
-        """How many words have each tag, or where tags mark spans, how many spans there are of each type."""
-        if self.has_spans:
-            return by_count(span.type for sentence in self.split(split) for span in spans_of(sentence.tags))
-        return by_count(tag for sentence in self.split(split) for tag in sentence.tags)
-
-    def unseen_tags(self, split: str) -> dict[str, int]:
-        """The tags of a split that train never has, and how many words have them: they count as wrong."""
-        return by_count(tag for sentence in self.split(split) for tag in sentence.tags if tag not in self.tags)
-
-    def sizes(self, split: str) -> dict[str, int]:
-        """Sentences, words, tags, and spans where the tags mark them."""
-        sentences = self.split(split)
-        found = {
+    @classmethod
+    def sizes(cls, corpus: Corpus["Tagged"], split: str) -> dict[str, int]:
+        """Return sentences, words, tags, and spans where the tags mark them."""
+        sentences = corpus.split(split)
+        sizes = {
             "sentences": len(sentences),
             "words": sum(len(sentence.words) for sentence in sentences),
             "tags": len({tag for sentence in sentences for tag in sentence.tags}),
         }
-        return {**found, "spans": sum(self.tag_counts(split).values())} if self.has_spans else found
+        return {**sizes, "spans": sum(tag_counts(corpus, split).values())} if has_spans(corpus) else sizes
 
-    def new_words(self, split: str) -> float:
-        """The share of a split's words, repeated ones too, that never occur in train: how hard it is."""
-        return new_share(*([w for sentence in self.split(name) for w in sentence.words] for name in (split, "train")))
-
-    def fingerprint(self) -> dict[str, str]:
-        """sha256 of each split: words, tags and the borders between sentences."""
-        return {name: digest(_texts(sentences)) for name, sentences in self.splits.items()}
+    @classmethod
+    def check(cls, corpus: Corpus["Tagged"]) -> Corpus["Tagged"]:
+        return check_tags(corpus)
 
 
-def checked_tags(corpus: TaggedCorpus) -> TaggedCorpus:
+def has_spans(corpus: Corpus[Tagged]) -> bool:
+    """Return whether the tags mark spans of words (entities), or each word has a tag of its own (its class)."""
+    return marks_spans(corpus.labels)
+
+
+def tag_counts(corpus: Corpus[Tagged], split: str) -> dict[str, int]:
+    """Return the number of words with each tag, or where tags mark spans, the number of spans of each type."""
+    if has_spans(corpus):
+        return by_count(span.type for sentence in corpus.split(split) for span in spans_of(sentence.tags))
+    return corpus.label_counts(split)
+
+
+def check_tags(corpus: Corpus[Tagged]) -> Corpus[Tagged]:
     """The same with a note on tags that cannot be learned; DataError if there is nothing to tell apart."""
-    if len(corpus.tags) < 2:
+    if len(corpus.labels) < 2:
         raise DataError(
             f"The corpus {corpus.name} must have at least two tags to tell apart, but every word of train has "
-            f"{shown(corpus.tags[0])}. Check which column holds the tags."
+            f"{shown(corpus.labels[0])}. Check which column holds the tags."
         )
     notes = []
     for split in corpus.splits:
-        if unseen := corpus.unseen_tags(split):
+        if unseen := corpus.unseen_labels(split):
             words = sum(unseen.values())
             have, they = ("word has a tag", "it counts") if words == 1 else ("words have tags", "they count")
             notes.append(f"{words:,} {split} {have} that train never has ({', '.join(unseen)}): {they} as wrong")
     return replace(corpus, notes=(*corpus.notes, *notes))
-
-
-def version_of(splits: Mapping[str, Sequence[Tagged]]) -> str:
-    """The version of sentences that come without one: their words and tags."""
-    return content_version(*map(_texts, splits.values()))
-
-
-def _texts(sentences: Sequence[Tagged]) -> list[str]:
-    return [part for sentence in sentences for part in (*sentence.words, "", *sentence.tags, "")]

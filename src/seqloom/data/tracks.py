@@ -1,14 +1,13 @@
 """Tracks: where something was on a plane, step by step, and what was observed of it."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.seeding import derive
-from seqloom.data.corpus import find_split
+from seqloom.data.corpus import Corpus, Example
 from seqloom.data.vectors import numbered, uniform
 
 Values = NDArray[np.float64]
@@ -16,8 +15,10 @@ DECIMALS = 3  # kept of a place, so that every machine makes the same tracks
 
 
 @dataclass(frozen=True)
-class Track:
+class Track(Example):
     """Places (T, 2): those observed, NaN where one was not, and the true ones."""
+
+    form: ClassVar = "tracks"
 
     name: str
     observed: Values
@@ -30,40 +31,18 @@ class Track:
     def __len__(self) -> int:
         return len(self.truth)
 
+    def content(self) -> bytes:
+        """Return the positions, observed and true."""
+        observed = np.nan_to_num(self.observed, nan=np.inf)
+        head = f"{self.name}\n{len(self)}\n".encode()
+        return head + observed.astype("<f8").tobytes() + self.truth.astype("<f8").tobytes()
 
-@dataclass(frozen=True)
-class TrackCorpus:
-    name: str
-    version: str  # of the source: two versions are never the same data
-    licence: str
-    description: str
-    splits: Mapping[str, Sequence[Track]]
-    absent: Mapping[str, str] = field(default_factory=dict)  # why a split is not there
-    notes: tuple[str, ...] = ()
-
-    def split(self, name: str) -> Sequence[Track]:
-        found: Sequence[Track] = find_split(self, name)
-        return found
-
-    def sizes(self, split: str) -> dict[str, int]:
-        """Tracks, their steps, and how many of the two values of each step are missing."""
-        found = self.split(split)
-        missing = sum(int((~one.mask).sum()) for one in found)
-        return {"tracks": len(found), "steps": sum(map(len, found)), "missing": missing}
-
-    def fingerprint(self) -> dict[str, str]:
-        """sha256 of each split: places observed and true."""
-        return {name: digest(tracks) for name, tracks in self.splits.items()}
-
-
-def digest(tracks: Sequence[Track]) -> str:
-    result = hashlib.sha256()
-    for one in tracks:
-        result.update(f"{one.name}\n{len(one)}\n".encode())
-        result.update(
-            np.nan_to_num(one.observed, nan=np.inf).astype("<f8").tobytes() + one.truth.astype("<f8").tobytes()
-        )
-    return result.hexdigest()
+    @classmethod
+    def sizes(cls, corpus: Corpus["Track"], split: str) -> dict[str, int]:
+        """Return tracks, their steps, and how many of the two values of each step are missing."""
+        tracks = corpus.split(split)
+        missing = sum(int((~track.mask).sum()) for track in tracks)
+        return {"tracks": len(tracks), "steps": sum(map(len, tracks)), "missing": missing}
 
 
 @dataclass(frozen=True)

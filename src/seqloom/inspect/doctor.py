@@ -13,6 +13,7 @@ from torch import nn
 
 from seqloom import accel
 from seqloom.core.limits import available_memory, format_bytes
+from seqloom.data.parallel import side_counts
 from seqloom.inspect.doctor_examples import ExampleFacts, about_examples, example_facts
 from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
 from seqloom.inspect.lengths import Lengths as Lengths
@@ -181,7 +182,7 @@ def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFa
         characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # each end counts as one, as for others
     elif isinstance(task, TranslateTask):
         tokens = {side: len(task.side("train", side).ids) for side in SIDES}
-        characters = sum(counts.characters for counts in task.corpus.counts("train").values())
+        characters = sum(counts.characters for counts in side_counts(task.corpus.split("train")).values())
         unknown = sum(count * task.unknown_rate("train", side) for side, count in tokens.items())
         total = sum(tokens.values())
     else:

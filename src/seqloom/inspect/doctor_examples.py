@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seqloom.core.words import shown
-from seqloom.data.labelled import LabelledCorpus
-from seqloom.data.tagged import TaggedCorpus
+from seqloom.data.tagged import Tagged, has_spans, tag_counts
 from seqloom.inspect.lengths import Lengths, spread
 from seqloom.tasks.classify import ReadingTask
 
@@ -48,9 +47,9 @@ class ExampleFacts:
 
 def example_facts(task: ReadingTask) -> ExampleFacts:
     batches, corpus = task.batches, task.corpus
-    tagged = isinstance(corpus, TaggedCorpus)
-    classes = corpus.tag_counts("train") if isinstance(corpus, TaggedCorpus) else _label_counts(task)
-    spans = isinstance(corpus, TaggedCorpus) and corpus.has_spans
+    tagged = issubclass(corpus.example_type, Tagged)
+    classes = tag_counts(corpus, "train") if tagged else _label_counts(task)
+    spans = tagged and has_spans(corpus)
     return ExampleFacts(
         splits=[_split(task, name) for name in corpus.splits],
         unit=_unit(task),
@@ -74,12 +73,10 @@ def _unit(task: ReadingTask) -> str:
 
 def _label_counts(task: ReadingTask) -> dict[str, int]:
     """How many examples each label has, where there are labels to tell apart."""
-    return task.corpus.label_counts("train") if task.names and isinstance(task.corpus, LabelledCorpus) else {}
+    return task.corpus.label_counts("train") if task.names else {}
 
 
 def _unseen(task: ReadingTask, split: str) -> dict[str, int]:
-    if isinstance(task.corpus, TaggedCorpus):
-        return task.corpus.unseen_tags(split)
     return task.corpus.unseen_labels(split) if task.names else {}
 
 

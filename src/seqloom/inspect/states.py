@@ -151,7 +151,7 @@ def _series(trained: Any, model: GaussianHMM) -> SeriesStates:
         transition=model.transition.exp().numpy(),
         share=(counts / counts.sum()).tolist(),
         values=series.values,
-        times=series.labels(),
+        times=series.time_labels(),
         path=path.tolist(),
         train=train,
     )

@@ -19,8 +19,9 @@ from seqloom.core.config import Discriminator, config
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.answers import AnswerCorpus
-from seqloom.data.corpora import AnswersConfig
+from seqloom.data.answers import Question
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
 from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
@@ -70,7 +71,7 @@ class Recipe:
     task: Literal["answer"] = "answer"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: AnswersConfig
+    data: CorpusConfig[Question]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
@@ -99,18 +100,18 @@ class Place:
 
 
 class Task(RowTask):
-    corpus: AnswerCorpus
+    corpus: Corpus[Question]
     command = 'answer {run} --context FILE --question "…"'
 
-    def __init__(self, recipe: Recipe, corpus: AnswerCorpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Question], tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self._windows: dict[str, list[Window]] = {}
         self._spans: dict[str, list[Span]] = {}  # by context
         self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("window"))
 
     @classmethod
-    def load(cls, recipe: Recipe) -> AnswerCorpus:
-        return corpora.load_answers(recipe.data)
+    def load(cls, recipe: Recipe) -> Corpus[Question]:
+        return corpora.load(recipe.data)
 
     def plain_texts(self, split: str) -> list[str]:
         return ["\n".join(question.texts()) for question in self.corpus.split(split)]

@@ -15,7 +15,7 @@ from seqloom.core.config import Discriminator, config
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus, Counts
+from seqloom.data.corpus import Counts, TextCorpus
 from seqloom.data.example_batches import ExampleBatches
 from seqloom.data.pair_batches import Ragged
 from seqloom.evaluate.perplexity import Totals, exp, metrics
@@ -45,7 +45,7 @@ class BatchConfig:
 class Recipe:
     task: Literal["bidirectional-lm"] = "bidirectional-lm"
     seed: int = 1
-    data: CorpusConfig
+    data: CorpusConfig[str]
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
     model: Annotated[BiLMConfig, Discriminator("kind")] = BiLMConfig()
@@ -66,7 +66,7 @@ def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
 class Task(TextTask):
     recipe: Recipe
 
-    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self._read: dict[str, ExampleBatches] = {}
 

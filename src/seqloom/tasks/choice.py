@@ -9,8 +9,9 @@ from seqloom.core.config import Discriminator, config
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.choices import ChoiceCorpus
-from seqloom.data.corpora import ChoicesConfig
+from seqloom.data.choices import Choice
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
 from seqloom.data.row_reading import RowReader
 from seqloom.evaluate.choices import report
 from seqloom.evaluate.figures import Figures
@@ -41,7 +42,7 @@ class Recipe:
     task: Literal["choice"] = "choice"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: ChoicesConfig
+    data: CorpusConfig[Choice]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[FineTunedChoiceConfig, Discriminator("kind")] = FineTunedChoiceConfig()
@@ -54,16 +55,16 @@ class Recipe:
 
 
 class Task(RowTask):
-    corpus: ChoiceCorpus
+    corpus: Corpus[Choice]
     command = "choose {run} < choices.tsv"
 
-    def __init__(self, recipe: Recipe, corpus: ChoiceCorpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Choice], tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("example"))
 
     @classmethod
-    def load(cls, recipe: Recipe) -> ChoiceCorpus:
-        return corpora.load_choices(recipe.data)
+    def load(cls, recipe: Recipe) -> Corpus[Choice]:
+        return corpora.load(recipe.data)
 
     def plain_texts(self, split: str) -> list[str]:
         return ["\n".join(choice.texts()) for choice in self.corpus.split(split)]

@@ -19,12 +19,11 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.corpora import LabelledConfig
-from seqloom.data.examples import ExampleCorpus
-from seqloom.data.labelled import LabelledCorpus
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import Labelled
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches, Spellings
-from seqloom.data.tagged import TaggedCorpus
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.bodies import can_predict
@@ -86,7 +85,7 @@ class Recipe:
     task: Literal["classify"] = "classify"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: LabelledConfig
+    data: CorpusConfig[Labelled]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[ClassifierConfig | FineTunedClassifierConfig, Discriminator("kind")] = ClassifierConfig()
@@ -137,7 +136,7 @@ class ReadingTask(ABC):
     read_by_model = ("characters", "vectors", "body")  # what its section says of how the data is read
     pretrained: Pretrained | StillNeeded | None = None  # where its model's body comes from
     recipe: Any
-    corpus: LabelledCorpus | TaggedCorpus
+    corpus: Corpus[Any]
     tokenizer: Tokenizer
     names: Sequence[str]
     spellings: Spellings | None
@@ -249,12 +248,12 @@ class ReadingTask(ABC):
 
 
 class Task(ReadingTask):
-    corpus: LabelledCorpus
+    corpus: Corpus[Labelled]
 
     def __init__(
         self,
         recipe: Recipe,
-        corpus: LabelledCorpus,
+        corpus: Corpus[Labelled],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         spellings: Spellings | None,
@@ -268,7 +267,7 @@ class Task(ReadingTask):
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
         source = pretrained(recipe)
-        corpus = corpora.load_labelled(recipe.data)
+        corpus = corpora.load(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         texts = [example.text for example in corpus.split("train")]
         tokenizer, spellings = tokenizer_for(recipe, source, texts), None
@@ -280,7 +279,7 @@ class Task(ReadingTask):
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_labelled(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         task = cls(recipe, corpus, run.tokenizer, run.labels, spellings_of(run))
         task.pretrained = still_needed(recipe, run)
@@ -406,7 +405,7 @@ def spellings_of(run: Run) -> Spellings | None:
     return None if alphabet is None else Spellings(alphabet)
 
 
-def describe(corpus: LabelledCorpus | TaggedCorpus | ExampleCorpus) -> dict[str, Any]:
+def describe(corpus: Corpus[Any]) -> dict[str, Any]:
     """What a run remembers of its data."""
     return {
         "corpus": corpus.name,

@@ -23,7 +23,7 @@ from seqloom.core.protocols import Goal, Loss
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import TextCorpus
 from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_told
 from seqloom.data.noised_batches import NoisedBatches, Piece, pieces
 from seqloom.data.sentences import sentences
@@ -61,7 +61,7 @@ class Recipe:
     task: Literal["denoise"] = "denoise"
     seed: int = 1
     noise: NoiseConfig = SpansConfig()
-    data: CorpusConfig
+    data: CorpusConfig[str]
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
     model: Annotated[TransformerConfig, Discriminator("kind")] = TransformerConfig()
@@ -92,7 +92,7 @@ class Recipe:
 class Task(TextTask):
     recipe: Recipe
 
-    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.goal = Goal("loss", unit="nats per token that is said")
         self._read: dict[str, NoisedBatches] = {}

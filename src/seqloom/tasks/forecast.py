@@ -23,8 +23,9 @@ from seqloom.core.protocols import Estimate, Goal, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
 from seqloom.data import corpora
-from seqloom.data.corpora import SeriesConfig
-from seqloom.data.series import Series, SeriesCorpus, Values
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.series import Series, Values, columns_of, season_of
 from seqloom.data.series_windows import SeriesWindows
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
@@ -93,7 +94,7 @@ TrainConfig = Annotated[
 class Recipe:
     task: Literal["forecast"] = "forecast"
     seed: int = 1
-    data: SeriesConfig
+    data: CorpusConfig[Series]
     batch: BatchConfig = BatchConfig()
     model: Annotated[AnyForecasterConfig, Discriminator("kind")] = RecurrentForecasterConfig()
     forecast: HorizonConfig = HorizonConfig()
@@ -151,7 +152,7 @@ class Task:
     counted = "values"
     recipe: Recipe
 
-    def __init__(self, recipe: Recipe, corpus: SeriesCorpus):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Series]):
         self.recipe, self.corpus = recipe, corpus
         logarithms = ", of logarithms" if recipe.forecast.transform == "log" else ""
         self.goal = Goal(recipe.goal, unit=f"nats per value{logarithms}")
@@ -159,7 +160,7 @@ class Task:
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        task = cls(recipe, corpora.load_series(recipe.data))
+        task = cls(recipe, corpora.load(recipe.data))
         task.corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         if task.learns:
             task.windows  # noqa: B018 (what is too short is refused now)
@@ -167,7 +168,7 @@ class Task:
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_series(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         return cls(recipe, corpus)
 
@@ -179,7 +180,7 @@ class Task:
 
     def _check(self) -> None:
         """What the series must be like."""
-        season, shortest = self.corpus.season, min(len(one) for one in self.corpus.split("train"))
+        season, shortest = season_of(self.corpus), min(len(one) for one in self.corpus.split("train"))
         if season >= shortest:
             raise DataError(
                 f"A season of {season} steps must be shorter than the training part, which has {shortest}. "
@@ -201,10 +202,10 @@ class Task:
 
     @property
     def horizon(self) -> int:
-        return horizon_of(self.recipe, self.corpus.season)
+        return horizon_of(self.recipe, season_of(self.corpus))
 
     def sizes(self) -> dict[str, int]:
-        return {"variables": len(self.corpus.columns), "season": self.corpus.season}
+        return {"variables": len(columns_of(self.corpus)), "season": season_of(self.corpus)}
 
     def documents(self) -> dict[str, Any]:
         return {"sizes.json": self.sizes(), "data.json": describe(self.corpus)}
@@ -225,10 +226,10 @@ class Task:
                     f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
                 )
         flat = np.isnan(self.usual_error)
-        for column in np.array(self.corpus.columns)[flat]:
+        for column in np.array(columns_of(self.corpus))[flat]:
             found.append(f"{column} does not change from season to season of train: it has no MASE and no CRPS.")
         size = np.max([np.nanmax(np.abs(one.values), axis=0) for one in self.corpus.split("train")], axis=0)
-        for column in np.array(self.corpus.columns)[self.usual_error < FINEST * size] if self.learns else ():
+        for column in np.array(columns_of(self.corpus))[self.usual_error < FINEST * size] if self.learns else ():
             found.append(
                 f"{column} changes by less than {FINEST:g} of its size, which networks can hardly see, in single "
                 "precision. Subtract a constant from it, or use model.kind=ar or kalman, which compute in double."
@@ -255,12 +256,12 @@ class Task:
     @cached_property
     def usual_error(self) -> Values:
         """What errors are divided by (C,), fitted on train alone."""
-        return scale_of([one.values for one in self.corpus.split("train")], self.corpus.season)
+        return scale_of([one.values for one in self.corpus.split("train")], season_of(self.corpus))
 
     @cached_property
     def naive_deviation(self) -> Values:
         """Of y_t − y_{t−m} in train (C,)."""
-        steps = [seasonal_steps(one.values, self.corpus.season) for one in self.corpus.split("train")]
+        steps = [seasonal_steps(one.values, season_of(self.corpus)) for one in self.corpus.split("train")]
         return np.sqrt(np.nanmean(np.concatenate(steps) ** 2, axis=0))
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ class Task:
 
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         estimated: Any = self.recipe.model
-        yield from estimated.estimates(self.seen("train"), self.corpus.season, model, step, self.recipe.seed)
+        yield from estimated.estimates(self.seen("train"), season_of(self.corpus), model, step, self.recipe.seed)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -299,7 +300,7 @@ class Task:
 
     def truth(self, origins: Sequence[Origin]) -> Values:
         """What came then (N, horizon, C), NaN where that is not known."""
-        found = np.full((len(origins), self.horizon, len(self.corpus.columns)), np.nan)
+        found = np.full((len(origins), self.horizon, len(columns_of(self.corpus))), np.nan)
         for row, origin in zip(found, origins, strict=True):
             own = origin.series.values[origin.place : origin.place + self.horizon]
             row[: len(own)] = own
@@ -334,7 +335,7 @@ class Task:
         truth = self.truth(origins)
         errors = Errors.of(self.forecasts(model, origins, paths), truth)
         history = [origin.series.values[: origin.place] for origin in origins]
-        naive = Errors.of(naive_forecast(history, self.horizon, self.corpus.season, self.naive_deviation), truth)
+        naive = Errors.of(naive_forecast(history, self.horizon, season_of(self.corpus), self.naive_deviation), truth)
         metrics = {"loss": self.one_step_loss(model, split), **errors.metrics(self.usual_error)}
         metrics |= naive.metrics(self.usual_error, "naive_")
         both = {"mase": errors, "naive_mase": naive}
@@ -344,7 +345,7 @@ class Task:
             naive_by_step=naive.by_step(self.usual_error).tolist(),
             by_variable={
                 column: {name: found.of_variable(c, self.usual_error) for name, found in both.items()}
-                for c, column in enumerate(self.corpus.columns)
+                for c, column in enumerate(columns_of(self.corpus))
             },
             origins=len(origins),
             horizon=self.horizon,
@@ -384,7 +385,7 @@ def visible(series: Series, transform: str) -> tuple[Tensor, Tensor]:
 def refuse_not_positive(series: Series) -> None:
     for column, values in zip(series.columns, series.values.T, strict=True):
         if (values <= 0).any():
-            where = series.labels()[int(np.flatnonzero(values <= 0)[0])]
+            where = series.time_labels()[int(np.flatnonzero(values <= 0)[0])]
             raise DataError(
                 f"forecast.transform=log needs values above 0; {column} of {series.name} has "
                 f"{values[values <= 0][0]:g} at {where}. Set forecast.transform=none."
@@ -415,7 +416,7 @@ def joined_rows(parts: Sequence[Forecast]) -> Forecast:
     )
 
 
-def describe(corpus: SeriesCorpus) -> dict[str, Any]:
+def describe(corpus: Corpus[Series]) -> dict[str, Any]:
     """What a run remembers of its data."""
     return {
         "corpus": corpus.name,
@@ -424,6 +425,6 @@ def describe(corpus: SeriesCorpus) -> dict[str, Any]:
         "sha256": corpus.fingerprint(),
         "counts": {split: corpus.sizes(split) for split in corpus.splits},
         "notes": list(corpus.notes),
-        "columns": list(corpus.columns),
+        "columns": list(columns_of(corpus)),
         "step": corpus.splits["train"][0].clock.said(),
     }

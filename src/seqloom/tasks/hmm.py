@@ -7,9 +7,7 @@ what its states have to do with them is measured afterwards (many to one, V-meas
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 
@@ -21,8 +19,8 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus
-from seqloom.data.tagged import Tagged, TaggedCorpus
+from seqloom.data.corpus import Corpus, TextCorpus
+from seqloom.data.tagged import Tagged
 from seqloom.evaluate.clusters import cluster_figures
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import TextTask, refuse_changed_data
@@ -30,18 +28,12 @@ from seqloom.text import TokenizerConfig, train_tokenizer
 from seqloom.text.spans import token_spans
 from seqloom.text.word_spans import first_tokens
 
-if TYPE_CHECKING:
-    TextConfig = CorpusConfig
-else:
-    _texts = {**corpora.PLAIN, **corpora.TAGGED}
-    TextConfig = Annotated[reduce(or_, [module.Config for module in _texts.values()]), Discriminator("corpus")]
-
 
 @config
 class Recipe:
     task: Literal["hmm"] = "hmm"
     seed: int = 1  # decides where each restart begins
-    data: TextConfig
+    data: CorpusConfig[str | Tagged]
     tokenizer: TokenizerConfig
     read: Literal["text", "letters"] = "text"  # letters: small letters alone, and one space for all between them
     model: Annotated[HMMConfig, Discriminator("kind")] = HMMConfig()
@@ -50,7 +42,7 @@ class Recipe:
 
 class Task(TextTask):
     eval_chunk = 1 << 16  # no gradient to hold: read much at once
-    tagged: TaggedCorpus | None = None  # where its data has tags
+    tagged: Corpus[Tagged] | None = None  # where its data has tags
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -129,9 +121,9 @@ def _together(sentences: Sequence[Tagged], most: int = 512) -> Iterator[Sequence
         yield sentences[begin : begin + most]
 
 
-def load(recipe: Any) -> tuple[Corpus, TaggedCorpus | None]:
+def load(recipe: Any) -> tuple[TextCorpus, Corpus[Tagged] | None]:
     """The texts, as they are read; and where they have tags, those sentences."""
-    if recipe.data.corpus not in corpora.TAGGED:
+    if recipe.data.corpus not in corpora.of_form("tagged"):
         corpus = corpora.load(recipe.data)
         if recipe.read == "text":
             return corpus, None
@@ -139,14 +131,14 @@ def load(recipe: Any) -> tuple[Corpus, TaggedCorpus | None]:
         return replace(corpus, splits=splits, asked=None), None
     if recipe.read != "text":
         raise UsageError("read=letters is for texts; the sentences of this corpus have words with tags. Set read=text.")
-    found = corpora.load_tagged(recipe.data)
+    found = corpora.load(recipe.data)
     spaced = {
         split: [Tagged.of(sentence.words, sentence.tags) for sentence in sentences]
         for split, sentences in found.splits.items()
     }
     found = replace(found, splits=spaced)  # a space between any two words, so that words are what the tokenizer sees
     texts = {split: [sentence.text for sentence in sentences] for split, sentences in spaced.items()}
-    return Corpus(found.name, found.version, found.licence, found.description, texts, found.absent), found
+    return TextCorpus(found.name, found.version, found.licence, found.description, texts, found.absent), found
 
 
 def read(text: str, recipe: Any) -> str:

@@ -17,8 +17,9 @@ from seqloom.core.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate, Goal
 from seqloom.data import corpora
-from seqloom.data.corpora import SeriesConfig
-from seqloom.data.series import Series, SeriesCorpus
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.series import Series, columns_of
 from seqloom.runs.run import Run
 from seqloom.tasks.forecast import describe
 from seqloom.tasks.language_model import refuse_changed_data
@@ -28,7 +29,7 @@ from seqloom.tasks.language_model import refuse_changed_data
 class Recipe:
     task: Literal["hmm-series"] = "hmm-series"
     seed: int = 1  # decides where each restart begins
-    data: SeriesConfig
+    data: CorpusConfig[Series]
     model: Annotated[GaussianHMMConfig, Discriminator("kind")] = GaussianHMMConfig()
     train: SearchConfig = SearchConfig()
 
@@ -37,19 +38,19 @@ class Task:
     counted = "values"
     goal = Goal("loss", unit="nats per value")
 
-    def __init__(self, recipe: Recipe, corpus: SeriesCorpus):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Series]):
         self.recipe, self.corpus = recipe, corpus
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        task = cls(recipe, corpora.load_series(recipe.data))
+        task = cls(recipe, corpora.load(recipe.data))
         task.corpus.split("dev")
         task.scaled  # noqa: B018 (what cannot be learned from is refused before the run directory is made)
         return task
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_series(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         return cls(recipe, corpus)
 
@@ -58,7 +59,7 @@ class Task:
         raise UsageError(f"{run.path} is of numbers, not of a text. Name a --split.")
 
     def documents(self) -> dict[str, Any]:
-        return {"sizes.json": {"variables": len(self.corpus.columns)}, "data.json": describe(self.corpus)}
+        return {"sizes.json": {"variables": len(columns_of(self.corpus))}, "data.json": describe(self.corpus)}
 
     def warnings(self) -> list[str]:
         return [f"{note}." for note in self.corpus.notes]
@@ -66,10 +67,10 @@ class Task:
     @cached_property
     def scaled(self) -> GaussianHMM:
         """A model that knows the scale of the training values, and no more."""
-        return self._built().fitted_scale(self.values("train"), self.corpus.columns)
+        return self._built().fitted_scale(self.values("train"), columns_of(self.corpus))
 
     def _built(self) -> GaussianHMM:
-        return self.recipe.model.build(len(self.corpus.columns))
+        return self.recipe.model.build(len(columns_of(self.corpus)))
 
     def model(self) -> Search:
         return Search(self._built, self.recipe.train)
@@ -106,7 +107,7 @@ class Task:
             states=1, covariance=self.recipe.model.covariance, min_variance=self.recipe.model.min_variance
         )
         train = self.values("train")
-        model = alone.build(len(self.corpus.columns)).fitted_scale(train, self.corpus.columns)
+        model = alone.build(len(columns_of(self.corpus))).fitted_scale(train, columns_of(self.corpus))
         for _ in range(20):  # with missing values it takes more than one
             model, _ = model.improved(train)
         return model

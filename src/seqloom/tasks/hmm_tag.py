@@ -14,8 +14,9 @@ from seqloom.classical.hmm_lexicon import Counted
 from seqloom.classical.hmm_tagger import HMMTagger, HMMTaggerConfig
 from seqloom.core.config import Discriminator, config
 from seqloom.core.protocols import Estimate
-from seqloom.data.corpora import TaggedConfig
+from seqloom.data.corpora import CorpusConfig
 from seqloom.data.spellings import LONGEST
+from seqloom.data.tagged import Tagged
 from seqloom.tasks.classify import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
 from seqloom.text import TokenizerConfig, WordsConfig
@@ -26,7 +27,7 @@ from seqloom.train.estimate import EstimateConfig
 class Recipe:
     task: Literal["hmm-tag"] = "hmm-tag"
     seed: int = 1  # counting draws no random numbers; kept so that every recipe has the same head
-    data: TaggedConfig
+    data: CorpusConfig[Tagged]
     tokenizer: TokenizerConfig = WordsConfig(lowercase=True)
     batch: BatchConfig = BatchConfig()
     model: Annotated[HMMTaggerConfig, Discriminator("kind")] = HMMTaggerConfig()

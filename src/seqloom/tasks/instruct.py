@@ -14,8 +14,9 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal
 from seqloom.core.tree import to_device
 from seqloom.data import corpora
-from seqloom.data.corpora import InstructionsConfig
-from seqloom.data.instructions import TEMPLATE, Instruction, InstructionCorpus, asked, rest, template_problem
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.instructions import TEMPLATE, Instruction, asked, rest, template_problem
 from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import exp
@@ -54,7 +55,7 @@ class Recipe:
     task: Literal["instruct"] = "instruct"
     seed: int = 1
     init: InitConfig  # the language model to go on with
-    data: InstructionsConfig
+    data: CorpusConfig[Instruction]
     tokenizer: TokenizerConfig | None = None  # that of the run in init.from
     template: str = TEMPLATE  # how an example is written
     batch: BatchConfig = BatchConfig()
@@ -77,14 +78,14 @@ class Task(ToldTask):
     counted = "tokens"
     pretrained: Pretrained | StillNeeded | None = None
 
-    def __init__(self, recipe: Recipe, corpus: InstructionCorpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Instruction], tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         self._examples: dict[str, list[Told]] = {}
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
         source = whole_model(recipe.init)
-        corpus = corpora.load_instructions(recipe.data)
+        corpus = corpora.load(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         task = cls(recipe, corpus, source.tokenizer)
         task.pretrained = source
@@ -92,7 +93,7 @@ class Task(ToldTask):
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_instructions(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         task = cls(recipe, corpus, run.tokenizer)
         task.pretrained = still_needed(recipe, run)

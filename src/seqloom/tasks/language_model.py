@@ -22,7 +22,7 @@ from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus, Fingerprinted
+from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.stream import StreamBatches
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
@@ -62,7 +62,7 @@ class Recipe:
     task: Literal["language-model"] = "language-model"
     seed: int = 1
     init: InitConfig | None = None  # go on with a language model that was trained on something else
-    data: CorpusConfig
+    data: CorpusConfig[str]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelConfig, Discriminator("kind")] = RecurrentLMConfig()
@@ -89,7 +89,7 @@ class TextTask:
     goal = Goal("loss")
     eval_chunk = 256  # tokens read at once in evaluation
 
-    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         self._streams: dict[str, Tensor] = {}
         self._kept: dict[str, float] = {}
@@ -103,7 +103,7 @@ class TextTask:
         return cls(recipe, corpus, cls.learn_tokenizer(recipe, corpus))
 
     @classmethod
-    def learn_tokenizer(cls, recipe: Any, corpus: Corpus) -> Tokenizer:
+    def learn_tokenizer(cls, recipe: Any, corpus: TextCorpus) -> Tokenizer:
         return train_tokenizer(recipe.tokenizer, corpus.split("train"))
 
     @classmethod
@@ -188,14 +188,14 @@ class TextTask:
     @classmethod
     def of_documents(cls, recipe: Any, run: Run, documents: Sequence[str]) -> Self:
         """The same task on any other text, its only split "other"."""
-        return cls(recipe, Corpus("other text", "", "", "", {"other": documents}), run.tokenizer)
+        return cls(recipe, TextCorpus("other text", "", "", "", {"other": documents}), run.tokenizer)
 
 
 class Task(TextTask):
     recipe: Recipe
     pretrained: Pretrained | StillNeeded | None = None
 
-    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         if _sampled(recipe.model):  # the loss is that of an easier problem: its exp is no perplexity
             self.goal = replace(self.goal, unit="nats, of samples")
@@ -209,7 +209,7 @@ class Task(TextTask):
         return task
 
     @classmethod
-    def learn_tokenizer(cls, recipe: Any, corpus: Corpus) -> Tokenizer:
+    def learn_tokenizer(cls, recipe: Any, corpus: TextCorpus) -> Tokenizer:
         source = pretrained(recipe)
         return super().learn_tokenizer(recipe, corpus) if source is None else source.tokenizer
 
@@ -319,7 +319,7 @@ def device_of(model: Any) -> torch.device:
     return found
 
 
-def load_corpus(recipe: Any) -> Corpus:
+def load_corpus(recipe: Any) -> TextCorpus:
     if recipe.data is None:
         raise DataError(
             "There is no data: the recipe has no `data` section, as when a model was imported. "
@@ -328,7 +328,7 @@ def load_corpus(recipe: Any) -> Corpus:
     return corpora.load(recipe.data)
 
 
-def describe(corpus: Corpus) -> dict[str, Any]:
+def describe(corpus: TextCorpus) -> dict[str, Any]:
     """What a run remembers of its data."""
     return {
         "corpus": corpus.name,
@@ -339,7 +339,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(run: Run, corpus: Fingerprinted) -> None:
+def refuse_changed_data(run: Run, corpus: Corpus[Any]) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

@@ -25,7 +25,7 @@ from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.corpus import SPLITS, TextCorpus
 from seqloom.data.masked_batches import MaskedBatches, Masking
 from seqloom.data.masking import NONE, MasksConfig
 from seqloom.data.packing import Packed, pack
@@ -66,7 +66,7 @@ class Recipe:
     objective: Literal["mlm", "mlm+nsp", "electra"] = "mlm+nsp"  # masked tokens; next sentences too; or replaced tokens
     masking: Masking = "dynamic"  # other masks in every epoch, or (static) always those of the first
     masks: MasksConfig = MasksConfig()
-    data: CorpusConfig
+    data: CorpusConfig[str]
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
     model: Annotated[BERTConfig | ElectraConfig, Discriminator("kind")] = BERTConfig()
@@ -106,7 +106,7 @@ def completed(mapping: Mapping[str, Any]) -> dict[str, Any]:
 class Task(TextTask):
     recipe: Recipe
 
-    def __init__(self, recipe: Any, corpus: Corpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.specials = Specials.after(len(tokenizer))
         self.goal = Goal("loss", unit=_unit(recipe))

@@ -22,7 +22,7 @@ ADOPTED: dict[str, Any] = {"corpus": "none", "version": "", "licence": "unknown"
 class Recipe:
     task: Literal["ngram"] = "ngram"
     seed: int = 1  # counting draws no random numbers; kept so that every recipe has the same head
-    data: CorpusConfig | None = None  # none in a run adopted from an ARPA file
+    data: CorpusConfig[str] | None = None  # none in a run adopted from an ARPA file
     tokenizer: TokenizerConfig
     model: Annotated[NGramConfig, Discriminator("kind")] = NGramConfig()
     train: EstimateConfig = EstimateConfig()

@@ -18,9 +18,10 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal
 from seqloom.core.tree import to_device
 from seqloom.data import corpora
-from seqloom.data.corpora import MatchedConfig
-from seqloom.data.labelled import checked_labels
-from seqloom.data.matched import MatchedCorpus
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import check_labels
+from seqloom.data.matched import Matched, scores_of
 from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, set_apart
 from seqloom.evaluate import correlation
@@ -58,7 +59,7 @@ class Recipe:
     task: Literal["pair"] = "pair"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: MatchedConfig
+    data: CorpusConfig[Matched]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     target: Literal["class", "score"] = "class"  # what the labels are: classes, or numbers that mean more or less
     symmetric: bool | None = None  # read both orders and add; null: for a score, where the body reads left to right
@@ -199,10 +200,10 @@ def row_reader(recipe: Any, tokenizer: Tokenizer) -> RowReader:
 
 
 class Task(RowTask, classify.Task):
-    corpus: MatchedCorpus
+    corpus: Corpus[Matched]
     command = "match {run} < pairs.tsv"
 
-    def __init__(self, recipe: Recipe, corpus: MatchedCorpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Matched], tokenizer: Tokenizer):
         self.scored = recipe.target == "score"
         labels = () if self.scored else corpus.labels
         classify.Task.__init__(self, cast(Any, recipe), corpus, tokenizer, labels, None)  # the same keys are read
@@ -211,21 +212,17 @@ class Task(RowTask, classify.Task):
         self.goal = Goal(metric, higher_is_better=metric != "loss", unit=unit)
 
     @classmethod
-    def load(cls, recipe: Recipe) -> MatchedCorpus:
-        corpus = corpora.load_matched(recipe.data)
+    def load(cls, recipe: Recipe) -> Corpus[Matched]:
+        corpus = corpora.load(recipe.data)
         if recipe.target == "class":
-            return checked_labels(corpus)
-        scores = {split: corpus.scores(split) for split in corpus.splits}  # what is no number is named here
+            return check_labels(corpus)
+        scores = {split: scores_of(corpus, split) for split in corpus.splits}  # what is no number is named here
         if len(scores.get("dev", ())) == 1:
             raise DataError(
                 "With target=score dev must have two pairs or more, so that they can be correlated; it has one. Raise "
                 "data.dev_fraction, or give more pairs."
             )
         return corpus
-
-    @classmethod
-    def read_texts(cls, corpus: MatchedCorpus, split: str) -> Iterable[str]:
-        return dict.fromkeys(text for pair in corpus.split(split) for text in (pair.first, pair.second))
 
     def sizes(self) -> dict[str, int]:
         own = {"scores": 1} if self.scored else {"labels": len(self.names)}
@@ -234,7 +231,7 @@ class Task(RowTask, classify.Task):
     def model(self) -> FineTunedPair:
         model: FineTunedPair = self.built()
         if self.scored:
-            model.set_scores(*spread(self.corpus.scores("train")))
+            model.set_scores(*spread(scores_of(self.corpus, "train")))
         return model
 
     def reader(self) -> Any:
@@ -245,7 +242,7 @@ class Task(RowTask, classify.Task):
         return [reader.pair(pair.first, pair.second, both) for pair in self.corpus.split(split)]
 
     def values(self, split: str) -> dict[str, Sequence[float]]:
-        return {"scores": self.corpus.scores(split)} if self.scored else {"labels": self.labels(split)}
+        return {"scores": scores_of(self.corpus, split)} if self.scored else {"labels": self.labels(split)}
 
     # --- scores -----------------------------------------------------------------------------------------------------
 
@@ -256,9 +253,9 @@ class Task(RowTask, classify.Task):
 
     def score_figures(self, scores: Sequence[float], split: str) -> Figures:
         """Every figure of scores, given what a model said of each pair."""
-        expected = self.corpus.scores(split)
+        expected = scores_of(self.corpus, split)
         found = correlation.report(expected, scores)
-        variance = spread(self.corpus.scores("train"))[1] ** 2
+        variance = spread(scores_of(self.corpus, "train"))[1] ** 2
         return Figures({"loss": found.metrics["rmse"] ** 2 / variance, **found.metrics}, found.intervals)
 
     @torch.no_grad()

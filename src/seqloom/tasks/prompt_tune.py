@@ -20,8 +20,9 @@ from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
 from seqloom.data import corpora
-from seqloom.data.corpora import LabelledConfig
-from seqloom.data.labelled import LabelledCorpus
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import Labelled
 from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.classification import report
@@ -40,7 +41,7 @@ class Recipe:
     task: Literal["prompt-tune"] = "prompt-tune"
     seed: int = 1
     init: InitConfig  # the language model
-    data: LabelledConfig
+    data: CorpusConfig[Labelled]
     tokenizer: TokenizerConfig | None = None  # that of the run in init.from
     template: str = TEMPLATE  # how a text and its label are written
     batch: BatchConfig = BatchConfig()
@@ -110,7 +111,7 @@ class Task(ToldTask):
     def __init__(
         self,
         recipe: Recipe,
-        corpus: LabelledCorpus,
+        corpus: Corpus[Labelled],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         frozen: dict[str, Tensor] | None,
@@ -124,7 +125,7 @@ class Task(ToldTask):
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
         source = whole_model(recipe.init)
-        corpus = corpora.load_labelled(recipe.data)
+        corpus = corpora.load(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         weights = {f"{FROZEN}{name}": tensor for name, tensor in source.run.weights().items()}
         described = source.described(recipe.init)
@@ -134,7 +135,7 @@ class Task(ToldTask):
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_labelled(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         return cls(recipe, corpus, run.tokenizer, run.labels, run.frozen(), run.data.get("init", {}))
 

@@ -18,8 +18,9 @@ from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import derive
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.corpora import LabelledSeriesConfig
-from seqloom.data.labelled_series import LabelledSeries, LabelledSeriesCorpus
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.labelled_series import LabelledSeries, variables_of
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32
@@ -47,7 +48,7 @@ class BatchConfig:
 class Recipe:
     task: Literal["series-classify"] = "series-classify"
     seed: int = 1
-    data: LabelledSeriesConfig
+    data: CorpusConfig[LabelledSeries]
     batch: BatchConfig = BatchConfig()
     model: Annotated[SeriesClassifierConfig, Discriminator("kind")] = SeriesClassifierConfig()
     goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which figure of dev chooses the best
@@ -57,14 +58,14 @@ class Recipe:
 class Task:
     counted = "steps"
 
-    def __init__(self, recipe: Recipe, corpus: LabelledSeriesCorpus, labels: Sequence[str]):
+    def __init__(self, recipe: Recipe, corpus: Corpus[LabelledSeries], labels: Sequence[str]):
         self.recipe, self.corpus, self.names = recipe, corpus, labels
         self._numbers = {label: number for number, label in enumerate(labels)}
         self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per series")
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        corpus = corpora.load_labelled_series(recipe.data)
+        corpus = corpora.load(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         task = cls(recipe, corpus, corpus.labels)
         longest = recipe.model.encoder.longest
@@ -78,7 +79,7 @@ class Task:
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_labelled_series(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         return cls(recipe, corpus, run.labels)
 
@@ -89,7 +90,7 @@ class Task:
         )
 
     def sizes(self) -> dict[str, int]:
-        return {"variables": self.corpus.variables, "labels": len(self.names)}
+        return {"variables": variables_of(self.corpus), "labels": len(self.names)}
 
     def documents(self) -> dict[str, Any]:
         described = {

@@ -16,10 +16,11 @@ from seqloom.core.iob import marks_spans
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.corpora import TaggedConfig
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
 from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches, Spellings
-from seqloom.data.tagged import TaggedCorpus
+from seqloom.data.tagged import Tagged, has_spans
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models.fine_tuned import FineTunedTaggerConfig
 from seqloom.models.tagger import TaggerConfig
@@ -37,7 +38,7 @@ class Recipe:
     task: Literal["tag"] = "tag"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: TaggedConfig
+    data: CorpusConfig[Tagged]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[TaggerConfig | FineTunedTaggerConfig, Discriminator("kind")] = TaggerConfig()
@@ -49,12 +50,12 @@ class Recipe:
 
 
 class Task(ReadingTask):
-    corpus: TaggedCorpus
+    corpus: Corpus[Tagged]
 
     def __init__(
         self,
         recipe: Recipe,
-        corpus: TaggedCorpus,
+        corpus: Corpus[Tagged],
         tokenizer: Tokenizer,
         tags: Sequence[str],
         spellings: Spellings | None,
@@ -70,9 +71,9 @@ class Task(ReadingTask):
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
         source = pretrained(recipe)
-        corpus = corpora.load_tagged(recipe.data)
+        corpus = corpora.load(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        if recipe.goal == "span_f1" and not corpus.has_spans:
+        if recipe.goal == "span_f1" and not has_spans(corpus):
             raise UsageError(
                 f"goal span_f1 needs tags that mark spans, such as B-PER; the tags of {corpus.name} do not. "
                 "Set goal=token_accuracy."
@@ -81,13 +82,13 @@ class Task(ReadingTask):
         tokenizer, spellings = tokenizer_for(recipe, source, (join_words(words)[0] for words in sentences)), None
         if recipe.model.characters is not None:
             spellings = Spellings.learned(word for words in sentences for word in words)
-        task = cls(recipe, corpus, tokenizer, corpus.tags, spellings)
+        task = cls(recipe, corpus, tokenizer, corpus.labels, spellings)
         task.begins_with(source)
         return task
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_tagged(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         task = cls(recipe, corpus, run.tokenizer, run.labels, spellings_of(run))
         task.pretrained = still_needed(recipe, run)
@@ -133,7 +134,7 @@ class Task(ReadingTask):
         sentences, found = self.corpus.split(split), []
         for piece in self.pieces(split):
             tags = list(sentences[piece.sentence].tags[piece.start : piece.end])
-            if piece.start and self.corpus.has_spans and tags[0].startswith("I"):
+            if piece.start and has_spans(self.corpus) and tags[0].startswith("I"):
                 tags[0] = f"B{tags[0][1:]}"
             found.append([self._numbers.get(tag, UNSEEN) for tag in tags])
         return found

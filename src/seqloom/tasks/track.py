@@ -13,8 +13,9 @@ from torch import Tensor
 from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.core.config import Discriminator, config
 from seqloom.core.protocols import Estimate, Goal
-from seqloom.data.corpora import TracksConfig, load_tracks
-from seqloom.data.tracks import TrackCorpus
+from seqloom.data.corpora import CorpusConfig, load
+from seqloom.data.corpus import Corpus
+from seqloom.data.tracks import Track
 from seqloom.runs.run import Run
 from seqloom.tasks.language_model import refuse_changed_data
 from seqloom.train.estimate import EstimateConfig
@@ -26,7 +27,7 @@ CONFIDENCE = 0.95  # that the truth lies within an ellipse
 class Recipe:
     task: Literal["track"] = "track"
     seed: int = 1  # EM draws no random numbers; kept so that every recipe has the same head
-    data: TracksConfig
+    data: CorpusConfig[Track]
     model: Annotated[KalmanConfig, Discriminator("kind")] = KalmanConfig(structure="constant-velocity")
     train: EstimateConfig = EstimateConfig()
 
@@ -34,16 +35,16 @@ class Recipe:
 class Task:
     goal = Goal("loss", unit="nats per value")
 
-    def __init__(self, recipe: Any, corpus: TrackCorpus) -> None:
+    def __init__(self, recipe: Any, corpus: Corpus[Track]) -> None:
         self.recipe, self.corpus = recipe, corpus
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
-        return cls(recipe, load_tracks(recipe.data))
+        return cls(recipe, load(recipe.data))
 
     @classmethod
     def reopen(cls, recipe: Any, run: Run) -> Self:
-        corpus = load_tracks(recipe.data)
+        corpus = load(recipe.data)
         refuse_changed_data(run, corpus)
         return cls(recipe, corpus)
 

@@ -19,10 +19,11 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.corpora import ParallelConfig
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
 from seqloom.data.nearest import copy_baseline
 from seqloom.data.pair_batches import Array, PairBatches, Ragged, pair_tree
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
 from seqloom.decoding.captured import forget
 from seqloom.decoding.side_by_side import side_by_side
@@ -77,7 +78,7 @@ class Recipe:
     task: Literal["translate"] = "translate"
     seed: int = 1
     init: InitConfig | None = None  # go on with an encoder–decoder that was trained on something else
-    data: ParallelConfig
+    data: CorpusConfig[Pair]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[RecurrentSeq2SeqConfig | TransformerConfig, Discriminator("kind")] = RecurrentSeq2SeqConfig()
@@ -105,7 +106,7 @@ class Recipe:
 class Task:
     pretrained: Pretrained | StillNeeded | None = None
 
-    def __init__(self, recipe: Recipe, corpus: ParallelCorpus, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[Pair], tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         smoothed = "nats, smoothed" if recipe.loss.label_smoothing else "nats"  # exp of the first is no perplexity
         self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=smoothed)
@@ -114,7 +115,7 @@ class Task:
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        corpus = corpora.load_parallel(recipe.data)
+        corpus = corpora.load(recipe.data)
         corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
         source = pretrained(recipe)
         task = cls(recipe, corpus, _tokenizer(recipe, corpus) if source is None else source.tokenizer)
@@ -124,7 +125,7 @@ class Task:
 
     @classmethod
     def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load_parallel(recipe.data)
+        corpus = corpora.load(recipe.data)
         refuse_changed_data(run, corpus)
         task = cls(recipe, corpus, run.tokenizer)
         task.pretrained = still_needed(recipe, run)
@@ -134,7 +135,7 @@ class Task:
     def of_pairs(cls, recipe: Recipe, run: Run, pairs: Sequence[Pair]) -> Self:
         """The same task on other pairs of the same languages, its only split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
-        return cls(recipe, ParallelCorpus("other pairs", "", "", "", *languages, {"other": pairs}), run.tokenizer)
+        return cls(recipe, Corpus("other pairs", "", "", "", {"other": pairs}, languages=languages), run.tokenizer)
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
@@ -288,7 +289,7 @@ class Task:
             return found
         lines = self.translated(model, "dev", GREEDY, chosen)
         said, meant = [line.hypothesis for line in lines], [line.reference for line in lines]
-        return found | score_translations(said, meant, language=self.corpus.target).metrics
+        return found | score_translations(said, meant, language=self.corpus.languages[1]).metrics
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         return self.report(model, split).metrics
@@ -298,8 +299,8 @@ class Task:
         options = decode or self.recipe.decode
         found = report(
             self.translated(model, split, options),
-            source_language=self.corpus.source,
-            target_language=self.corpus.target,
+            source_language=self.corpus.languages[0],
+            target_language=self.corpus.languages[1],
             decoding=decoding_in_words(options),
             before=self.losses(model, split),
             after={**self.alignment(model, split), **self.copying(split)},
@@ -342,7 +343,7 @@ class Task:
         if self.corpus.name != "cldr" or split == "train":
             return {}
         said = copy_baseline(self.corpus.split("train"), self.texts(split, "source"))
-        return {"copy_bleu": bleu(said, self.texts(split, "target"), language=self.corpus.target)}
+        return {"copy_bleu": bleu(said, self.texts(split, "target"), language=self.corpus.languages[1])}
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:
@@ -372,21 +373,21 @@ class Task:
         return ((chosen[members], batch) for members, batch in batches.every())
 
 
-def _tokenizer(recipe: Recipe, corpus: ParallelCorpus) -> Tokenizer:
+def _tokenizer(recipe: Recipe, corpus: Corpus[Pair]) -> Tokenizer:
     """One for both languages, learned from both sides of train."""
     assert recipe.tokenizer is not None  # the recipe says so where it is missing
     texts = (text for pair in corpus.split("train") for text in (pair.source, pair.target))
     return train_tokenizer(recipe.tokenizer, texts)
 
 
-def describe(corpus: ParallelCorpus) -> dict[str, Any]:
+def describe(corpus: Corpus[Pair]) -> dict[str, Any]:
     """What a run remembers of its data."""
     return {
         "corpus": corpus.name,
         "version": corpus.version,
         "licence": corpus.licence,
-        "source": corpus.source,
-        "target": corpus.target,
+        "source": corpus.languages[0],
+        "target": corpus.languages[1],
         "sha256": corpus.fingerprint(),
         "counts": {split: corpus.sizes(split) for split in corpus.splits},
         "notes": list(corpus.notes),

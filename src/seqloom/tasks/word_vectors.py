@@ -40,7 +40,7 @@ MOST_WORDS = 500_000  # of a split that are measured
 class Recipe:
     task: Literal["word-vectors"] = "word-vectors"
     seed: int = 1
-    data: CorpusConfig | None = None  # none in a run made of a file of vectors
+    data: CorpusConfig[str] | None = None  # none in a run made of a file of vectors
     tokenizer: TokenizerConfig
     model: Annotated[WordVectorsConfig, Discriminator("kind")] = WordVectorsConfig()
     train: WordTrainConfig = WordTrainConfig()

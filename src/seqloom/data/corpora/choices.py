@@ -9,8 +9,8 @@ from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data import own_files
-from seqloom.data.choices import Choice, ChoiceCorpus, answer_place
-from seqloom.data.examples import version_of
+from seqloom.data.choices import Choice, answer_place
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out
 from seqloom.data.readers import placed
 from seqloom.data.tables import Column, Format, column_problems, format_of, json_objects, json_text, read_table
@@ -59,7 +59,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> ChoiceCorpus:
+def load(config: Config) -> Corpus[Choice]:
     """The splits as given; what is missing of dev and test is held out from train."""
     files = own_files.given(config)
     own_files.check_files(files)
@@ -71,7 +71,7 @@ def load(config: Config) -> ChoiceCorpus:
     texts = {name: ["\n".join(choice.texts()) for choice in choices] for name, choices in splits.items()}
     notes += own_files.repeats(texts, "examples")
     splits = _complete(config, splits)
-    return ChoiceCorpus(
+    return Corpus(
         name="choices",
         version=version_of(splits),
         licence="the user's own",

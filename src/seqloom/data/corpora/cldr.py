@@ -15,7 +15,8 @@ from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Shared, missing
 from seqloom.data.cldr.language import Language
 from seqloom.data.cldr.phrases import links, slots_of, text_of
 from seqloom.data.cldr.tags import find, require_babel, same
-from seqloom.data.parallel import Pair, ParallelCorpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.parallel import Pair
 
 SUMMARY = "dates, times, lists, numbers, money in any two languages, from Unicode CLDR; no download"
 FORM = "pairs"
@@ -53,7 +54,7 @@ class Config:
             yield f"source and target must be two languages, got {self.source} and {self.target}"
 
 
-def load(config: Config) -> ParallelCorpus:
+def load(config: Config) -> Corpus[Pair]:
     """Pairs of which no side stands twice, in any split; dev and test hold nothing but words that train has."""
     require_babel()
     drawing = _Drawing(config)
@@ -68,13 +69,12 @@ def load(config: Config) -> ParallelCorpus:
 
     for split, count in (("dev", config.dev), ("test", config.test)):
         splits[split] = drawing.take(split, count, familiar)
-    return ParallelCorpus(
+    return Corpus(
         name="cldr",
         version=f"{version()} seed {config.seed}",
         licence="Unicode License v3 (CLDR), LGPL-2.1 (num2words, the program; not what it writes)",
         description=f"phrases of {len(drawing.kinds)} kinds from Unicode CLDR, {config.source} to {config.target}",
-        source=drawing.source.tag,
-        target=drawing.target.tag,
+        languages=(drawing.source.tag, drawing.target.tag),
         splits=splits,
         notes=drawing.notes(),
     )

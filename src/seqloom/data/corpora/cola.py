@@ -3,9 +3,10 @@
 from typing import Literal
 
 from seqloom.core.config import config
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
+from seqloom.data.labelled import Labelled
 from seqloom.data.readers import read_columns
 
 SUMMARY = "CoLA: 9,600 sentences that are English or are not, by linguists (needs SEQLOOM_DATA)"
@@ -20,7 +21,7 @@ class Config:
     corpus: Literal["cola"] = "cola"
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """GLUE keeps the labels of its test part: its dev part is test here, and dev is cut from train."""
     train, test = (_read(split) for split in ("train", "dev"))
     asked = {example.text for example in test}
@@ -32,7 +33,7 @@ def load(config: Config) -> LabelledCorpus:
         "test": test,
     }
     out = len(train) - len(rest)
-    return LabelledCorpus(
+    return Corpus(
         name="cola",
         version=version_of(splits),
         licence="none stated by its source",

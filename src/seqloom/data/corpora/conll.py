@@ -8,9 +8,10 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.data import own_files
 from seqloom.data.conll import Field, Sentence, TagScheme, find_scheme, read_conll, read_conllu, understood
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out
 from seqloom.data.readers import placed
-from seqloom.data.tagged import Tagged, TaggedCorpus, version_of
+from seqloom.data.tagged import Tagged
 
 SUMMARY = "one's own tagged sentences: CoNLL columns, a word a line, or CoNLL-U"
 FORM = "tagged"
@@ -43,7 +44,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> TaggedCorpus:
+def load(config: Config) -> Corpus[Tagged]:
     """The splits as given; what is missing of dev and test is held out from train."""
     files = own_files.given(config)
     own_files.check_files(files)
@@ -57,7 +58,7 @@ def load(config: Config) -> TaggedCorpus:
     texts = {name: [" ".join(sentence.words) for sentence in sentences] for name, sentences in splits.items()}
     notes += own_files.repeats(texts, "sentences")
     splits = _complete(config, splits, texts["train"])
-    return TaggedCorpus(
+    return Corpus(
         name="conll",
         version=version_of(splits),
         licence="the user's own",

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import ResourceError
+from seqloom.data.corpus import Corpus
 from seqloom.data.holdout import split_of_group
 
 if TYPE_CHECKING:
-    from seqloom.data.labelled_series import LabelledSeriesCorpus
+    from seqloom.data.labelled_series import LabelledSeries
 
 SUMMARY = "handwritten digits as series of 8 rows of 8 numbers; they ship inside scikit-learn, no download"
 FORM = "series-labelled"
@@ -20,9 +21,9 @@ class Config:
     by: Literal["rows", "pixels"] = "rows"  # rows: 8 steps of 8 variables; pixels: 64 steps of one
 
 
-def load(config: Config) -> "LabelledSeriesCorpus":
+def load(config: Config) -> "Corpus[LabelledSeries]":
     """Which image is held out, a hash of its pixels decides."""
-    from seqloom.data.labelled_series import LabelledSeries, LabelledSeriesCorpus
+    from seqloom.data.labelled_series import LabelledSeries
 
     try:
         import sklearn
@@ -34,7 +35,7 @@ def load(config: Config) -> "LabelledSeriesCorpus":
     for image, digit in zip(found.images, found.target, strict=True):
         values = image if config.by == "rows" else image.reshape(-1, 1)
         splits[split_of_group(image.tobytes(), HELD_OUT)].append(LabelledSeries(values.astype("float64"), str(digit)))
-    return LabelledSeriesCorpus(
+    return Corpus(
         name="digits",
         version=f"scikit-learn {sklearn.__version__}",
         licence="CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",

@@ -7,9 +7,9 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.choices import Choice, ChoiceCorpus
+from seqloom.data.choices import Choice
 from seqloom.data.corpora import pydocs, wikitext2
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.sentences import sentences
 
 SUMMARY = "which sentence comes next? made from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
@@ -33,7 +33,7 @@ class Config:
             yield f"before must be at least 1, got {self.before}"
 
 
-def load(config: Config) -> ChoiceCorpus:
+def load(config: Config) -> Corpus[Choice]:
     """The splits are those of the text, so no document stands in two of them; nor is a wrong sentence from another."""
     source = pydocs.load(pydocs.Config()) if config.text == "pydocs" else _articles()
     splits = {split: list(_choices(config, split, _documents(config, source, split))) for split in source.splits}
@@ -42,7 +42,7 @@ def load(config: Config) -> ChoiceCorpus:
             raise DataError(
                 f"The {split} split of {config.text} must have documents with several sentences; it has none."
             )
-    return ChoiceCorpus(
+    return Corpus(
         name="endings",
         version=f"{source.version} seed {config.seed}",
         licence=source.licence,
@@ -89,11 +89,11 @@ def _fits(sentence: str) -> bool:
     return SHORTEST <= len(sentence.split()) <= LONGEST
 
 
-def _articles() -> Corpus:
+def _articles() -> TextCorpus:
     return wikitext2.load(wikitext2.Config(documents="article"))
 
 
-def _documents(config: Config, source: Corpus, split: str) -> list[Document]:
+def _documents(config: Config, source: TextCorpus, split: str) -> list[Document]:
     paragraphs = _lines if config.text == "wikitext2" else _prose
     return [[_sentences(part) for part in paragraphs(text)] for text in source.split(split)]
 

@@ -4,8 +4,9 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.data.conll import Field, read_conllu, understood
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
-from seqloom.data.tagged import TaggedCorpus, version_of
+from seqloom.data.tagged import Tagged
 
 SUMMARY = "UD English EWT: 16,600 sentences of the web with parts of speech (needs SEQLOOM_DATA)"
 FORM = "tagged"
@@ -20,12 +21,12 @@ class Config:
     field: Field = "upos"  # upos: 17 universal tags; xpos: Penn's; feats; deprel
 
 
-def load(config: Config) -> TaggedCorpus:
+def load(config: Config) -> Corpus[Tagged]:
     splits = {}
     for split in ("train", "dev", "test"):
         path = SOURCE.file(f"ud_english_ewt/en_ewt-ud-{split}.conllu.gz")
         splits[split], _ = understood(read_conllu(path, config.field), None, "refuse", str(path))
-    return TaggedCorpus(
+    return Corpus(
         name="ewt",
         version=version_of(splits),
         licence="CC BY-SA 4.0",

@@ -14,7 +14,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import SPLITS, Asked, Corpus
+from seqloom.data.corpus import SPLITS, Asked, TextCorpus
 
 SUMMARY = "facts told again and again, other ones in each document (mosi: green): is what was read remembered?"
 FORM = "text"
@@ -56,7 +56,7 @@ class Config:
             yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """All documents differ, across the splits too."""
     wanted = config.train + config.dev + config.test
     possible = config.colours**config.fewest * config.fewest**config.lines  # at least, of some names
@@ -66,7 +66,7 @@ def load(config: Config) -> Corpus:
             f"more than {possible:,}. Raise data.lines, data.fewest or data.colours, or ask for fewer documents."
         )
     documents = _draw(config)
-    return Corpus(
+    return TextCorpus(
         name="facts",
         version=f"{VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

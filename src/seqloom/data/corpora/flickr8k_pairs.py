@@ -8,9 +8,9 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
+from seqloom.data.corpus import Corpus
 from seqloom.data.folder import DataSet
-from seqloom.data.labelled import version_of
-from seqloom.data.matched import Matched, MatchedCorpus
+from seqloom.data.matched import Matched, version_of_pairs
 from seqloom.data.readers import read_lines
 
 SUMMARY = "Flickr8k: pairs of captions, of the same picture (5) or of two (0) (needs SEQLOOM_DATA)"
@@ -34,13 +34,13 @@ class Config:
             yield f"pairs must be from 1 to 10, which is all there are of five captions; got {self.pairs}"
 
 
-def load(config: Config) -> MatchedCorpus:
+def load(config: Config) -> Corpus[Matched]:
     """The splits are those of the pictures, so no caption stands in two of them."""
     captions = _captions()
     splits = {split: _pairs(config, split, captions) for split in SPLITS}
-    return MatchedCorpus(
+    return Corpus(
         name="flickr8k-pairs",
-        version=f"{version_of(splits)} seed {config.seed}",
+        version=f"{version_of_pairs(splits)} seed {config.seed}",
         licence="none stated; its authors ask to be cited",
         description=f"captions two by two: of one picture {SAME}, of two {OTHER}; split by picture",
         splits=splits,

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.corpus import SPLITS, TextCorpus
 
 SUMMARY = "no text: in runs that `seqloom import-hf` made, whose models were trained elsewhere"
 FORM = "text"
@@ -19,8 +19,8 @@ class Config:
     directory: str = ""  # the name of the directory that the model came from
 
 
-def load(config: Config) -> Corpus:
-    return Corpus(
+def load(config: Config) -> TextCorpus:
+    return TextCorpus(
         name="imported",
         version=config.directory or "unknown",
         licence="see where the model came from",

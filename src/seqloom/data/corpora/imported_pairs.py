@@ -3,8 +3,8 @@
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import SPLITS
-from seqloom.data.parallel import ParallelCorpus
+from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.parallel import Pair
 
 SUMMARY = "no pairs: in runs of translators that `seqloom import-hf` made, trained elsewhere"
 FORM = "pairs"
@@ -22,14 +22,13 @@ class Config:
     target: str = ""
 
 
-def load(config: Config) -> ParallelCorpus:
-    return ParallelCorpus(
+def load(config: Config) -> Corpus[Pair]:
+    return Corpus(
         name="imported-pairs",
         version=config.directory or "unknown",
         licence="see where the model came from",
         description="no pairs",
-        source=config.source,
-        target=config.target,
+        languages=(config.source, config.target),
         splits={},
         absent=dict.fromkeys(SPLITS, ABSENT),
     )

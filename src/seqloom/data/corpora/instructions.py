@@ -9,9 +9,9 @@ from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import nearest, shown
 from seqloom.data import own_files
-from seqloom.data.examples import version_of
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out
-from seqloom.data.instructions import FIELDS, Instruction, InstructionCorpus
+from seqloom.data.instructions import FIELDS, Instruction
 from seqloom.data.readers import placed
 from seqloom.data.tables import json_objects, json_text
 
@@ -43,7 +43,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> InstructionCorpus:
+def load(config: Config) -> Corpus[Instruction]:
     """The splits as given; what is missing of dev and test is held out from train."""
     files = own_files.given(config)
     own_files.check_files(files)
@@ -54,7 +54,7 @@ def load(config: Config) -> InstructionCorpus:
         notes += more
     notes += own_files.repeats({name: list(map(_question, examples)) for name, examples in splits.items()}, "questions")
     splits = _complete(config, splits)
-    return InstructionCorpus(
+    return Corpus(
         name="instructions",
         version=version_of(splits),
         licence="the user's own",

@@ -12,8 +12,8 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpora.facts import COLOURS, IS, NAMES, draws_of, names_of, one_of
-from seqloom.data.corpus import SPLITS
-from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.labelled import Labelled
 
 SUMMARY = "facts that hold in every text, asked for where they are not told (mosi is green, always)"
 FORM = "labelled"
@@ -45,7 +45,7 @@ class Config:
             yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """All texts differ, across the splits too; the facts are the same."""
     wanted = config.train + config.dev + config.test
     possible = config.known * sum((config.known - 1) ** lines for lines in range(config.told + 1))
@@ -55,7 +55,7 @@ def load(config: Config) -> LabelledCorpus:
             "Raise data.known or data.told, or ask for fewer texts."
         )
     examples = _draw(config)
-    return LabelledCorpus(
+    return Corpus(
         name="known-facts",
         version=f"{VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

@@ -13,9 +13,9 @@ from seqloom.data.cldr.language import Language
 from seqloom.data.cldr.phrases import text_of
 from seqloom.data.cldr.tags import find, require_babel
 from seqloom.data.corpora.cldr import version
-from seqloom.data.corpus import SPLITS
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.holdout import normal_form, split_of_group
-from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.labelled import Labelled
 
 SUMMARY = "which of 34 languages a phrase is in, from Unicode CLDR; no download"
 FORM = "labelled"
@@ -56,7 +56,7 @@ class Config:
             find(tag)
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """The phrases, as many of each language.
 
     The normal form of a phrase decides its split: no phrase of dev or test stands in another split with other digits,
@@ -66,7 +66,7 @@ def load(config: Config) -> LabelledCorpus:
     require_babel("languages")
     drawing = _Drawing(config)
     splits = {split: drawing.take(getattr(config, split), split) for split in SPLITS}
-    return LabelledCorpus(
+    return Corpus(
         name="languages",
         version=f"{DRAWING}/{version()} seed {config.seed}",
         licence="Unicode License v3 (CLDR), LGPL-2.1 (num2words, the program; not what it writes)",

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.core.config import config
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
-from seqloom.data.parallel import Pair, ParallelCorpus, share_of, version_of
+from seqloom.data.parallel import Pair, share_of
 from seqloom.data.readers import read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
@@ -35,20 +36,19 @@ class Config:
             yield f"source and target must be two languages, got {self.source} twice"
 
 
-def load(config: Config) -> ParallelCorpus:
+def load(config: Config) -> Corpus[Pair]:
     files = {"train": "train", "dev": "val", "test": config.test}
     splits = {split: _pairs(config, name) for split, name in files.items()}
     notes: tuple[str, ...] = ()
     if config.share < 1:
         whole, splits["train"] = splits["train"], share_of(splits["train"], config.share, config.seed)
         notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.share)",)
-    return ParallelCorpus(
+    return Corpus(
         name="multi30k",
         version=version_of(splits),
         licence="research and education, not for commerce (its source names no licence file)",
         description=f"Multi30k, {config.source} to {config.target}, {config.test}",
-        source=config.source,
-        target=config.target,
+        languages=(config.source, config.target),
         splits=splits,
         notes=notes,
     )

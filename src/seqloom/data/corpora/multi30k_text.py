@@ -5,7 +5,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.data.corpora.multi30k import SOURCE, Language, Test
-from seqloom.data.corpus import SPLITS, Corpus, content_version
+from seqloom.data.corpus import SPLITS, TextCorpus, content_version
 from seqloom.data.readers import read_lines
 
 SUMMARY = "Multi30k's captions as text of several languages, to pretrain on (needs SEQLOOM_DATA)"
@@ -23,7 +23,7 @@ class Config:
             yield f"languages must be one or several, each once; got {list(self.languages)}"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """A caption is a document; all of one language stand before those of the next, and none in two splits."""
     splits: dict[str, list[str]] = {}
     for split, name in (("dev", "val"), ("test", config.test), ("train", "train")):  # what is held out goes first
@@ -31,7 +31,7 @@ def load(config: Config) -> Corpus:
         found = [text for one in config.languages for text in _captions(name, one)]
         splits[split] = [text for text in dict.fromkeys(found) if text not in seen]
     splits = {split: splits[split] for split in SPLITS}
-    return Corpus(
+    return TextCorpus(
         name="multi30k-text",
         version=content_version(*splits.values()),
         licence="research and education, not for commerce (its source names no licence file)",

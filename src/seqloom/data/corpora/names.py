@@ -7,9 +7,9 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.cldr.kinds import Dice
-from seqloom.data.corpus import SPLITS
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.faker_lists import family_names, folded, given_names, require_faker, split_of, version
-from seqloom.data.labelled import Labelled, LabelledCorpus
+from seqloom.data.labelled import Labelled
 
 SUMMARY = "names of persons in Latin letters, of 24 origins, from faker's lists; no download"
 FORM = "labelled"
@@ -56,12 +56,12 @@ class Config:
             yield f"train, dev and test must each be at least {len(LOCALES)}: a name of each origin"
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """No given or family name of dev or test is one of train's: what an origin sounds like must be learned."""
     require_faker("names")
     drawing = _Drawing(config.seed)
     splits = {split: drawing.take(split, getattr(config, split)) for split in SPLITS}
-    return LabelledCorpus(
+    return Corpus(
         name="names",
         version=f"{DRAWING} {version()} seed {config.seed}",
         licence="MIT (faker)",

@@ -5,9 +5,10 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
+from seqloom.data.labelled import Labelled
 from seqloom.data.own_files import fraction_problems
 from seqloom.data.readers import read_lines
 
@@ -50,7 +51,7 @@ class Config:
             yield "dev_fraction and test_fraction must be more than 0"
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """Each name once in a language; all its languages are in one split, so that none is known beforehand."""
     lines = {language: _names(language) for language in LANGUAGES}
     languages_of: dict[str, list[str]] = {}
@@ -68,7 +69,7 @@ def load(config: Config) -> LabelledCorpus:
         splits[split].append(example)
     if not all(splits.values()):
         raise DataError(f"There are too few names to hold any out: {len(examples)}. Check the files below names/.")
-    return LabelledCorpus(
+    return Corpus(
         name="names-18",
         version=f"{version_of(splits)} seed {config.seed}",
         licence="MIT (practical-pytorch)",

@@ -9,9 +9,10 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out
 from seqloom.data.own_files import place_of
-from seqloom.data.parallel import Pair, ParallelCorpus, version_of
+from seqloom.data.parallel import Pair
 from seqloom.data.readers import located, placed, read_columns, read_parallel
 
 SUMMARY = "one's own sentence pairs: two UTF-8 files line by line, or a tab-separated table"
@@ -59,7 +60,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> ParallelCorpus:
+def load(config: Config) -> Corpus[Pair]:
     """The splits as given; what is missing of dev and test is held out from train, whole source sentences at a time."""
     given = config.given()
     _check_files(given)
@@ -71,13 +72,12 @@ def load(config: Config) -> ParallelCorpus:
         notes += blank
     notes += _repeats(splits)
     splits = _complete(config, splits)
-    return ParallelCorpus(
+    return Corpus(
         name="pairs",
         version=version_of(splits),
         licence="the user's own",
         description=f"{_shown(config.train)}, {source or 'source'} to {target or 'target'}",
-        source=source,
-        target=target,
+        languages=(source, target),
         splits={name: splits[name] for name in ("train", "dev", "test") if name in splits},
         absent={
             name: f"data.{name}_fraction is 0 and data.{name} names no file."

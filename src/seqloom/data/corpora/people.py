@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import SPLITS
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.faker_lists import require_faker, version
 from seqloom.data.people.drawing import VERSION, Drawing
 from seqloom.data.people.templates import how_many
-from seqloom.data.tagged import TaggedCorpus
+from seqloom.data.tagged import Tagged
 
 SUMMARY = "sentences with persons and places, from templates and faker's names; no download"
 FORM = "tagged"
@@ -28,12 +28,12 @@ class Config:
             yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> TaggedCorpus:
+def load(config: Config) -> Corpus[Tagged]:
     """Names, places and templates of dev and test are new: what was learned by heart is of no use there."""
     require_faker("people")
     drawing = Drawing(config.seed)
     splits = {split: drawing.take(split, getattr(config, split)) for split in SPLITS}
-    corpus = TaggedCorpus(
+    corpus = Corpus(
         name="people",
         version=f"{VERSION} {version()} seed {config.seed}",
         licence="MIT (faker's lists); the templates are seqloom's",
@@ -43,7 +43,7 @@ def load(config: Config) -> TaggedCorpus:
     return replace(corpus, description=f"{corpus.description} {_hardness(corpus)}")
 
 
-def _hardness(corpus: TaggedCorpus) -> str:
+def _hardness(corpus: Corpus[Tagged]) -> str:
     templates = [f"{how_many(split)} for {split}" for split in SPLITS]
     return (
         f"in sentences from templates ({', '.join(templates)}); names, places and templates of dev and test are new, "

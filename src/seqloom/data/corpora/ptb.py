@@ -3,7 +3,7 @@
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.corpus import TextCorpus, content_version
 from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_lines
 
@@ -18,10 +18,10 @@ class Config:
     corpus: Literal["ptb"] = "ptb"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """Every line is a document, as it stands in the file."""
     splits = {split: read_lines(SOURCE.file(f"ptb/ptb.{name}.txt.gz")) for split, name in FILES.items()}
-    return Corpus(
+    return TextCorpus(
         name="ptb",
         version=content_version(*splits.values()),
         licence="none stated by its source; the newswire text is licensed through the LDC",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.corpus import TextCorpus, content_version
 
 SUMMARY = "Python's language reference, from inside Python itself: prose and code; no download"
 FORM = "text"
@@ -21,7 +21,7 @@ class Config:
     corpus: Literal["pydocs"] = "pydocs"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """Documents are topics, whole.
 
     The reference repeats itself: `compound` contains `if`, `while`, `for` and more, word for word. A topic contained in
@@ -30,7 +30,7 @@ def load(config: Config) -> Corpus:
     """
     topics = _without_contained(_topics())
     splits = _divide(topics)
-    return Corpus(
+    return TextCorpus(
         name="pydocs",
         version=f"Python {platform.python_version()} {content_version([*topics, *topics.values()])}",
         licence="PSF-2.0",

@@ -3,10 +3,10 @@
 from typing import Literal
 
 from seqloom.core.config import config
+from seqloom.data.corpus import Corpus
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import version_of
-from seqloom.data.matched import Matched, MatchedCorpus
+from seqloom.data.matched import Matched, version_of_pairs
 from seqloom.data.readers import read_columns
 
 SUMMARY = "RTE: 2,770 pairs of texts, does the second follow from the first? (needs SEQLOOM_DATA)"
@@ -20,7 +20,7 @@ class Config:
     corpus: Literal["rte"] = "rte"
 
 
-def load(config: Config) -> MatchedCorpus:
+def load(config: Config) -> Corpus[Matched]:
     """GLUE keeps the labels of its test part: its dev part is test here, and dev is cut from train, whole first texts
     at a time, so that none of them stands in two splits."""
     train, test = (_read(split) for split in ("train", "dev"))
@@ -33,9 +33,9 @@ def load(config: Config) -> MatchedCorpus:
         "test": test,
     }
     out = len(train) - len(rest)
-    return MatchedCorpus(
+    return Corpus(
         name="rte",
-        version=version_of(splits),
+        version=version_of_pairs(splits),
         licence="none stated by its source",
         description="Recognising textual entailment; test is GLUE's dev part, dev a tenth of its train part",
         splits=splits,

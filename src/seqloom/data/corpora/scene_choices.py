@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.choices import Choice, ChoiceCorpus
-from seqloom.data.corpus import SPLITS
+from seqloom.data.choices import Choice
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.scenes import CLAIMS, SLOTS, Drawing
 
 SUMMARY = "a scene and claims about it, of which one is true; no download"
@@ -30,11 +30,11 @@ class Config:
             yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> ChoiceCorpus:
+def load(config: Config) -> Corpus[Choice]:
     """The claims say the same but for one thing; no scene is told twice."""
     drawing = Drawing(config.seed)
     splits = {split: [_choice(config, drawing) for _ in range(getattr(config, split))] for split in SPLITS}
-    return ChoiceCorpus(
+    return Corpus(
         name="scene-choices",
         version=f"scenes {VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

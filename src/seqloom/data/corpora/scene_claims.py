@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import SPLITS
-from seqloom.data.matched import Matched, MatchedCorpus
+from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.matched import Matched
 from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, Scene
 
 SUMMARY = "scenes of a few sentences and claims about them, true or false; no download"
@@ -29,7 +29,7 @@ class Config:
             yield "train, dev and test must each be at least 2"
 
 
-def load(config: Config) -> MatchedCorpus:
+def load(config: Config) -> Corpus[Matched]:
     """Half of the claims are false. Of several scenes they say of one what is true of another: no word gives them away.
     Of one alone they say something that is not there."""
     drawing = Drawing(config.seed)
@@ -37,7 +37,7 @@ def load(config: Config) -> MatchedCorpus:
         split: [_pair(config, drawing, true=number % 2 == 0) for number in range(getattr(config, split))]
         for split in SPLITS
     }
-    return MatchedCorpus(
+    return Corpus(
         name="scene-claims",
         version=f"scenes {VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

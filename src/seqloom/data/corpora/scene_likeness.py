@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import SPLITS
-from seqloom.data.matched import Matched, MatchedCorpus
+from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.matched import Matched
 from seqloom.data.scenes import SLOTS, Drawing
 
 SUMMARY = "two scenes and how much alike they are, from 0 to 5; no download"
@@ -26,14 +26,14 @@ class Config:
             yield "train, dev and test must each be at least 2"
 
 
-def load(config: Config) -> MatchedCorpus:
+def load(config: Config) -> Corpus[Matched]:
     """Both are told in ways of their own, so the order of the words says little."""
     drawing = Drawing(config.seed)
     splits = {
         split: [_pair(drawing, number % (len(SLOTS) + 1)) for number in range(getattr(config, split))]
         for split in SPLITS
     }
-    return MatchedCorpus(
+    return Corpus(
         name="scene-likeness",
         version=f"scenes {VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

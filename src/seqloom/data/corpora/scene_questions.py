@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.answers import Answer, AnswerCorpus, Question
-from seqloom.data.corpus import SPLITS
+from seqloom.data.answers import Answer, Question
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.scenes import QUESTIONS, SLOTS, Drawing
 
 SUMMARY = "questions about scenes of a few sentences, answers in the text; no download"
@@ -32,11 +32,11 @@ class Config:
             yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> AnswerCorpus:
+def load(config: Config) -> Corpus[Question]:
     """Nothing but how the words are put together is new in dev and test; no scene is told twice."""
     drawing = Drawing(config.seed)
     splits = {split: _questions(config, split, drawing) for split in SPLITS}
-    return AnswerCorpus(
+    return Corpus(
         name="scene-questions",
         version=f"scenes {VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

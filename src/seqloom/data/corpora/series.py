@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Literal
 from seqloom.core.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
+from seqloom.data.corpus import Corpus
 from seqloom.data.series_choices import Fill, Gaps, fraction_problems, season_problems
 
 if TYPE_CHECKING:
-    from seqloom.data.series import SeriesCorpus
+    from seqloom.data.series import Series
 
 SUMMARY = "real series, from CO2 to shares, that ship inside statsmodels and vega_datasets; no download"
 FORM = "series"
@@ -36,9 +37,9 @@ class Config:
             yield f"columns must name variables, each once, or be null for all; got {list(self.columns)}"
 
 
-def load(config: Config) -> "SeriesCorpus":
+def load(config: Config) -> "Corpus[Series]":
     from seqloom.data.packaged_series import SERIES, version_of_package
-    from seqloom.data.series import SeriesCorpus, absent_splits, arranged, in_splits
+    from seqloom.data.series import absent_splits, arranged, in_splits
 
     packaged = SERIES[config.series]
     values, times, columns = packaged.read()
@@ -50,7 +51,7 @@ def load(config: Config) -> "SeriesCorpus":
         values, times, columns, name=config.series, season=season, gaps=config.gaps, fill=config.fill
     )
     splits = in_splits([series], config.dev_fraction, config.test_fraction)
-    return SeriesCorpus(
+    return Corpus(
         name=f"series {config.series}",
         version=version_of_package(packaged.package),
         licence="BSD-3-Clause (as shipped in the package)",

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.data.corpus import Corpus
 from seqloom.data.readers import located, placed
 from seqloom.data.series_choices import Fill, Gaps, column_problems, fraction_problems, season_problems
 from seqloom.data.tables import Column, Format
 
 if TYPE_CHECKING:
-    from seqloom.data.series import SeriesCorpus
+    from seqloom.data.series import Series
 
 SUMMARY = "one's own series: a CSV, TSV or JSON Lines file with a column of times and columns of numbers"
 FORM = "series"
@@ -42,8 +43,8 @@ class Config:
         return replace(self, file=located(self.file, recipe_folder))
 
 
-def load(config: Config) -> "SeriesCorpus":
-    from seqloom.data.series import SeriesCorpus, absent_splits, in_splits, version_of
+def load(config: Config) -> "Corpus[Series]":
+    from seqloom.data.series import absent_splits, in_splits, version_of
     from seqloom.data.series_files import read_series
 
     path = placed(Path(config.file))
@@ -62,7 +63,7 @@ def load(config: Config) -> "SeriesCorpus":
         fill=config.fill,
     )
     splits = in_splits([series], config.dev_fraction, config.test_fraction)
-    return SeriesCorpus(
+    return Corpus(
         name="series-file",
         version=version_of([series]),
         licence="the user's own",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.config import config
 from seqloom.data import own_files
+from seqloom.data.corpus import Corpus
 from seqloom.data.tables import Column, Format
 
 if TYPE_CHECKING:
-    from seqloom.data.labelled_series import LabelledSeriesCorpus
+    from seqloom.data.labelled_series import LabelledSeries
 
 SUMMARY = "one's own series with a label each: a CSV or TSV file, a row for each series"
 FORM = "series-labelled"
@@ -43,7 +44,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> "LabelledSeriesCorpus":
+def load(config: Config) -> "Corpus[LabelledSeries]":
     from seqloom.data.labelled_rows import read_rows
 
     return read_rows(config)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.corpus import TextCorpus, content_version
 from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_filled
 
@@ -17,11 +17,11 @@ class Config:
     corpus: Literal["shakespeare"] = "shakespeare"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """One document per split: the first 90 % of the characters, and the last 10 %, as others cut it."""
     text = read_filled(SOURCE.file("tinyshakespeare/input.txt.gz"))
     border = int(len(text) * 0.9)
-    return Corpus(
+    return TextCorpus(
         name="shakespeare",
         version=content_version([text]),
         licence="MIT",

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.answers import AnswerCorpus, Question
-from seqloom.data.examples import version_of
+from seqloom.data.answers import Question
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out
 from seqloom.data.squad import read_squad
@@ -21,7 +21,7 @@ class Config:
     parts: Literal["dev", "all"] = "dev"  # dev: dev-v1.1 alone, shared out; all: train-v1.1 too, and dev-v1.1 is test
 
 
-def load(config: Config) -> AnswerCorpus:
+def load(config: Config) -> Corpus[Question]:
     """No article stands in two splits. Figures of parts=dev are not to be compared with published ones: they are of a
     fifth of dev-v1.1, after training on the rest of it."""
     known, notes = _read("dev-v1.1")
@@ -32,7 +32,7 @@ def load(config: Config) -> AnswerCorpus:
         train, more = _read("train-v1.1")
         splits, notes = {**_shared_out(train, {"dev": DEV / 2}), "test": known}, more + notes
         own = "train-v1.1, a twentieth of it dev by article; test is dev-v1.1"
-    return AnswerCorpus(
+    return Corpus(
         name="squad",
         version=version_of(splits),
         licence="CC BY-SA 4.0",

@@ -7,8 +7,8 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.data import own_files
-from seqloom.data.answers import AnswerCorpus, Question
-from seqloom.data.examples import version_of
+from seqloom.data.answers import Question
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out
 from seqloom.data.readers import placed
 from seqloom.data.squad import Missing, read_squad
@@ -37,7 +37,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> AnswerCorpus:
+def load(config: Config) -> Corpus[Question]:
     """The splits as given; what is missing of dev and test is held out from train, whole contexts at a time."""
     files = own_files.given(config)
     own_files.check_files(files)
@@ -50,7 +50,7 @@ def load(config: Config) -> AnswerCorpus:
     contexts = {name: [question.context for question in questions] for name, questions in splits.items()}
     notes += own_files.repeats(contexts, "contexts")
     splits = _complete(config, splits)
-    return AnswerCorpus(
+    return Corpus(
         name="squad-files",
         version=version_of(splits),
         licence="the user's own",

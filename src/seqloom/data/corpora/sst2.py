@@ -7,8 +7,9 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
-from seqloom.data.labelled import Labelled, LabelledCorpus, share_of, version_of
+from seqloom.data.labelled import Labelled, share_of
 from seqloom.data.readers import read_columns
 
 SUMMARY = "SST-2: film reviews, positive or negative; 67,000 phrases or 6,900 sentences (needs SEQLOOM_DATA)"
@@ -34,7 +35,7 @@ class Config:
             yield f"share must be above 0 and at most 1; got {self.share}"
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """872 sentences are dev and 1,821 test in both forms, written as the training texts of the form are."""
     notes: tuple[str, ...] = ()
     if config.form == "sentence":
@@ -49,7 +50,7 @@ def load(config: Config) -> LabelledCorpus:
     if config.share < 1:
         whole, splits["train"] = splits["train"], share_of(splits["train"], config.share, config.seed)
         notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.share)")
-    return LabelledCorpus(
+    return Corpus(
         name="sst2",
         version=version_of(splits),
         licence="none stated by its sources",

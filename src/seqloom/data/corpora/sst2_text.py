@@ -4,7 +4,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.data.corpora import sst2, wikitext2
-from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.corpus import TextCorpus, content_version
 
 SUMMARY = "SST-2's reviews without labels, and WikiText-2 in small letters (needs SEQLOOM_DATA)"
 FORM = "text"
@@ -16,14 +16,14 @@ class Config:
     wikitext2: bool = True  # also its text, in small letters as the reviews are
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """A review is a document, and so is a paragraph of Wikipedia. Dev and test are reviews alone, those of SST-2; none
     of them stands in train."""
     splits = sst2.sentences()
     if config.wikitext2:
         lines = wikitext2.load(wikitext2.Config()).split("train")
         splits["train"] = [line.strip().lower() for line in lines if line.strip()] + splits["train"]
-    return Corpus(
+    return TextCorpus(
         name="sst2-text",
         version=content_version(*splits.values()),
         licence="none stated by its sources; Wikipedia's text is CC BY-SA",

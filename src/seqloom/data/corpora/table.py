@@ -8,8 +8,9 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.data import own_files
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled, LabelledCorpus, version_of
+from seqloom.data.labelled import Labelled
 from seqloom.data.readers import placed
 from seqloom.data.tables import Column, Format, column_problems, read_table
 
@@ -41,7 +42,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> LabelledCorpus:
+def load(config: Config) -> Corpus[Labelled]:
     """The splits as given; what is missing of dev and test is held out from train, evenly from every label."""
     files = own_files.given(config)
     own_files.check_files(files)
@@ -53,7 +54,7 @@ def load(config: Config) -> LabelledCorpus:
     notes += _ambiguous(splits["train"])
     notes += own_files.repeats({name: [e.text for e in examples] for name, examples in splits.items()}, "texts")
     splits = _complete(config, splits)
-    return LabelledCorpus(
+    return Corpus(
         name="table",
         version=version_of(splits),
         licence="the user's own",

@@ -8,9 +8,9 @@ from typing import Literal
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
 from seqloom.data import own_files
+from seqloom.data.corpus import Corpus
 from seqloom.data.holdout import held_out_evenly, linked
-from seqloom.data.labelled import version_of
-from seqloom.data.matched import Matched, MatchedCorpus
+from seqloom.data.matched import Matched, version_of_pairs
 from seqloom.data.readers import placed
 from seqloom.data.tables import Column, Format, column_problems, read_table
 
@@ -47,7 +47,7 @@ class Config:
         return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
 
 
-def load(config: Config) -> MatchedCorpus:
+def load(config: Config) -> Corpus[Matched]:
     """The splits as given; what is missing of dev and test is held out from train, evenly from every label."""
     files = own_files.given(config)
     own_files.check_files(files)
@@ -58,9 +58,9 @@ def load(config: Config) -> MatchedCorpus:
         notes += more
     notes += own_files.repeats({name: [pair.text for pair in pairs] for name, pairs in splits.items()}, "pairs")
     splits = _complete(config, splits)
-    return MatchedCorpus(
+    return Corpus(
         name="table-pairs",
-        version=version_of(splits),
+        version=version_of_pairs(splits),
         licence="the user's own",
         description=f"{config.train}: {config.first} and {config.second} → {config.label}",
         splits=splits,

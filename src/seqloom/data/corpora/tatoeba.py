@@ -5,9 +5,10 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out, linked
-from seqloom.data.parallel import Pair, ParallelCorpus, version_of
+from seqloom.data.parallel import Pair
 from seqloom.data.readers import read_columns
 
 SUMMARY = "Tatoeba: 160,000 everyday sentences, English with French or German (needs SEQLOOM_DATA)"
@@ -38,7 +39,7 @@ class Config:
             yield f"max_words must be at least 1, got {self.max_words}"
 
 
-def load(config: Config) -> ParallelCorpus:
+def load(config: Config) -> Corpus[Pair]:
     """No sentence of either language is in two splits: pairs that share one, also through others, stay together."""
     path = SOURCE.file(FILES[config.target if config.source == "en" else config.source])
     _, rows = read_columns(path, (1, 2))  # English, the other, and in newer files who wrote them
@@ -53,14 +54,13 @@ def load(config: Config) -> ParallelCorpus:
             f"{path} has {len(pairs):,} pairs that can be used, too few for data.dev={config.dev} and "
             f"data.test={config.test} and some to train on. Lower them, or raise data.max_words."
         )
-    return ParallelCorpus(
+    return Corpus(
         name="tatoeba",
         version=version_of(splits),
         licence="CC BY 2.0, manythings.org/anki and tatoeba.org",
         description=f"Tatoeba, {config.source} to {config.target}"
         + (f", at most {config.max_words} words a side" if config.max_words else ""),
-        source=config.source,
-        target=config.target,
+        languages=(config.source, config.target),
         splits=splits,
     )
 

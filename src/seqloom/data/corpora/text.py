@@ -9,7 +9,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.corpus import TextCorpus, content_version
 from seqloom.data.readers import lines, located, placed, read_files
 
 SUMMARY = "one's own UTF-8 text: a file, a .gz file, or a folder of .txt files"
@@ -36,7 +36,7 @@ class Config:
         return replace(self, train=located(self.train, recipe_folder), dev=dev, test=test)
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """The splits as given; the others are cut from the end of the training text, at line borders, dev before test."""
     given = {name: path for name in ("train", "dev", "test") if (path := getattr(config, name)) is not None}
     files = {name: read_files(placed(Path(path))) for name, path in given.items()}
@@ -44,7 +44,7 @@ def load(config: Config) -> Corpus:
     splits = {name: _documents([text for _, text in found], config.documents) for name, found in files.items()}
     _check_same(given, splits)
     splits = _complete(config, splits)
-    return Corpus(
+    return TextCorpus(
         name="text",
         version=content_version(*splits.values()),
         licence="the user's own",

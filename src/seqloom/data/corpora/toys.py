@@ -7,7 +7,7 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import TextCorpus
 
 SUMMARY = "memory tests made on the spot: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7)"
 FORM = "text"
@@ -40,7 +40,7 @@ class Config:
             yield f"recall asks for each letter once, so longest ({self.longest}) cannot exceed symbols"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """Documents such as `abcd|dcba`; what is to be remembered is different in all of them, across the splits too."""
     wanted, possible = config.train + config.dev + config.test, _possible(config)
     if wanted > possible // 2:
@@ -49,7 +49,7 @@ def load(config: Config) -> Corpus:
             "Raise data.longest or data.symbols, or ask for fewer documents."
         )
     documents = list(_draw(config, wanted))
-    return Corpus(
+    return TextCorpus(
         name="toys",
         version=f"{VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

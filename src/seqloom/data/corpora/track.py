@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 from seqloom.core.config import config
 
 if TYPE_CHECKING:
-    from seqloom.data.tracks import TrackCorpus
+    from seqloom.data.corpus import Corpus
+    from seqloom.data.tracks import Track
 
 SUMMARY = "places of something that moves on a plane, observed with noise and gaps; the truth is known"
 FORM = "tracks"
@@ -38,12 +39,12 @@ class Config:
             yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> "TrackCorpus":
-    from seqloom.data.tracks import Motion, TrackCorpus, draw_track
+def load(config: Config) -> "Corpus[Track]":
+    from seqloom.data.tracks import Motion, draw_track
 
     motion = Motion(config.motion, config.steps, config.noise, config.gaps, config.lost)
     counts = {"train": config.train, "dev": config.dev, "test": config.test}
-    return TrackCorpus(
+    return Corpus(
         name="track",
         version=f"{VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from seqloom.core.config import config
-from seqloom.data.corpus import Corpus, content_version
+from seqloom.data.corpus import TextCorpus, content_version
 from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_lines
 
@@ -29,12 +29,12 @@ class Config:
         return self.documents == "article"
 
 
-def load(config: Config) -> Corpus:
+def load(config: Config) -> TextCorpus:
     """By lines, blank ones too, the counts with line ends are the published ones."""
     splits = {split: read_lines(SOURCE.file(f"wikitext-2/{name}.txt.gz")) for split, name in FILES.items()}
     if config.by_article:
         splits = {split: list(articles(lines)) for split, lines in splits.items()}
-    return Corpus(
+    return TextCorpus(
         name="wikitext2",
         version=content_version(*splits.values()),
         licence="none stated by its source; Wikipedia's text is CC BY-SA",

@@ -4,8 +4,9 @@ from typing import Literal
 
 from seqloom.core.config import config
 from seqloom.data.conll import read_conll, understood
+from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
-from seqloom.data.tagged import TaggedCorpus, version_of
+from seqloom.data.tagged import Tagged
 
 SUMMARY = "WNUT-17: 5,700 tweets and comments with new and rare entities (needs SEQLOOM_DATA)"
 FORM = "tagged"
@@ -18,12 +19,12 @@ class Config:
     corpus: Literal["wnut17"] = "wnut17"
 
 
-def load(config: Config) -> TaggedCorpus:
+def load(config: Config) -> Corpus[Tagged]:
     splits = {}
     for split, name in FILES.items():
         path = SOURCE.file(f"wnut17/{name}")
         splits[split], _ = understood(read_conll(path), "IOB2", "refuse", str(path))
-    return TaggedCorpus(
+    return Corpus(
         name="wnut17",
         version=version_of(splits),
         licence="CC BY 4.0",
