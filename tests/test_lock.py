@@ -106,7 +106,7 @@ def test_setup_requires_the_hashes() -> None:
     rest, *optional = everything[len(demo) :]
     version = PINS[UNHASHED].splitlines()[0].partition("==")[2]
     assert torch.endswith(f'--no-deps "torch=={version}"')
-    assert gpu_libraries.endswith(f' install -q -q "torch=={version}"')
+    assert gpu_libraries.endswith(f' install -q -q --no-compile "torch=={version}"')
     assert package.endswith("--no-deps --no-build-isolation --editable .")
     assert all(" --require-hashes -r .venv/" in line for line in [pinned, rest, *optional])
     assert len(optional) == len(OPTIONAL)
