@@ -12,7 +12,7 @@ from seqloom.data.readers import read_lines
 @pytest.mark.parametrize("name", ["pydocs", "toys"])
 def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
     found = seqloom("data", "show", name, "--json").json
-    corpus = corpora.load(build(corpora.CorpusConfig, {"corpus": name}))
+    corpus = corpora.load(build(corpora.CorpusConfig[str], {"corpus": name}))
     assert found["corpus"] == name
     assert found["version"] == corpus.version
     assert found["licence"] == corpus.licence

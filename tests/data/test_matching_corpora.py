@@ -30,7 +30,11 @@ CHOICES = of_form("choices")
 MATCHED = of_form("matched")
 
 
-UNIONS: dict[str, Any] = {example.form: corpora.CorpusConfig[example] for example in (Matched, Choice, Question)}
+UNIONS: dict[str, Any] = {
+    "matched": corpora.CorpusConfig[Matched],
+    "choices": corpora.CorpusConfig[Choice],
+    "answers": corpora.CorpusConfig[Question],
+}
 
 
 @pytest.fixture(scope="module")

@@ -107,9 +107,11 @@ def test_version_follows_the_content(book: Path) -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(UsageError, match="together less than 1"):
-        build(corpora.CorpusConfig, {"corpus": "text", "train": "a.txt", "dev_fraction": 0.6, "test_fraction": 0.5})
+        build(
+            corpora.CorpusConfig[str], {"corpus": "text", "train": "a.txt", "dev_fraction": 0.6, "test_fraction": 0.5}
+        )
     with pytest.raises(UsageError, match="train"):
-        build(corpora.CorpusConfig, {"corpus": "text"})
+        build(corpora.CorpusConfig[str], {"corpus": "text"})
 
 
 @given(

@@ -5,11 +5,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from seqloom.core.errors import DataError
 
 SPLITS = ("train", "dev", "test")
+
+
+class Fingerprinted(Protocol):
+    """Data with a name, a version and a fingerprint: a corpus, or generated vectors."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def fingerprint(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -98,18 +110,18 @@ class Example:
         return corpus
 
 
-E = TypeVar("E")
+ExampleT_co = TypeVar("ExampleT_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Corpus(Generic[E]):
+class Corpus(Generic[ExampleT_co]):
     """Examples in splits that do not overlap, and their origin. What differs between forms is in `Example`."""
 
     name: str
     version: str  # of the source: two versions are never the same data
     licence: str
     description: str
-    splits: Mapping[str, Sequence[E]]
+    splits: Mapping[str, Sequence[ExampleT_co]]
     absent: Mapping[str, str] = field(default_factory=dict)  # why a split is missing
     notes: tuple[str, ...] = ()  # what a user should know about how it was read, such as skipped examples
     languages: tuple[str, str] = ("", "")  # tags of source and target, such as en and pt-BR; empty where unknown
@@ -119,7 +131,7 @@ class Corpus(Generic[E]):
         """The class of the examples: a subclass of `Example`."""
         return next((type(example) for examples in self.splits.values() for example in examples), Example)
 
-    def split(self, name: str) -> Sequence[E]:
+    def split(self, name: str) -> Sequence[ExampleT_co]:
         """Return the examples of a split; raise DataError with the reason if there are none."""
         if name in self.splits:
             return self.splits[name]

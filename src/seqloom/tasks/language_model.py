@@ -22,7 +22,7 @@ from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus, TextCorpus
+from seqloom.data.corpus import Fingerprinted, TextCorpus
 from seqloom.data.stream import StreamBatches
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
@@ -339,7 +339,7 @@ def describe(corpus: TextCorpus) -> dict[str, Any]:
     }
 
 
-def refuse_changed_data(run: Run, corpus: Corpus[Any]) -> None:
+def refuse_changed_data(run: Run, corpus: Fingerprinted) -> None:
     """Two versions of a corpus are not the same data, whatever they are called."""
     now, then = corpus.fingerprint(), run.data["sha256"]
     changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from seqloom.core.config import config
+from seqloom.data.corpus import Corpus
 
 if TYPE_CHECKING:
-    from seqloom.data.corpus import Corpus
     from seqloom.data.tracks import Track
 
 SUMMARY = "places of something that moves on a plane, observed with noise and gaps; the truth is known"
