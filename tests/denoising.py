@@ -6,7 +6,7 @@ from typing import Any
 from tests.masked import write_documents
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.config import apply_overrides, parse_overrides
 
 RECIPE: dict[str, Any] = {
     "task": "denoise",

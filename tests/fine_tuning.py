@@ -9,7 +9,7 @@ from tests.understanding import CLASSIFY, TAG, reviews, sentences, write_reviews
 from torch import Tensor
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, build, parse_overrides, to_mapping
+from seqloom.config import apply_overrides, build, parse_overrides, to_mapping
 from seqloom.runs.models import MODELS
 from seqloom.runs.run import Run
 from seqloom.text import BytePairConfig, Tokenizer, train_tokenizer

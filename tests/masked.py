@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.config import apply_overrides, parse_overrides
 
 SUBJECTS = {"cats": ("purr", "milk"), "dogs": ("bark", "bones"), "owls": ("hoot", "mice"), "cows": ("moo", "grass")}
 RECIPE: dict[str, Any] = {

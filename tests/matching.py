@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.config import apply_overrides, parse_overrides
 
 COLOURS, THINGS = ("red", "blue", "green", "grey"), ("fox", "cat", "hat", "box", "cup")
 BODY: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from tests.fine_tuning import pretrained_run
 from tests.understanding import reviews, write_reviews
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.config import apply_overrides, parse_overrides
 
 TRAIN: dict[str, Any] = {"steps": 30, "lr": 0.05, "evaluate_every": 15, "log_every": 5, "device": "cpu"}
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from seqloom.core.config import load_yaml
+from seqloom.config import load_yaml
 from seqloom.core.errors import SeqloomError
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.runs.manifest import Manifest

@@ -8,7 +8,7 @@ import torch
 
 import seqloom
 from seqloom import api, tasks
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
 from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, UsageError
 from seqloom.runs import record
 from seqloom.runs.run import Run

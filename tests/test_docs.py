@@ -12,10 +12,10 @@ import typer
 
 from seqloom import api, tasks
 from seqloom.cli import app
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
+from seqloom.config.messages import field_types, key_of, options, tags
+from seqloom.config.yaml_text import parse_yaml
 from seqloom.core.errors import SeqloomError
-from seqloom.core.problems import field_types, key_of, options, tags
-from seqloom.core.yaml_text import parse_yaml
 from seqloom.train.events import Event
 
 ROOT = Path(__file__).parents[1]

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom import api, ladder
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
+from seqloom.config.yaml_text import dump_yaml, parse_yaml
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import tensors_from_file
-from seqloom.core.yaml_text import dump_yaml, parse_yaml
 from seqloom.data.folder import data_folder
 from seqloom.nn.cells import CELLS
 from seqloom.train.events import Finished, Saved, Started, Stopped

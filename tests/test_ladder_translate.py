@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("babel", reason="the extra `corpora` is not installed")
 
 from seqloom import api, ladder
+from seqloom.config.yaml_text import dump_yaml
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.files import tensors_from_file
-from seqloom.core.yaml_text import dump_yaml
 from seqloom.ladder import workers
 from seqloom.runs.run import Run
 from seqloom.train.events import Finished, Progress, Saved, Stopped

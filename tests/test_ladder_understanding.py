@@ -7,9 +7,9 @@ import pytest
 from tests.understanding import classify_recipe, tag_recipe
 
 from seqloom import ladder
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
+from seqloom.config.yaml_text import dump_yaml
 from seqloom.core.errors import UsageError
-from seqloom.core.yaml_text import dump_yaml
 
 SPELLING = "model.characters={kind: cnn, embedding: 4, filters: 4, widths: [2]}"
 

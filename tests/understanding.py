@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.config import apply_overrides, parse_overrides
 from seqloom.core.tree import pack
 from seqloom.runs import record
 from seqloom.runs.run import Run

@@ -12,7 +12,7 @@ from tests.classical.test_kalman_em import STRUCTURES, walk
 from seqloom.classical.kalman import covariance, kalman_filter
 from seqloom.classical.kalman_em import Data
 from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.protocols import Forecastable
 from seqloom.decoding.forecast import forecast

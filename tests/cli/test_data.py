@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.data import corpora
 from seqloom.data.readers import read_lines
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.data import corpora
 from seqloom.data.labelled import Labelled
 from seqloom.data.tagged import Tagged, tag_counts

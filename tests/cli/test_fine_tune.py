@@ -12,7 +12,7 @@ from tests.fine_tuning import pretrained_run
 from tests.understanding import reviews, write_reviews, write_sentences
 
 from seqloom.cli.app import main
-from seqloom.core.yaml_text import dump_yaml
+from seqloom.config.yaml_text import dump_yaml
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.runs import record

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import load_yaml
+from seqloom.config import load_yaml
 
 TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
 

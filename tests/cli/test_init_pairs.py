@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seqloom.cli._init_pairs import recipe_name
-from seqloom.core.config import load_yaml
+from seqloom.config import load_yaml
 
 NOUNS = {"the cat": "die Katze", "a dog": "ein Hund", "the owl": "die Eule", "a fox": "ein Fuchs"}
 VERBS = {"sat": "sass", "saw": "sah", "slept": "schlief"}

@@ -15,9 +15,9 @@ import pytest
 
 from seqloom import ladder
 from seqloom.cli import ladder as command
-from seqloom.core.config import load_yaml
+from seqloom.config import load_yaml
+from seqloom.config.yaml_text import dump_yaml
 from seqloom.core.files import tensors_from_file
-from seqloom.core.yaml_text import dump_yaml
 from seqloom.inspect.spread import draw_spread
 from seqloom.train.events import Finished, Progress, Stopped
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqloom import api
-from seqloom.core.config import load_yaml
+from seqloom.config import load_yaml
 from seqloom.train import events as e
 
 TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.longest=4", "model.hidden=8"]

@@ -5,7 +5,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.fusing import Fusing, fusible, fusing
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.transformer import TransformerConfig

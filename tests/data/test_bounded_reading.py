@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from seqloom.classical.arpa import read_arpa
+from seqloom.config.yaml_text import load_yaml
 from seqloom.core.errors import DataError, ResourceError, UsageError
-from seqloom.core.yaml_text import load_yaml
 from seqloom.data import readers
 from seqloom.data.readers import decoded, read_all, read_text
 from seqloom.data.word_vectors import entries

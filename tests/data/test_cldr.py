@@ -20,7 +20,7 @@ pytest.importorskip("num2words", reason="the extra `corpora` is not installed")
 
 from babel import dates, lists, numbers, units
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
 from seqloom.data.cldr import kinds, phrases

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import Scheme, Span, spans_of, tags_of
 from seqloom.data import corpora

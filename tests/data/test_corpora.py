@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.data.example_files import FILES as EXAMPLES
 
-from seqloom.core.config import build, config, to_mapping
+from seqloom.config import build, config, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, CorpusConfig, of_form, pydocs
@@ -164,7 +164,7 @@ def test_counts(corpus: TextCorpus) -> None:
 FINGERPRINTS = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.data import corpora
 for settings in json.loads(sys.argv[2]):
     corpus = corpora.load(build(corpora.CorpusConfig[str], settings))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.data.example_files import settings, write
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, CorpusConfig, of_form
@@ -194,7 +194,7 @@ def test_tagged_fingerprint_sees_words_tags_and_borders() -> None:
 FINGERPRINTS = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.data import corpora
 for settings in json.loads(sys.argv[2]):
     module = corpora.find(settings["corpus"])

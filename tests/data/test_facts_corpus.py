@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora.facts import COLOURS, Config, asked, load

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.prompted import instructions, write_instructions
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.corpora.instructions import Config, load
 from seqloom.data.instructions import TEMPLATE, Instruction, as_prompt, asked, rest, template_problem

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.cldr.kinds import KINDS

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.data.example_files import settings, squad, write
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.answers import Answer, Question

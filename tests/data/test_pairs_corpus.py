@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora.pairs import Config

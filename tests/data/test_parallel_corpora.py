@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig, multi30k, of_form, tatoeba

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import spans_of
 from seqloom.data import corpora

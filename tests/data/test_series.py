@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora, packaged_series
 from seqloom.data.corpus import Corpus

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.corpora import CorpusConfig, load
 from seqloom.data.corpora.track import Config

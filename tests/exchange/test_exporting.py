@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from torch import nn
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.exchange.exporting import export_run
 from seqloom.exchange.importing import import_directory

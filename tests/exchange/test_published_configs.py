@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.exchange.families import FAMILIES
 from seqloom.exchange.family import Config, Ids, find_family
 from seqloom.models.gpt import GPTConfig

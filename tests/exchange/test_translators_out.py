@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 import transformers
 from tests.text.small_pairs import ENGLISH, FRENCH
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.exchange.encoder_decoder import Parted
 from seqloom.exchange.exporting import export_run

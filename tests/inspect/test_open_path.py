@@ -14,7 +14,7 @@ from tests.fine_tuning import SHAPES
 from tests.models.small_transformer import SWITCHES, transformer
 from torch import Tensor, nn
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.specials import Specials
 from seqloom.models.bert import BERTConfig
 from seqloom.models.classifier import ClassifierConfig

@@ -13,7 +13,7 @@ import torch
 from tests.fine_tuning import classify_recipe, pretrained_run
 
 from seqloom import api
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
 from seqloom.core.errors import DataError
 from seqloom.inspect import rehearsal
 from seqloom.inspect.rehearsal import Rehearsal, rehearse

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.models.bilm import BiLM, BiLMConfig
 

@@ -7,7 +7,7 @@ import torch
 from tests.fine_tuning import KINDS, SHAPES, token_vectors
 from torch import Tensor
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import EXTRA, Specials
 from seqloom.models.bilm import BiLM

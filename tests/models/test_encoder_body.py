@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import EXTRA
 from seqloom.models.bodies import EncoderBody, build_body, can_predict, form_of, most_read

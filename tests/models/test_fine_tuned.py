@@ -7,7 +7,7 @@ import torch
 from tests.fine_tuning import KINDS, SHAPES
 from torch import Tensor
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import Specials
 from seqloom.models.fine_tuned import (

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Forecastable
 from seqloom.core.tree import tree_map

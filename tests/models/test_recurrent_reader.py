@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import LanguageModel, Steppable
 from seqloom.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig

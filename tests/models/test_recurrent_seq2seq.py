@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.models.small_seq2seq import REPRESENTATIVE, H, V, exactly, log_probs, model, padded, some_batch, source_of
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.protocols import DecodeState, Steppable, select
 from seqloom.core.tree import clone, leaves, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig

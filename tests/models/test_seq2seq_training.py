@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from tests.models.small_seq2seq import REPRESENTATIVE, TARGETS, H, V, exactly, log_probs, model, some_batch, source_of
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import select_rows

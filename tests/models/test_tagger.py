@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.core.iob import read_tags
 from seqloom.models.tagger import Tagger, TaggerConfig

@@ -7,7 +7,7 @@ import torch
 from tests.models.small_seq2seq import V, exactly, log_probs, some_batch, source_of
 from tests.models.small_transformer import transformer
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import TransformerConfig

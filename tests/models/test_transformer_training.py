@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from tests.models.small_seq2seq import V, exactly, log_probs, padded, some_batch, source_of
 from tests.models.small_transformer import SWITCHES, transformer
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import TransformerConfig

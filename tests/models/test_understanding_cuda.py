@@ -10,7 +10,7 @@ import torch
 from tests.waiting import no_waiting
 from torch import Tensor
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.tree import to_device
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.models.tagger import TaggerConfig

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS

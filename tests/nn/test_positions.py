@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, refuse_beyond, sinusoid_table
 

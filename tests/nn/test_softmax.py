@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.nn.softmax import (
     AdaptiveSoftmaxConfig,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.nn.cells import CELLS
 from seqloom.nn.spelling import CharacterCNNConfig, CharacterRNNConfig, Spelling

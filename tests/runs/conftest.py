@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.runs import record
 from seqloom.tasks import task_module
 

@@ -11,7 +11,7 @@ from tests.sealing import seal
 from tests.understanding import trained
 
 from seqloom import api
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.runs.init import InitConfig, Pretrained, filled_in, read_length
 from seqloom.runs.run import Run

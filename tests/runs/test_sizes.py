@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.sealing import seal
 
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
 from seqloom.core.errors import CheckpointError
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.models.gpt import GPTConfig

@@ -27,7 +27,7 @@ def test_the_demo_brings_every_view_alive() -> None:
 
 def vars_of(model: Demo) -> dict[str, object]:
     """Its whole recipe, which must be one that can be trained."""
-    from seqloom.core.config import to_mapping
+    from seqloom.config import to_mapping
 
     _, recipe = read_recipe(model.recipe, model.overrides)
     found: dict[str, object] = to_mapping(recipe)

@@ -11,7 +11,7 @@ from tests.masked import masked_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom import api
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.data.masked_batches import MaskedBatches
 from seqloom.models.electra import Electra, ElectraConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.nn.cells import CELLS
 from seqloom.tasks.language_model import Recipe, Task
 from seqloom.train.trainer import Trainer

@@ -12,7 +12,7 @@ from tests.understanding import assert_same_checkpoints, trained
 
 import seqloom
 from seqloom import api
-from seqloom.core.config import to_mapping
+from seqloom.config import to_mapping
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.files import sha256, tensors_from_file
 from seqloom.runs.run import Run

@@ -12,7 +12,7 @@ from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, parse_overrides
+from seqloom.config import apply_overrides, parse_overrides
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.runs.run import Run

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig

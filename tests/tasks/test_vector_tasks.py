@@ -10,7 +10,7 @@ from tests.sealing import seal
 from torch import nn
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, build, parse_overrides
+from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.tasks import task_module
 from seqloom.tasks.adding import VectorTask

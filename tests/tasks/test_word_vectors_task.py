@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqloom import api
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.tasks import word_vectors
@@ -126,7 +126,7 @@ def progress_total(training):
 
 @pytest.mark.slow
 def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
-    from seqloom.core.config import dump_yaml, to_mapping
+    from seqloom.config import dump_yaml, to_mapping
 
     chosen = recipe(train={"epochs": 50, "save_every": 1000, "engine": "torch"})
     (tmp_path / "r.yaml").write_text(dump_yaml(to_mapping(chosen)))

@@ -6,8 +6,8 @@ import pytest
 
 from seqloom import api, tasks
 from seqloom.api.recipes import recipe_mapping, recipe_names
+from seqloom.config.messages import field_types
 from seqloom.core.errors import SeqloomError, UsageError
-from seqloom.core.problems import field_types
 
 
 @cache

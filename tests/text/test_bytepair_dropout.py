@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.text import BytePair, BytePairConfig, train_tokenizer
 from seqloom.text.bytepair_dropout import VARIANTS, DropoutTexts, segment

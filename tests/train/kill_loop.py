@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from seqloom import api
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.runs import record
 from seqloom.tasks.language_model import Recipe
 from seqloom.train.checkpoints import CheckpointStore

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import DivergedError, ResourceError, UsageError
 from seqloom.core.protocols import Goal
 from seqloom.train.config import FitConfig

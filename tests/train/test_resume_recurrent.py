@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.tasks.language_model import Recipe, Task
 from seqloom.train import trainer as trainer_module
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqloom.core.config import apply_overrides, build, load_yaml, nearest, parse_overrides
+from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
+from seqloom.config.messages import NO_SUCH_KEY
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.core.problems import NO_SUCH_KEY
 from seqloom.data.readers import located
 from seqloom.runs.init import filled_in
 from seqloom.runs.run import Run

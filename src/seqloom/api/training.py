@@ -8,7 +8,7 @@ from typing import Any
 from seqloom import accel
 from seqloom.api.loading import load
 from seqloom.api.recipes import read_recipe, recipe_of, whole_recipe
-from seqloom.core.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
+from seqloom.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
 from seqloom.core.errors import Interrupted, UsageError
 from seqloom.core.words import shown
 from seqloom.runs.record import record

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from seqloom.classical.hmm_inference import forward, posterior, times, viterbi
 from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.expected import Expected
 from seqloom.core.protocols import DecodeState, StepOutput

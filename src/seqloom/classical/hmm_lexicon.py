@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.core.config import config
+from seqloom.config import config
 
 Array = NDArray[Any]
 CAPITALS, DIGITS = 4, 3

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from seqloom.classical.hmm_tables import Tables
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import CheckpointError
 from seqloom.core.expected import ANYTHING, Expected, check_tree, require
 from seqloom.core.protocols import Estimate

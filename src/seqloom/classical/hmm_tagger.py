@@ -32,7 +32,7 @@ from seqloom.classical.hmm_lexicon import (
     shapes_of,
 )
 from seqloom.classical.hmm_tables import Tables
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.expected import Expected, is_ascending, require
 from seqloom.core.iob import marks_spans, may_follow
 

@@ -25,7 +25,7 @@ from seqloom.classical.kalman import (
 )
 from seqloom.classical.kalman_em import LEARNED, Data, Rules, check_data, expectation_maximisation
 from seqloom.classical.structures import Structure, first_guess, rules_for, width
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.expected import Expected, check_tree
 from seqloom.core.protocols import Estimate, FutureStep

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.expected import Expected, check_tree, is_ascending, require
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.expected import Expected, check_tree, require
 from seqloom.core.seeding import generator
 

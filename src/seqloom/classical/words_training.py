@@ -19,7 +19,7 @@ from seqloom.classical.glove import PairSampler
 from seqloom.classical.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors import WordVectors
 from seqloom.classical.words_graph import RecordedStep
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.device import choose_device, has_numba, make_deterministic
 from seqloom.core.errors import ResourceError
 from seqloom.core.seeding import derive

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
+from seqloom.config.messages import BOUNDS
 from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
-from seqloom.core.problems import BOUNDS
 from seqloom.core.version import VERSION
 
 # How often a thread of torch's on Linux looks for work before it sleeps. OpenMP's own choice is thirty times that: it

@@ -38,7 +38,7 @@ def show(
     as_json: JsonObject = False,
 ) -> None:
     """What a corpus is: source, version, licence, sizes, and how it begins. `seqloom data show cldr target=hu`."""
-    from seqloom.core.config import apply_overrides, build, parse_overrides
+    from seqloom.config import apply_overrides, build, parse_overrides
     from seqloom.data import corpora
     from seqloom.data.folder import use_data_folder
 

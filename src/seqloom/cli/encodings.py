@@ -126,7 +126,7 @@ def _from_tokenizer(file: Path, content: str, texts: list[str]) -> "Vocabulary":
 
 def _documents(corpus: str) -> tuple[str, list[str]]:
     """The training texts of a corpus, or the lines of a file that is none."""
-    from seqloom.core.config import build
+    from seqloom.config import build
     from seqloom.data import corpora
 
     if corpus not in corpora.CORPORA and Path(corpus).exists():

@@ -209,7 +209,7 @@ def printable(text: str) -> str:
 
 def _yaml(text: str) -> str:
     """Text as one line of YAML, in quotes where it could be read as anything else."""
-    from seqloom.core.config import dump_yaml
+    from seqloom.config import dump_yaml
 
     plain = dump_yaml({"": text}).partition(": ")[2].rstrip("\n")
     if plain.isprintable():  # and so on one line

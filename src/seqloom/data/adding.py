@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.vectors import Indices, Sequences, VectorData, held_out_problem, to_float32, uniform
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.specials import Specials
 from seqloom.text.base import END
 

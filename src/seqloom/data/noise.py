@@ -22,7 +22,7 @@ from itertools import accumulate, chain, pairwise
 from random import Random
 from typing import Annotated, Any, Literal, NamedTuple
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.specials import EXTRA, Specials
 
 MASKED = -1  # among the places of tokens: a [MASK]

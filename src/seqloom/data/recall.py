@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.seeding import derive
 from seqloom.data.vectors import Indices, Sequences, VectorData, held_out_problem, numbered, uniform
 

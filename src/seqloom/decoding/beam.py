@@ -16,9 +16,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from seqloom.config import config
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.candidates import best_tokens
-from seqloom.core.config import config
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, FixedSteppable, StepOutput, Steppable, select
 from seqloom.core.tree import Tree, leaves, select_rows

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.exchange.directory import GENERATION, refuse_existing, write_directory
 from seqloom.exchange.families import FAMILIES

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seqloom.core.config import ABSENT
+from seqloom.config import ABSENT
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.specials import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
 from seqloom.core.words import counted, shown

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.seeding import seed_step
 from seqloom.core.version import VERSION

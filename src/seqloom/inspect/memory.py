@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom import accel
-from seqloom.core.config import build
+from seqloom.config import build
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.figures import COLOURS, legend, new_figure, tidy

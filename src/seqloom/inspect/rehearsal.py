@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from seqloom import accel
-from seqloom.core.config import build, to_mapping
+from seqloom.config import build, to_mapping
 from seqloom.core.errors import Interrupted, SeqloomError
 from seqloom.data.folder import data_folder, use_data_folder
 from seqloom.runs.record import record

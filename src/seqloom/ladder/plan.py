@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqloom import api
-from seqloom.core.config import apply_overrides, build, config, load_yaml, parse_overrides
+from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.metrics import HIGHER_IS_BETTER
 from seqloom.core.words import nearest

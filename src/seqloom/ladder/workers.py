@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import torch
 
+from seqloom.config import build, to_mapping
 from seqloom.core import errors
-from seqloom.core.config import build, to_mapping
 from seqloom.core.errors import Interrupted, ResourceError, SeqloomError
 from seqloom.data.folder import data_folder, use_data_folder
 from seqloom.ladder.runs import Happening, Place, over, work

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.specials import EXTRA, Specials
 from seqloom.nn.blocks import ACTIVATIONS, make_norm
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.nn.cells import Cell, cell_problems, make_cell
 from seqloom.nn.connections import Connections, input_widths
 from seqloom.nn.cross_entropy import IGNORE_INDEX

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import Discriminator
+from seqloom.config import Discriminator
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import EXTRA
 from seqloom.models.bert import SEGMENTS, BERTConfig

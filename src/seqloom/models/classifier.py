@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.nn.bag import Bag, BagConfig
 from seqloom.nn.cross_entropy import IGNORE_INDEX, disagreement
 from seqloom.nn.dropout import make_dropout

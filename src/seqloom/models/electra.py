@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.specials import EXTRA, Specials
 from seqloom.models.bert import SEGMENTS, Batch, ReaderShape
 from seqloom.nn.blocks import ACTIVATIONS, Past, TextBlock, make_norm

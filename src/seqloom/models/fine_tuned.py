@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.models.bodies import AnyBodyConfig, Body, BodyConfig, build_body, most_read
 from seqloom.models.classifier import Batch, Labelling, label_loss, readings
 from seqloom.models.tagger import Tagging

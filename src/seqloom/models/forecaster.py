@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.lags import Difference, lag_of
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import Tree

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree

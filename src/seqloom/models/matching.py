@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.models.bodies import BodyConfig, build_body, most_read
 from seqloom.models.classifier import Batch, label_loss, readings
 from seqloom.models.fine_tuned import Summary, SummaryKind, body_of, levels_above

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.tree import Tree
 from seqloom.models.forecaster import Forecaster, ForecasterConfig
 from seqloom.nn.cells import cell_problems, make_cell

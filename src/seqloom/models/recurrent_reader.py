@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, Depth, make_stack, stack_problems

@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
 from seqloom.core.tree import select_rows
 from seqloom.models.seq2seq import Batch, Carry, Seq2Seq

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.models.classifier import Batch, Labelling
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.encoders import EncoderConfig, RecurrentEncoderConfig

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.models.gpt import GPTConfig

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.iob import Scheme, marks_spans
 from seqloom.nn.crf import LinearChainCRF
 from seqloom.nn.cross_entropy import IGNORE_INDEX

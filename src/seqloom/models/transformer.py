@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
 from seqloom.core.tree import Growing, Tree

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.tree import Tree
 from seqloom.models.forecaster import Forecaster, ForecasterConfig
 from seqloom.nn.dropout import make_dropout

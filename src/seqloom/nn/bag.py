@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.nn.masks import zero_padding
 
 BagWeights = Literal["one-hot", "counts", "tf-idf", "mean"]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.nn.bidirectional import Combination, Depth, make_stack, stack_problems
 from seqloom.nn.convolution import Windows, window_problems
 from seqloom.nn.dropout import dropout_notes, make_dropout

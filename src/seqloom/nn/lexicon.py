@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.spelling import CharacterCNNConfig, CharacterRNNConfig
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.nn.cross_entropy import at_least_float32 as at_least_float32
 from seqloom.nn.cross_entropy import linear_cross_entropy, linear_log_softmax, target_log_probs

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import cell_class
 from seqloom.nn.convolution import Windows, window_problems

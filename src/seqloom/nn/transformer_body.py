@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.tree import Growing
 from seqloom.nn.blocks import Activation, FeedForward, Frame, Norm, Past, TextBlock, make_norm
 from seqloom.nn.cache import Known, Reading, empty_cache, with_room

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.nn.blocks import Activation, EncoderBlock, FeedForward, Frame, Norm, make_norm
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.encoder import Encoder

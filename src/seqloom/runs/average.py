@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.core.config import ABSENT, differences
+from seqloom.config import ABSENT, differences
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
 from seqloom.core.version import VERSION

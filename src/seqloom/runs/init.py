@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from seqloom.core.config import ABSENT, config
+from seqloom.config import ABSENT, config
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown

@@ -34,8 +34,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from seqloom.config import build, dump_yaml, load_yaml
+from seqloom.config.yaml_text import decode_utf8
 from seqloom.core.allocations import build_within_memory
-from seqloom.core.config import build, dump_yaml, load_yaml
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.expected import check_tree
@@ -59,7 +60,6 @@ from seqloom.core.files import (
 )
 from seqloom.core.version import VERSION
 from seqloom.core.words import is_unicode
-from seqloom.core.yaml_text import decode_utf8
 from seqloom.runs.manifest import MANIFEST_FILE, RECIPE_FILE, Manifest, is_missing, read_run_file
 from seqloom.runs.models import find_config
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json

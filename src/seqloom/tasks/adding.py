@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 import torch
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig

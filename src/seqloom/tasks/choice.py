@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora

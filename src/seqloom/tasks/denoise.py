@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.specials import Specials

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqloom.classical.autoregressive import AutoregressiveConfig
 from seqloom.classical.linear_dynamical import KalmanConfig
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Estimate, Goal, Loss
 from seqloom.core.seeding import generator

@@ -13,7 +13,7 @@ import torch
 
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen
 from seqloom.classical.hmm_search import Search, SearchConfig, climb
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA, has_numba
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate

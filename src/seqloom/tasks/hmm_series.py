@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqloom.classical.hmm_gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm_search import Search, SearchConfig, climb
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate, Goal
 from seqloom.data import corpora

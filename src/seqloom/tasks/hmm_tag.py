@@ -12,7 +12,7 @@ import torch
 
 from seqloom.classical.hmm_lexicon import Counted
 from seqloom.classical.hmm_tagger import HMMTagger, HMMTaggerConfig
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.spellings import LONGEST

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal
 from seqloom.core.tree import to_device

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import generator

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from seqloom.classical.kneser_ney import check_length, estimate
 from seqloom.classical.ngram import NGram, NGramConfig
-from seqloom.core.config import Discriminator, config, to_mapping
+from seqloom.config import Discriminator, config, to_mapping
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, cast
 
 import torch
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal
 from seqloom.core.tree import to_device

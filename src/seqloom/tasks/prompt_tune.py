@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_to_bytes
 from seqloom.core.protocols import Goal, Loss

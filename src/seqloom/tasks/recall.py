@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.data.recall import RecallConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.tasks.adding import BatchConfig, VectorTask

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.seeding import derive

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 import torch
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.iob import marks_spans
 from seqloom.core.protocols import Goal, Loss

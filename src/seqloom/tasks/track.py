@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate, Goal
 from seqloom.data.corpora import CorpusConfig, load
 from seqloom.data.corpus import Corpus

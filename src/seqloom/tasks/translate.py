@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import torch
 
-from seqloom.core.config import Discriminator, config
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Goal, Loss
 from seqloom.core.tree import Tree, to_device

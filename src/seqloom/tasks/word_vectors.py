@@ -18,7 +18,7 @@ from seqloom.classical import glove, negative_sampling
 from seqloom.classical.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
 from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
-from seqloom.core.config import Discriminator, config, to_mapping
+from seqloom.config import Discriminator, config, to_mapping
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate

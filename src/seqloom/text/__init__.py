@@ -6,7 +6,7 @@ A new kind is a file, its config in `TokenizerConfig` and its class in `TOKENIZE
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from seqloom.core.config import Discriminator
+from seqloom.config import Discriminator
 from seqloom.core.errors import CheckpointError
 from seqloom.text.base import END, StreamDecoder, Tokenizer, encode_documents, open_json
 from seqloom.text.bytepair import BytePair, BytePairConfig

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 from tokenizers.trainers import BpeTrainer
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
 from seqloom.core.tracking import track

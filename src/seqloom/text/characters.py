@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.text.base import (
     END,
     END_TEXT,

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from tokenizers import Encoding
 from tokenizers import Tokenizer as Library
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.words import shown
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, each_once

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.text.base import END, END_TEXT, UNKNOWN_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
 from seqloom.text.bytepair import not_unicode

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.train.optimizers import OptimizerName
 from seqloom.train.schedule import Schedule
 

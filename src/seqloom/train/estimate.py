@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import CheckpointError, Interrupted
 from seqloom.core.expected import ANYTHING, check_tree
 from seqloom.core.protocols import Estimable, Estimate

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqloom.config import to_mapping
 from seqloom.core.allocations import build_within_memory
-from seqloom.core.config import to_mapping
 from seqloom.core.device import choose_device, make_deterministic
 from seqloom.core.errors import CheckpointError, ResourceError, out_of_memory
 from seqloom.core.expected import Expected, check_tree

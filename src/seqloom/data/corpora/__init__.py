@@ -26,7 +26,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
 
-from seqloom.core.config import Discriminator
+from seqloom.config import Discriminator
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.corpus import Corpus

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.words import did_you_mean
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Shared, missing

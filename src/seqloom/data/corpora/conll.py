@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data import own_files
 from seqloom.data.conll import Field, Sentence, TagScheme, find_scheme, read_conll, read_conllu, understood
 from seqloom.data.corpus import Corpus, version_of

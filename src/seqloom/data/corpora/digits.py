@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import ResourceError
 from seqloom.data.corpus import Corpus
 from seqloom.data.holdout import split_of_group

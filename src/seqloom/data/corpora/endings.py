@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.choices import Choice
 from seqloom.data.corpora import pydocs, wikitext2

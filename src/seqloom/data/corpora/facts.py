@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import SPLITS, Asked, TextCorpus
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import SPLITS, TextCorpus
 
 SUMMARY = "no text: in runs that `seqloom import-hf` made, whose models were trained elsewhere"

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.parallel import Pair
 

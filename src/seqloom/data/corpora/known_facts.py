@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpora.facts import COLOURS, IS, NAMES, draws_of, names_of, one_of
 from seqloom.data.corpus import SPLITS, Corpus

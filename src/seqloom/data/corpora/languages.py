@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Meaning, Shared, missing
 from seqloom.data.cldr.language import Language

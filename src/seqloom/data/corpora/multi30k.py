@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet
 from seqloom.data.parallel import Pair, share_of

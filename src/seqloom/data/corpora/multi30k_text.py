@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpora.multi30k import SOURCE, Language, Test
 from seqloom.data.corpus import SPLITS, TextCorpus, content_version
 from seqloom.data.readers import read_lines

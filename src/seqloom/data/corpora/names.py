@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.cldr.kinds import Dice
 from seqloom.data.corpus import SPLITS, Corpus

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.holdout import held_out

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.faker_lists import require_faker, version
 from seqloom.data.people.drawing import VERSION, Drawing

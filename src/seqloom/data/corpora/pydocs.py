@@ -5,7 +5,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import TextCorpus, content_version
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import Corpus
 from seqloom.data.folder import DataSet
 from seqloom.data.holdout import held_out_evenly

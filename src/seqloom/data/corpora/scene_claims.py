@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.matched import Matched
 from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, Scene

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.answers import Answer, Question
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.scenes import QUESTIONS, SLOTS, Drawing

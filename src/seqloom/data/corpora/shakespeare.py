@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import TextCorpus, content_version
 from seqloom.data.folder import DataSet
 from seqloom.data.readers import read_filled

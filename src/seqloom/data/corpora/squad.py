@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.answers import Question
 from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet

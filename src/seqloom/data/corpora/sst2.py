@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data.corpus import Corpus, version_of

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpora import sst2, wikitext2
 from seqloom.data.corpus import TextCorpus, content_version
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.folder import DataSet

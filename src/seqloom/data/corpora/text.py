@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import TextCorpus, content_version
 from seqloom.data.readers import lines, located, placed, read_files

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from math import perm
 from typing import Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import TextCorpus
 

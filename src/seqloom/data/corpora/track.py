@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from seqloom.core.config import config
+from seqloom.config import config
 from seqloom.data.corpus import Corpus
 
 if TYPE_CHECKING:

@@ -16,25 +16,12 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from seqloom.config.constraints import violations
+from seqloom.config.messages import explain, field_types, join, key_of, options
+from seqloom.config.yaml_text import parse_yaml, plain_scalar
 from seqloom.core.errors import UsageError
 from seqloom.core.limits import limit_problems
-from seqloom.core.problems import explain, field_types, join, key_of, options
-from seqloom.core.words import WHOLE_NUMBERS, is_unicode, nearest, shown
-from seqloom.core.yaml_text import dump_yaml, load_yaml, parse_yaml, plain_scalar
-
-__all__ = [
-    "ABSENT",
-    "Discriminator",
-    "apply_overrides",
-    "build",
-    "config",
-    "differences",
-    "dump_yaml",
-    "load_yaml",
-    "nearest",
-    "parse_overrides",
-    "to_mapping",
-]
+from seqloom.core.words import WHOLE_NUMBERS, is_unicode, shown
 
 T = TypeVar("T")
 Override = tuple[tuple[str, ...], Any]
@@ -54,7 +41,8 @@ ABSENT = _Absent()  # stands in `differences` for a key that one side does not h
 def config(cls: type[T]) -> type[T]:
     """A frozen dataclass with named fields only, whose unknown keys are refused by `build`.
 
-    Checks beyond types: a method `problems` that yields a plain sentence for each thing wrong.
+    Constraints on a single value stand in its annotation (`config/constraints.py`). Rules between fields: a method
+    `problems` that yields a plain sentence for each thing wrong.
     """
     if hasattr(cls, "problems") or not hasattr(cls, "__post_init__"):
         cls.__post_init__ = _refuse  # type: ignore[attr-defined]
@@ -65,7 +53,7 @@ def config(cls: type[T]) -> type[T]:
 
 def _refuse(self: Any) -> None:
     """All problems in one error, a line each. A ValueError on the way is the last of them."""
-    found = list(limit_problems(vars(self)))
+    found = [*limit_problems(vars(self)), *violations(self)]
     try:
         found.extend(self.problems() if hasattr(self, "problems") else ())
     except ValueError as error:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AllowInfNan, Field
 
-from seqloom.core.config import (
+from seqloom.config import (
     ABSENT,
     Discriminator,
     apply_overrides,
