@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from seqloom.accel.cross_entropy import rows_at_once
 from seqloom.core.files import write_atomic
-from seqloom.inspect.figures import COLOURS, new_figure, tidy, to_bytes
+from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig

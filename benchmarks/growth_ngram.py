@@ -22,7 +22,7 @@ from peers.asked import say_load
 from seqloom.classical.kneser_ney import kneser_ney
 from seqloom.classical.ngram import NGramConfig
 from seqloom.core.files import write_atomic
-from seqloom.inspect.figures import COLOURS, new_figure, tidy, to_bytes
+from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes
 
 WORDS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 VOCABULARY, LINE = 10_000, 20  # words to a line

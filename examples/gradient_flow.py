@@ -5,7 +5,7 @@
 
 import torch
 
-from seqloom.inspect.gradients import Clipping, flows, recurrent_matrices
+from seqloom.inspect.views.gradients import Clipping, flows, recurrent_matrices
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 
 H, STEPS = 32, 30

@@ -29,8 +29,9 @@ from seqloom.cli.app import main
 from seqloom.data.corpora import pydocs
 from seqloom.data.folder import VARIABLE
 from seqloom.exchange import minilm
-from seqloom.inspect import doctor, layers, memory
+from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.inspect.views import layers, memory
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import task_module
 from seqloom.train.config import FitConfig

@@ -17,7 +17,7 @@ from tests.understanding import classify_recipe, reviews, tag_recipe, trained, w
 from seqloom import api
 from seqloom.cli.classify import shaded
 from seqloom.inspect import doctor
-from seqloom.inspect.curves import draw_curves
+from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.runs.run import Run
 

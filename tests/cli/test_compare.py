@@ -8,8 +8,8 @@ import pytest
 from tests.sealing import seal
 
 from seqloom import api
-from seqloom.inspect.curves import draw_curves
-from seqloom.inspect.figures import to_bytes
+from seqloom.inspect.plots.curves import draw_curves
+from seqloom.inspect.plots.figures import to_bytes
 from seqloom.runs.run import Run
 
 pytest.importorskip("rich")

@@ -12,7 +12,7 @@ from tests.understanding import trained
 from seqloom import api
 from seqloom.cli.fill import visible
 from seqloom.core.errors import UsageError
-from seqloom.inspect.curves import curves, draw_curves
+from seqloom.inspect.plots.curves import curves, draw_curves
 from seqloom.runs.run import Run
 
 PNG = b"\x89PNG"

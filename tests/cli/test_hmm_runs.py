@@ -21,7 +21,7 @@ from seqloom.data.corpora import pydocs
 from seqloom.evaluate.clusters import cluster_figures
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
-from seqloom.inspect.states import TextStates
+from seqloom.inspect.views.states import TextStates
 from seqloom.tasks import hmm
 from seqloom.train.events import Saved
 

@@ -11,7 +11,7 @@ import pytest
 
 from seqloom import api
 from seqloom.cli.app import main
-from seqloom.inspect.alignment import alignment_view
+from seqloom.inspect.views.alignment import alignment_view
 
 SOURCE = "the cat sat, here"
 PAIRS = [

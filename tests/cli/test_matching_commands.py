@@ -11,7 +11,7 @@ from tests.matching import recipe
 from tests.understanding import trained
 
 from seqloom import api
-from seqloom.inspect.curves import loss_panels
+from seqloom.inspect.plots.curves import loss_panels
 from seqloom.runs.run import Run
 
 NAMES = {"pair": "recurrent-lm", "score": "gpt", "choice": "bert", "answer": "bert"}

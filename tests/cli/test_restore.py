@@ -11,7 +11,7 @@ from tests.understanding import trained
 from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
-from seqloom.inspect.curves import curves
+from seqloom.inspect.plots.curves import curves
 from seqloom.runs.run import Run
 from seqloom.text.gaps import read_gaps, with_gaps
 

@@ -12,7 +12,7 @@ from tests.sealing import seal
 from seqloom.cli.app import main
 from seqloom.data import corpora
 from seqloom.inspect import doctor
-from seqloom.inspect.curves import curves, draw_curves, loss_panels
+from seqloom.inspect.plots.curves import curves, draw_curves, loss_panels
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.runs.run import Run
 

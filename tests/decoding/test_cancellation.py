@@ -15,7 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.side_by_side import side_by_side
-from seqloom.inspect.tsne import tsne
+from seqloom.inspect.views.tsne import tsne
 
 STEPS = 7  # after which the model below is cancelled
 

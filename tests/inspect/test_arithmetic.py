@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.arithmetic import FUNCTIONS, WRITTEN, Arithmetic, arithmetic
+from seqloom.inspect.views.arithmetic import FUNCTIONS, WRITTEN, Arithmetic, arithmetic
 from seqloom.nn.cells import CELLS, GRU, Cell, Elman
 
 

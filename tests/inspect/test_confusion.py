@@ -15,9 +15,9 @@ from rich.console import Console
 from seqloom.evaluate.calibration import calibrate
 from seqloom.evaluate.classification import Confusion
 from seqloom.evaluate.hits import Hits
-from seqloom.inspect.confusion import class_name, class_table, confusion_map, mistake_lines
-from seqloom.inspect.draw_confusion import draw_confusion, draw_reliability, fonts_of
-from seqloom.inspect.figures import to_bytes
+from seqloom.inspect.plots.confusion import draw_confusion, draw_reliability, fonts_of
+from seqloom.inspect.plots.confusion_tables import class_name, class_table, confusion_map, mistake_lines
+from seqloom.inspect.plots.figures import to_bytes
 
 WORDS = Confusion(("no", "yes"), np.array([[30, 1200], [0, 7]]))
 SCRIPTS = ["日本語", "हिन्दी", "العربية", "עברית", "ไทย", "Ελληνικά", "русский", "français"]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.alignment import Grid
-from seqloom.inspect.draw_alignment import draw_alignment, fonts_of
-from seqloom.inspect.figures import to_bytes
-from seqloom.inspect.fonts import Fonts, fonts_for
+from seqloom.inspect.plots.alignment import draw_alignment, fonts_of
+from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.fonts import Fonts, fonts_for
+from seqloom.inspect.views.alignment import Grid
 
 pytest.importorskip("matplotlib")
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqloom.inspect.draw_encodings import draw_encodings, fonts_of
-from seqloom.inspect.encodings import Encoded, dense_table, encode, splitter, vocabulary_of
-from seqloom.inspect.figures import to_bytes
+from seqloom.inspect.plots.encodings import draw_encodings, fonts_of
+from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.views.encodings import Encoded, dense_table, encode, splitter, vocabulary_of
 
 pytest.importorskip("matplotlib")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqloom.evaluate.word_space import WordSpace
-from seqloom.inspect.draw_words import Chosen, draw_words, projected
+from seqloom.inspect.plots.words import Chosen, draw_words, projected
 
 pytest.importorskip("matplotlib")
 

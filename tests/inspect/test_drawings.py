@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from seqloom.inspect.draw_gates import draw_unit
-from seqloom.inspect.draw_gradients import draw_gradients
-from seqloom.inspect.figures import to_bytes
-from seqloom.inspect.gates import GateTrace, gate_trace
-from seqloom.inspect.gradients import Report, clipping, flows, gradient_trace, recurrent_matrices
+from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.gates import draw_unit
+from seqloom.inspect.plots.gradients import draw_gradients
+from seqloom.inspect.views.gates import GateTrace, gate_trace
+from seqloom.inspect.views.gradients import Report, clipping, flows, gradient_trace, recurrent_matrices
 
 
 @pytest.mark.parametrize("tokens", [["</s>", *"the cat"], ["</s>", "the", "cat", "sat", "down", "again", "and", "￭."]])

@@ -10,11 +10,11 @@ from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, re
 
 from seqloom.core.errors import UsageError
 from seqloom.core.operations import definitions_only
-from seqloom.inspect.cell_traces import places
-from seqloom.inspect.gradient_parts import gradient_parts, part_matrices
-from seqloom.inspect.gradients import clipping, exact_copy, flows, gradient_trace, recurrent_matrices
-from seqloom.inspect.read_texts import read_text
-from seqloom.inspect.watching import cells_of
+from seqloom.inspect.capture import cells_of
+from seqloom.inspect.views.cell_traces import places
+from seqloom.inspect.views.gradient_parts import gradient_parts, part_matrices
+from seqloom.inspect.views.gradients import clipping, exact_copy, flows, gradient_trace, recurrent_matrices
+from seqloom.inspect.views.read_texts import read_text
 from seqloom.nn.cells import CELLS
 
 KINDS = [*TRANSLATORS, *LINES]

@@ -9,7 +9,7 @@ import torch
 
 from seqloom.accel.recurrence import torch_kernels
 from seqloom.core.errors import UsageError
-from seqloom.inspect.gradients import Clipping, clipping, flows, gradient_trace, recurrent_matrices, slope
+from seqloom.inspect.views.gradients import Clipping, clipping, flows, gradient_trace, recurrent_matrices, slope
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import run_cell
 from seqloom.nn.softmax import AdaptiveSoftmaxConfig
@@ -103,7 +103,7 @@ def test_tokens_distances_and_the_target(make: Any, ids: list[int]) -> None:
 
 
 def test_steps_per_tenth() -> None:
-    from seqloom.inspect.gradients import GradientTrace
+    from seqloom.inspect.views.gradients import GradientTrace
 
     def trace(norms: list[float]) -> GradientTrace:
         return GradientTrace(["x"] * len(norms), "y", "last", 1.0, ({"h": np.array(norms)},))

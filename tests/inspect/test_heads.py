@@ -10,8 +10,8 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.alignment import Said, alignment_view
-from seqloom.inspect.heads import PARTS, Habit, HeadsView, Maps, Part, heads_view, parts_of, read_words
+from seqloom.inspect.views.alignment import Said, alignment_view
+from seqloom.inspect.views.heads import PARTS, Habit, HeadsView, Maps, Part, heads_view, parts_of, read_words
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer

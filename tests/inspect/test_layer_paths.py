@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from seqloom.inspect import layer_paths
-from seqloom.inspect.layer_paths import chain, longest_chain, path
+from seqloom.inspect.views import layer_paths
+from seqloom.inspect.views.layer_paths import chain, longest_chain, path
 from seqloom.nn.mixers import MIXERS, Mixer, make_mixer
 
 WIDTH = 4

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.memory import Memory, MemoryPlan, Outcome, collect, draw_memory, equal_width, measure, parameters
+from seqloom.inspect.views.memory import (
+    Memory,
+    MemoryPlan,
+    Outcome,
+    collect,
+    draw_memory,
+    equal_width,
+    measure,
+    parameters,
+)
 from seqloom.nn.cells import CELLS
 
 SMALL = {"steps": 6, "rows": 4, "hidden": 6, "device": "cpu"}

@@ -14,9 +14,9 @@ from seqloom.api.training import begin
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.beginnings import beginning
-from seqloom.inspect.next_tokens import next_tokens, write
-from seqloom.inspect.search_tree import search_tree
+from seqloom.inspect.views.next_tokens import next_tokens, write
+from seqloom.inspect.views.prompts import beginning
+from seqloom.inspect.views.search_tree import search_tree
 
 WRITERS = ("lstm", "gpt", "window", "ngram", "hmm")
 OPTIONS: list[dict[str, Any]] = [

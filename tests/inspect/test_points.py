@@ -14,8 +14,8 @@ from seqloom.api.points import _usual_tags, kinds_of_points, points_of
 from seqloom.core.errors import UsageError
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.word_space import WordSpace
-from seqloom.inspect.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
-from seqloom.inspect.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
+from seqloom.inspect.views.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
+from seqloom.inspect.views.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +60,7 @@ def divergence(p: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_of_tsne_is_that_of_the_divergence(
     scale: float, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqloom.inspect.tsne.FEW", few)
+    monkeypatch.setattr("seqloom.inspect.views.tsne.FEW", few)
     x, _ = cloud(150)
     p = affinities(x, 10)
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
@@ -89,7 +89,7 @@ def test_rows_have_the_perplexity_that_is_wished_and_the_nearest_ones() -> None:
 @pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
 def test_tsne_finds_the_groups_and_the_same_each_time(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     manifold = pytest.importorskip("sklearn.manifold")
-    monkeypatch.setattr("seqloom.inspect.tsne.FEW", few)
+    monkeypatch.setattr("seqloom.inspect.views.tsne.FEW", few)
     x, group = cloud(120)
     *before, last = tsne(x, pca(x).points, perplexity=15, steps=300)
     assert [one.step for one in before[:2]] == [25, 50] and last.step == last.of == 300

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.positions import PositionsView, run_positions, sinusoids_view
+from seqloom.inspect.views.positions import PositionsView, run_positions, sinusoids_view
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import PositionsConfig
@@ -148,8 +148,8 @@ def test_what_cannot_be_shown(options: dict[str, Any], message: str) -> None:
 )
 def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
     pytest.importorskip("matplotlib")
-    from seqloom.inspect.draw_positions import draw_positions
-    from seqloom.inspect.figures import to_bytes
+    from seqloom.inspect.plots.figures import to_bytes
+    from seqloom.inspect.plots.positions import draw_positions
 
     figure = draw_positions(view)
     table, products, curves, distances = figure.axes[:4]

@@ -12,7 +12,7 @@ from tests.understanding import sentences, tag_recipe, trained, write_sentences
 from seqloom import api
 from seqloom.api import Tagger
 from seqloom.core.tree import to_device
-from seqloom.inspect.tag_paths import NEVER, lattice_of, pairs_of, potentials, state_paths
+from seqloom.inspect.views.tag_paths import NEVER, lattice_of, pairs_of, potentials, state_paths
 
 KINDS = {
     "crf": [],

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from seqloom.inspect.figures import label
-from seqloom.inspect.terminal import COLOURS, SHADES, heat_map, link_list, scale
+from seqloom.inspect.plots.figures import label
+from seqloom.inspect.plots.terminal import COLOURS, SHADES, heat_map, link_list, scale
 
 ENGLISH = ["Sunday", ",", "November", "15", ",", "2026", "</s>"]
 SCRIPTS = [

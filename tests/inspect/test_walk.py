@@ -9,10 +9,10 @@ import torch
 from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect import walk_blocks
-from seqloom.inspect.alignment import say
-from seqloom.inspect.walk import Walk, suits, walk_through
-from seqloom.inspect.walk_inputs import LONGEST, Follow
+from seqloom.inspect.tours import blocks as walk_blocks
+from seqloom.inspect.tours.inputs import LONGEST, Follow
+from seqloom.inspect.tours.tour import Walk, suits, walk_through
+from seqloom.inspect.views.alignment import say
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig

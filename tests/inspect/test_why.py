@@ -9,7 +9,7 @@ from tests.understanding import classify_recipe, trained
 from seqloom import api
 from seqloom.api import Classifier
 from seqloom.core.errors import UsageError
-from seqloom.inspect.why import Weight, without
+from seqloom.inspect.views.why import Weight, without
 
 TEXT = "a dull, warm film"
 BAG = ["model.encoder.kind=bag", "model.dropout=0"]

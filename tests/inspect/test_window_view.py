@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom.inspect.figures import to_png
-from seqloom.inspect.window import WindowView, _dealt, _loss, _seen, draw_window
+from seqloom.inspect.plots.figures import to_png
+from seqloom.inspect.views.window import WindowView, _dealt, _loss, _seen, draw_window
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.text import END
 

@@ -11,8 +11,8 @@ import torch
 
 from seqloom.core.specials import Specials
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.walk import Walk
-from seqloom.inspect.walk_parts import Dot, Map, Matrix, Mix, Panel, Shares, Stage, Sum
+from seqloom.inspect.tours.panels import Dot, Map, Matrix, Mix, Panel, Shares, Stage, Sum
+from seqloom.inspect.tours.tour import Walk
 from seqloom.text import CharactersConfig, Tokenizer, train_tokenizer
 
 TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はここ"]

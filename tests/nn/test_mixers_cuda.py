@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.waiting import no_waiting
 
-from seqloom.inspect.layers import LayersPlan, measure
+from seqloom.inspect.views.layers import LayersPlan, measure
 from seqloom.nn.mixers import MIXERS, make_mixer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")

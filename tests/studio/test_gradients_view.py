@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.inspect.gradients import clipping, gradient_trace
+from seqloom.inspect.views.gradients import clipping, gradient_trace
 from seqloom.studio.views.gradients import training
 
 TEXT = "The class statement"

@@ -12,8 +12,8 @@ from tests.studio.conftest import StudioPage
 
 import seqloom
 from seqloom.core.errors import UsageError
-from seqloom.inspect.heads import Part
-from seqloom.inspect.looks import Looks, alignment_of, thumbnails
+from seqloom.inspect.views.attention_cache import Looks, alignment_of, thumbnails
+from seqloom.inspect.views.heads import Part
 from seqloom.studio import shelf as shelf_module
 from seqloom.studio.server import Studio
 from seqloom.studio.views.heads import suits

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.studio.conftest import StudioPage
 
-from seqloom.inspect.alignment import unknown_note
+from seqloom.inspect.views.alignment import unknown_note
 from seqloom.studio.examples import example_of, examples_of, known_of
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect

@@ -13,7 +13,7 @@ from tests.studio.conftest import StudioPage, Window
 import seqloom
 from seqloom.api.points import points_of
 from seqloom.data.vector_files import write_vectors
-from seqloom.inspect.points import project_tsne
+from seqloom.inspect.views.points import project_tsne
 from seqloom.studio.server import Studio
 from seqloom.studio.views.vectors import suits
 

@@ -17,7 +17,7 @@ from tests.studio.conftest import StudioPage
 
 from seqloom import load
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.next_tokens import next_tokens
+from seqloom.inspect.views.next_tokens import next_tokens
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.studio.server import Studio
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from seqloom.api.words import WordReport, WordVectors, export_vectors, import_vectors, word_space
     from seqloom.api.writing import Continuation, LanguageModel, Scored, Writer
     from seqloom.evaluate.word_space import NearWord, WordSpace
-    from seqloom.inspect.forecasts import Forecasted
+    from seqloom.inspect.views.forecasts import Forecasted
 
 # Where each name is at home: it is imported when it is first asked for, so that a command loads what it needs.
 HOMES = {

@@ -19,9 +19,9 @@ from seqloom.core.words import did_you_mean
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches
 from seqloom.evaluate.classification import Report
-from seqloom.inspect.alignment import one_line
-from seqloom.inspect.heads import HeadsView, Read, heads_of_reader
-from seqloom.inspect.why import Why, WhyKind, explain, without
+from seqloom.inspect.views.alignment import one_line
+from seqloom.inspect.views.heads import HeadsView, Read, heads_of_reader
+from seqloom.inspect.views.why import Why, WhyKind, explain, without
 from seqloom.runs.init import read_length
 from seqloom.tasks.classify import spellings_of, text_reader
 
@@ -208,7 +208,7 @@ class Classifier(Judging):
     def why(self, text: str, label: str | None = None, kind: WhyKind | None = None) -> Why:
         """How much each word of a text weighs for a label, the most probable one unless another is named.
 
-        By attention where the pooling attends, else by influence, unless the kind is named. See `seqloom.inspect.why`.
+        By attention where the pooling attends, else by influence, unless the kind is named. See `inspect.views.why`.
         """
         line = one_line(text, "text")
         (said,) = self.classify(line)

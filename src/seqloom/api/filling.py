@@ -20,7 +20,7 @@ from seqloom.text.gaps import Gaps, read_gaps, told_after
 from seqloom.text.specials import frame_length, framed
 
 if TYPE_CHECKING:
-    from seqloom.inspect.heads import HeadsView
+    from seqloom.inspect.views.heads import HeadsView
 
 # What other models write for a token that is hidden; a person may well type it here.
 OTHERS = re.compile(r"<mask>|\[mask\]|<MASK>|\[Mask\]|<extra_id_\d+>|_{3,}")
@@ -172,6 +172,6 @@ class MaskedLM(Trained):
 
     def heads(self, text: str) -> "HeadsView":
         """Where every layer and head looks while it reads a text, which may have masks."""
-        from seqloom.inspect.reader_heads import reader_heads_view
+        from seqloom.inspect.views.reader_heads import reader_heads_view
 
         return reader_heads_view(self, text)

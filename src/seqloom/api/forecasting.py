@@ -16,7 +16,7 @@ from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
-from seqloom.inspect.forecasts import Forecasted
+from seqloom.inspect.views.forecasts import Forecasted
 from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
 
 

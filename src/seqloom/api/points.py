@@ -15,7 +15,7 @@ from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.word_space import WordSpace
-from seqloom.inspect.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
+from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
 from seqloom.text import Words
 
 MOST = 20_000  # points

@@ -26,7 +26,7 @@ from seqloom.text.gaps import read_gaps, with_gaps
 from seqloom.text.spans import Span
 
 if TYPE_CHECKING:
-    from seqloom.inspect.heads import HeadsView
+    from seqloom.inspect.views.heads import HeadsView
 
 TOKENS = 4096  # of the texts decoded together, padding included; one that has more goes alone
 
@@ -136,7 +136,7 @@ class Restorer(Trained):
 
     def heads(self, text: str, **options: Any) -> "HeadsView":
         """Where every layer and head looks while it restores a text, in which a gap is written [MASK]."""
-        from seqloom.inspect.restorer_heads import restorer_heads_view
+        from seqloom.inspect.views.restorer_heads import restorer_heads_view
 
         return restorer_heads_view(self, text, **options)
 

@@ -15,9 +15,9 @@ from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.tagging import TagReport
-from seqloom.inspect.alignment import one_line
-from seqloom.inspect.heads import Read
-from seqloom.inspect.tag_paths import TagPaths, how, joined, lattice_of
+from seqloom.inspect.views.alignment import one_line
+from seqloom.inspect.views.heads import Read
+from seqloom.inspect.views.tag_paths import TagPaths, how, joined, lattice_of
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.tag import sentence_reader
 from seqloom.text.spans import Span, token_spans

@@ -118,8 +118,8 @@ class Trained:
 
     def _repr_png_(self) -> bytes | None:
         """In a notebook: the training curve. None, and so the text above, where matplotlib is missing."""
-        from seqloom.inspect.curves import draw_curves
-        from seqloom.inspect.figures import to_png
+        from seqloom.inspect.plots.curves import draw_curves
+        from seqloom.inspect.plots.figures import to_png
 
         try:
             return to_png(draw_curves([self.run]))

@@ -26,8 +26,8 @@ from seqloom.text import Tokenizer
 from seqloom.text.spans import decoded_spans, token_spans
 
 if TYPE_CHECKING:
-    from seqloom.inspect.alignment import AlignmentView
-    from seqloom.inspect.heads import HeadsView
+    from seqloom.inspect.views.alignment import AlignmentView
+    from seqloom.inspect.views.heads import HeadsView
 
 Given = str | Scored  # a translation made elsewhere, with its score there, if it has one
 TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
@@ -143,7 +143,7 @@ class Translating(ABC):
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
         """Where it looks while it translates a line, or says the given translation of it."""
-        from seqloom.inspect.alignment import alignment_view
+        from seqloom.inspect.views.alignment import alignment_view
 
         return alignment_view(self, source, target, **options)
 
@@ -216,7 +216,7 @@ class Translator(Trained, Translating):
 
     def heads(self, source: str, target: str | None = None, **options: Any) -> "HeadsView":
         """Where every layer and head of a Transformer looks: of its encoder, its decoder, and between the two."""
-        from seqloom.inspect.heads import heads_view
+        from seqloom.inspect.views.heads import heads_view
 
         return heads_view(self, source, target, **options)
 

@@ -20,7 +20,7 @@ from seqloom.tasks.hmm import letters
 from seqloom.tasks.language_model import device_of
 
 if TYPE_CHECKING:
-    from seqloom.inspect.heads import HeadsView
+    from seqloom.inspect.views.heads import HeadsView
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class LanguageModel(Trained, Writer):
 
     def heads(self, text: str) -> "HeadsView":
         """Where every layer and head of a GPT looks back to while it says a text."""
-        from seqloom.inspect.heads import text_heads_view
+        from seqloom.inspect.views.heads import text_heads_view
 
         return text_heads_view(self, text)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from seqloom.inspect.alignment import AlignmentView, Grid
+    from seqloom.inspect.views.alignment import AlignmentView, Grid
 
 View = Literal["heat", "grid", "links"]
 
@@ -90,7 +90,7 @@ def attention(
 def _check_font(font: str, out: Path | None) -> None:
     if out is None:
         raise UsageError("--font is about the picture: name one with --out.")
-    from seqloom.inspect.fonts import fonts_for
+    from seqloom.inspect.plots.fonts import fonts_for
 
     fonts_for([], font)  # refuses one that is not there
 
@@ -101,8 +101,8 @@ def print_notes(notes: tuple[str, ...]) -> None:
 
 
 def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None, *, links: bool = False) -> None:
-    from seqloom.inspect.draw_alignment import draw_alignment
-    from seqloom.inspect.draw_heads import draw_links
+    from seqloom.inspect.plots.alignment import draw_alignment
+    from seqloom.inspect.plots.heads import draw_links
 
     drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
     write_worded(out, drawn, [*grid.target, *grid.source, *title], font)
@@ -110,8 +110,8 @@ def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None
 
 def write_worded(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
     """Write a picture with these words in it, and say so if they cannot all be drawn."""
-    from seqloom.inspect.figures import label
-    from seqloom.inspect.fonts import fonts_for
+    from seqloom.inspect.plots.figures import label
+    from seqloom.inspect.plots.fonts import fonts_for
 
     complaint = fonts_for(map(label, texts), font).complaint()
     if complaint and out.suffix.lower() == ".png":
@@ -154,7 +154,7 @@ def print_sentence(
 
 
 def print_grid(console: "Console", shaded: bool, grid: "Grid", *, links: bool = False) -> None:
-    from seqloom.inspect.terminal import LEAST, heat_map, link_list, scale
+    from seqloom.inspect.plots.terminal import LEAST, heat_map, link_list, scale
 
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
     if links:

@@ -10,7 +10,7 @@ from seqloom.cli._options import JsonObject, PictureOut
 from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.inspect.components import Components
+    from seqloom.inspect.views.components import Components
 
 SHOWN = 12  # steps at the end that are listed
 
@@ -24,8 +24,8 @@ def components(
 ) -> None:
     """The level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
     from seqloom.api import load
-    from seqloom.inspect.components import components as of
-    from seqloom.inspect.draw_components import draw_components
+    from seqloom.inspect.plots.components import draw_components
+    from seqloom.inspect.views.components import components as of
 
     check_out(out)
     found = of(load(run, "cpu"), split, column)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from seqloom.inspect.heads import HeadsView, Part
+    from seqloom.inspect.views.heads import HeadsView, Part
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def show_heads(
 
 def titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
     """Which heads, and of what: the source, and where it is looked at too, the translation."""
-    from seqloom.inspect.heads import NAMES
+    from seqloom.inspect.views.heads import NAMES
 
     if choice.how == "grid":
         which = "" if choice.layer is None else f" of layer {choice.layer}"
@@ -85,8 +85,8 @@ def titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
 
 
 def draw(part: "Part", choice: Choice, title: list[str], font: str | None) -> "Figure":
-    from seqloom.inspect.draw_alignment import draw_alignment
-    from seqloom.inspect.draw_heads import draw_heads, draw_links
+    from seqloom.inspect.plots.alignment import draw_alignment
+    from seqloom.inspect.plots.heads import draw_heads, draw_links
 
     if choice.how == "grid":
         maps = part.maps(tokens=choice.tokens, end=choice.end)
@@ -139,7 +139,7 @@ def _print_habits(
     from rich.table import Table
     from rich.text import Text
 
-    from seqloom.inspect.heads import NAMES
+    from seqloom.inspect.views.heads import NAMES
 
     table = Table(box=None, header_style="bold")
     end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT

@@ -17,7 +17,7 @@ def mix(
 ) -> None:
     """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""
     from seqloom.api import load
-    from seqloom.inspect.mix import mix_view
+    from seqloom.inspect.views.layer_mix import mix_view
 
     view = mix_view(load(run, "cpu"))
     if as_json:

@@ -12,7 +12,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
-    from seqloom.inspect.positions import PositionsView, Side
+    from seqloom.inspect.views.positions import PositionsView, Side
 
 DISTANCES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -43,7 +43,7 @@ def positions(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     view = _of_options(length, side, options) if run is None else _of_run(run, length, side, options)
     if out is not None:
-        from seqloom.inspect.draw_positions import draw_positions
+        from seqloom.inspect.plots.positions import draw_positions
 
         write_picture(out, draw_positions(view))
     if as_json:
@@ -56,7 +56,7 @@ def _of_run(run: Path, length: int | None, side: "Side | None", options: dict[st
     if options:
         raise UsageError(f"--{next(iter(options))} is for sinusoids without a run; {run} has positions of its own.")
     from seqloom.api import load
-    from seqloom.inspect.positions import run_positions
+    from seqloom.inspect.views.positions import run_positions
 
     return run_positions(load(run, "cpu"), length, side)
 
@@ -64,7 +64,7 @@ def _of_run(run: Path, length: int | None, side: "Side | None", options: dict[st
 def _of_options(length: int | None, side: "Side | None", options: dict[str, Any]) -> "PositionsView":
     if side is not None:
         raise UsageError("--side is about the tables of a run: name one, or leave it out.")
-    from seqloom.inspect.positions import LENGTH, sinusoids_view
+    from seqloom.inspect.views.positions import LENGTH, sinusoids_view
 
     return sinusoids_view(length=LENGTH if length is None else length, **options)
 

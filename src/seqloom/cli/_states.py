@@ -10,7 +10,7 @@ from seqloom.cli._options import DataDir, JsonObject, PictureOut
 from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.inspect.states import SeriesStates, TextStates
+    from seqloom.inspect.views.states import SeriesStates, TextStates
 
 
 def states(
@@ -26,8 +26,8 @@ def states(
     """What each state says, and which follows which: `seqloom inspect states runs/hmm-letters --out states.png`."""
     from seqloom.api import load
     from seqloom.data.folder import use_data_folder
-    from seqloom.inspect.draw_states import draw_states
-    from seqloom.inspect.states import TextStates, states_view
+    from seqloom.inspect.plots.states import draw_states
+    from seqloom.inspect.views.states import TextStates, states_view
 
     check_out(out)
     with use_data_folder(data_dir):
@@ -50,7 +50,7 @@ def _object(view: "TextStates | SeriesStates") -> dict[str, Any]:
 
 
 def _print_text(run: Path, view: "TextStates") -> None:
-    from seqloom.inspect.figures import visible
+    from seqloom.inspect.plots.figures import visible
 
     print(f"{run}: {view.states} states; shares of {view.measured}")
     for number, (said, share) in enumerate(zip(view.said, view.share, strict=True), start=1):
@@ -66,8 +66,8 @@ def _print_text(run: Path, view: "TextStates") -> None:
 
 def _marked(view: "TextStates") -> str:
     """The beginning of the text, and below each token the number of its state, its digits one below the other."""
-    from seqloom.inspect.draw_states import wrapped
-    from seqloom.inspect.figures import visible
+    from seqloom.inspect.plots.figures import visible
+    from seqloom.inspect.plots.states import wrapped
 
     words = [visible(token) for token in view.tokens]
     places = wrapped(words, 92, spaces=any(len(token) > 1 for token in view.tokens))

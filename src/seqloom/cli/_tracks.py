@@ -14,7 +14,7 @@ from seqloom.cli._pictures import check_out, write_picture
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus
     from seqloom.data.tracks import Track
-    from seqloom.inspect.tracks import TrackTrace
+    from seqloom.inspect.views.tracks import TrackTrace
 
 ROWS = (("observed", "rmse_observed"), ("filtered", "rmse_filtered"), ("smoothed", "rmse_smoothed"))
 
@@ -28,8 +28,8 @@ def track(
 ) -> None:
     """A track as a Kalman filter and smoother see it: `seqloom inspect track runs/kalman-track --out track.png`."""
     from seqloom.api import load
-    from seqloom.inspect.draw_tracks import draw_track
-    from seqloom.inspect.tracks import track_trace
+    from seqloom.inspect.plots.tracks import draw_track
+    from seqloom.inspect.views.tracks import track_trace
 
     check_out(out)
     trace = track_trace(load(run, "cpu"), split, number)

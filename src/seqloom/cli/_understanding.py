@@ -74,7 +74,7 @@ def evaluate_understanding(
         of, unit = ("tag", "words") if tags else ("class", _unit(model, split))
         _draw_confusion(confusion, model.name, data, found, of, unit)
     if reliability is not None:
-        from seqloom.inspect.draw_confusion import draw_reliability
+        from seqloom.inspect.plots.confusion import draw_reliability
 
         write_picture(reliability, draw_reliability(found.calibration, f"{model.name} on {data}"))
     if out is not None:
@@ -94,7 +94,7 @@ def _unit(model: Any, split: str) -> str:
 
 
 def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: str) -> None:
-    from seqloom.inspect.draw_confusion import draw_confusion, fonts_of
+    from seqloom.inspect.plots.confusion import draw_confusion, fonts_of
 
     title = [f"{name} on {data}"]
     complaint = fonts_of(found.confusion, title).complaint()
@@ -158,7 +158,7 @@ def _hits(hits: "Hits") -> dict[str, float]:
 def _print(model: Any, data: str, split: str, found: Any) -> None:
     from rich.console import Console
 
-    from seqloom.inspect.confusion import class_table, confusion_map, mistake_lines
+    from seqloom.inspect.plots.confusion_tables import class_table, confusion_map, mistake_lines
 
     counts = model.run.data["counts"][split]
     sizes = ", ".join(f"{count:,} {unit}" for unit, count in counts.items() if unit != "characters")

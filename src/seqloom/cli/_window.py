@@ -24,7 +24,7 @@ def window(
     from seqloom.api import load, recipe_of
     from seqloom.core.errors import UsageError
     from seqloom.data.folder import use_data_folder
-    from seqloom.inspect.window import draw_window, window_lm, window_view
+    from seqloom.inspect.views.window import draw_window, window_lm, window_view
 
     check_out(out)
     if most is not None and most < 2:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from seqloom.api import Classification, SeriesClassifier
-    from seqloom.inspect.why import Why
+    from seqloom.inspect.views.why import Why
 
 FOR, AGAINST, LOOKED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention takes no side
 FAINT = 0.08  # of the largest weight; less is as good as nothing, and has no ground

@@ -19,7 +19,7 @@ from seqloom.core.errors import DataError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from seqloom.inspect.encodings import Comparison, Encoded, Size, Vocabulary
+    from seqloom.inspect.views.encodings import Comparison, Encoded, Size, Vocabulary
 
 ROWS = 20  # words of a text, and columns, that are shown
 WIDEST = 4096  # numbers of a dense vector
@@ -59,7 +59,7 @@ def encodings(
     note_place(texts, reads=False)
     check_out(out)
     from seqloom.data.folder import use_data_folder
-    from seqloom.inspect.encodings import compare, encode
+    from seqloom.inspect.views.encodings import compare, encode
 
     with use_data_folder(data_dir):
         known = _vocabulary(texts, corpus, vocabulary, keep_case)
@@ -87,7 +87,7 @@ def _widths(words: str) -> list[int]:
 
 
 def _vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_case: bool) -> "Vocabulary":
-    from seqloom.inspect.encodings import splitter, vocabulary_of
+    from seqloom.inspect.views.encodings import splitter, vocabulary_of
 
     if file is not None:
         return _from_file(file, texts, keep_case)
@@ -101,7 +101,7 @@ def _vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_ca
 def _from_file(file: Path, texts: list[str], keep_case: bool) -> "Vocabulary":
     """The words of a list, or the tokens of a tokenizer: its file, or the run that has it."""
     from seqloom.data.readers import read_lines
-    from seqloom.inspect.encodings import splitter, vocabulary_from_list
+    from seqloom.inspect.views.encodings import splitter, vocabulary_from_list
 
     file = file / "tokenizer.json" if file.is_dir() else file
     lines = read_lines(file)
@@ -114,7 +114,7 @@ def _from_file(file: Path, texts: list[str], keep_case: bool) -> "Vocabulary":
 
 
 def _from_tokenizer(file: Path, content: str, texts: list[str]) -> "Vocabulary":
-    from seqloom.inspect.encodings import vocabulary_of_tokenizer
+    from seqloom.inspect.views.encodings import vocabulary_of_tokenizer
     from seqloom.text import tokenizer_from_json
 
     try:
@@ -163,7 +163,7 @@ def _notes(encoded: Sequence["Encoded"], known: "Vocabulary") -> Iterator[str]:
 def _object(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> dict[str, Any]:
-    from seqloom.inspect.encodings import dense_table, occurring
+    from seqloom.inspect.views.encodings import dense_table, occurring
 
     columns = occurring(encoded)
     tables = {width: dense_table(known, width) for width in widths}
@@ -218,7 +218,7 @@ def _print(
 ) -> None:
     from rich.console import Console
 
-    from seqloom.inspect.encodings import occurring
+    from seqloom.inspect.views.encodings import occurring
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     columns = occurring(encoded, ROWS)
@@ -245,7 +245,7 @@ def _print_matrices(
 ) -> None:
     import numpy as np
 
-    from seqloom.inspect.encodings import dense_table
+    from seqloom.inspect.views.encodings import dense_table
 
     heads = [known.words[column] for column in columns]
     _head(console, "one-hot")
@@ -272,7 +272,7 @@ def _head(console: "Console", kind: str) -> None:
 
 def _matrix(console: "Console", title: str, rows: list[str], columns: list[str], values: Any, form: str) -> None:
     """Numbers under their heads; the largest are the brightest, where there are colours."""
-    from seqloom.inspect.terminal import heat_map
+    from seqloom.inspect.plots.terminal import heat_map
 
     colour = console.color_system is not None and not console.no_color
     largest = max(float(abs(values).max()), 1.0)
@@ -287,7 +287,7 @@ def _matrix(console: "Console", title: str, rows: list[str], columns: list[str],
 
 def _spell(head: str) -> str:
     """The names we gave have spaces; tokens that have some must be seen to."""
-    from seqloom.inspect.figures import label
+    from seqloom.inspect.plots.figures import label
 
     return head if head.startswith(("text ", "the text")) else label(head)
 
@@ -295,7 +295,7 @@ def _spell(head: str) -> str:
 def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
     from rich.table import Table
 
-    from seqloom.inspect.encodings import LARGE
+    from seqloom.inspect.views.encodings import LARGE
 
     console.print(f"\nhow large {name} is, in numbers", style="bold")
     table = Table(box=None, header_style="bold")
@@ -321,7 +321,7 @@ def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: st
 
 
 def _print_comparison(console: "Console", one: "Comparison", encoded: Sequence["Encoded"]) -> None:
-    from seqloom.inspect.terminal import beside
+    from seqloom.inspect.plots.terminal import beside
 
     console.print(f"\ncan text {one.first + 1} and text {one.second + 1} be told apart?", style="bold")
     texts = encoded[one.first], encoded[one.second]
@@ -349,7 +349,7 @@ def _read(one: "Comparison") -> str:
 
 
 def _draw(out: Path, encoded: Sequence["Encoded"], width: int) -> None:
-    from seqloom.inspect.draw_encodings import draw_encodings, fonts_of
+    from seqloom.inspect.plots.encodings import draw_encodings, fonts_of
 
     complaint = fonts_of(encoded).complaint()
     if complaint and out.suffix.lower() == ".png":
@@ -358,7 +358,7 @@ def _draw(out: Path, encoded: Sequence["Encoded"], width: int) -> None:
 
 
 def _cut(text: str, most: int = 200) -> str:
-    from seqloom.inspect.figures import label
+    from seqloom.inspect.plots.figures import label
 
     shown = " ".join(label(word) for word in text[: most + 1].split())
     return shown if len(text) <= most else shown[:most] + "…"

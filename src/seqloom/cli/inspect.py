@@ -21,8 +21,8 @@ from seqloom.cli._window import window
 
 if TYPE_CHECKING:
     from seqloom.api import Trained
-    from seqloom.inspect.gates import GateTrace, LayerTrace
-    from seqloom.inspect.gradients import Report
+    from seqloom.inspect.views.gates import GateTrace, LayerTrace
+    from seqloom.inspect.views.gradients import Report
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
 inspect.command("attention", short_help="Where a model with attention looked.")(attention)
@@ -56,8 +56,8 @@ def gates(
 ) -> None:
     """Gates and states while a text is read: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
     from seqloom.api import load
-    from seqloom.inspect.draw_gates import draw_gates, draw_unit
-    from seqloom.inspect.gates import gate_trace
+    from seqloom.inspect.plots.gates import draw_gates, draw_unit
+    from seqloom.inspect.views.gates import gate_trace
 
     check_out(out)
     trace = gate_trace(load(run, "cpu"), text, part=part, allow_unknown=allow_unknown)
@@ -91,8 +91,8 @@ def gradients(
     """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
     from seqloom.api import load
     from seqloom.data.folder import use_data_folder
-    from seqloom.inspect.draw_gradients import draw_gradients
-    from seqloom.inspect.gradients import report
+    from seqloom.inspect.plots.gradients import draw_gradients
+    from seqloom.inspect.views.gradients import report
 
     check_out(out)
     reports = []
@@ -113,7 +113,7 @@ def gradients(
 
 def _dev_tokens(trained: "Trained") -> list[int]:
     from seqloom.api import recipe_of
-    from seqloom.inspect.reading import recurrent_lm
+    from seqloom.inspect.views.reading import recurrent_lm
     from seqloom.tasks import task_module
 
     recurrent_lm(trained)  # what has no gradients to show is refused before its data is read
@@ -149,8 +149,8 @@ def _gates_object(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int 
 def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | None) -> None:
     from rich.text import Text
 
-    from seqloom.inspect.figures import visible
-    from seqloom.inspect.gates import describe
+    from seqloom.inspect.plots.figures import visible
+    from seqloom.inspect.views.gates import describe
 
     where = trace.where(layer)
     if unit is None:
@@ -181,7 +181,7 @@ def _cell(value: float, gate: bool, signed: bool) -> Any:
     """A number; on a terminal a gate has a bar, and a sign its colour."""
     from rich.text import Text
 
-    from seqloom.inspect.palette import gate_colour
+    from seqloom.inspect.plots.palette import gate_colour
 
     if not sys.stdout.isatty():
         return Text(f"{value:.3f}")

@@ -10,7 +10,7 @@ from seqloom.cli._options import Device, JsonObject, PictureOut
 from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.inspect.layers import Layers, LayersPlan, Measured
+    from seqloom.inspect.views.layers import Layers, LayersPlan, Measured
 
 KINDS = "self-attention,windowed,recurrent,convolution,dilated"
 
@@ -39,7 +39,7 @@ def layers(
         "lengths": numbers("--lengths", lengths, "64,256,1024"),
         "kinds": words("--kinds", kinds, "self-attention,recurrent"),
     }
-    from seqloom.inspect.layers import LayersPlan
+    from seqloom.inspect.views.layers import LayersPlan
 
     plan = LayersPlan(
         width=width,
@@ -59,14 +59,14 @@ def layers(
     found = _measure(plan)
     print_json(_object(found)) if as_json else print("\n".join(_lines(found)))
     if out is not None:
-        from seqloom.inspect.draw_layers import draw_layers
+        from seqloom.inspect.plots.layers import draw_layers
 
         write_picture(out, draw_layers(found))
 
 
 def _measure(plan: "LayersPlan") -> "Layers":
     """A line on standard error for every layer and length as soon as it is measured."""
-    from seqloom.inspect.layers import collect, measure
+    from seqloom.inspect.views.layers import collect, measure
 
     measured = []
     for one in measure(plan):
@@ -78,7 +78,7 @@ def _measure(plan: "LayersPlan") -> "Layers":
 
 
 def _object(found: "Layers") -> dict[str, Any]:
-    from seqloom.inspect.layers import QUANTITIES
+    from seqloom.inspect.views.layers import QUANTITIES
     from seqloom.nn.mixers import MIXERS
 
     plan = found.plan
@@ -123,7 +123,7 @@ def _block(found: "Layers", title: str, show: Any) -> list[str]:
 
 def _table(found: "Layers") -> list[str]:
     """The comparison table, what was measured beside what is said."""
-    from seqloom.inspect.layers import QUANTITIES
+    from seqloom.inspect.views.layers import QUANTITIES
     from seqloom.nn.mixers import MIXERS
 
     powers = {quantity: found.exponents(quantity) for quantity in QUANTITIES}

@@ -11,7 +11,7 @@ from seqloom.cli._options import Device, JsonObject
 from seqloom.cli._pictures import check_out
 
 if TYPE_CHECKING:
-    from seqloom.inspect.memory import Memory, MemoryPlan
+    from seqloom.inspect.views.memory import Memory, MemoryPlan
 
 
 def memory(
@@ -37,8 +37,8 @@ def memory(
         "lags": numbers("--lags", lags, "5,10,20"),
         "seeds": numbers("--seeds", seeds, "1,2,3"),
     }
-    from seqloom.inspect.figures import to_bytes
-    from seqloom.inspect.memory import MemoryPlan, draw_memory
+    from seqloom.inspect.plots.figures import to_bytes
+    from seqloom.inspect.views.memory import MemoryPlan, draw_memory
 
     plan = MemoryPlan(
         test=test, steps=steps, hidden=hidden, forget_bias=forget_bias, exact=exact, device=device, **options
@@ -55,7 +55,7 @@ def memory(
 
 def _measure(plan: "MemoryPlan") -> "Memory":
     """A line on standard error for every cell and lag as soon as it is measured: all of it may take minutes."""
-    from seqloom.inspect.memory import collect, measure
+    from seqloom.inspect.views.memory import collect, measure
 
     outcomes = []
     for one in measure(plan):

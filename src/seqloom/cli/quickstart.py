@@ -16,7 +16,7 @@ from seqloom.core.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from seqloom.api import Training, Translator
     from seqloom.data.parallel import Pair
-    from seqloom.inspect.alignment import AlignmentView
+    from seqloom.inspect.views.alignment import AlignmentView
     from seqloom.train.stop import Stop
 
 SHOWN = ("full date", "countries", "quantity", "duration")  # of dev one phrase of each kind is followed …
@@ -97,7 +97,7 @@ def _figures(found: Mapping[str, float]) -> str:
 
 
 def _report(translator: "Translator", example: str, began: float) -> None:
-    from seqloom.inspect.alignment import alignment_view
+    from seqloom.inspect.views.alignment import alignment_view
 
     found, path = translator.report("test"), shlex.quote(str(translator.run.path))
     figures = found.metrics
@@ -133,7 +133,7 @@ def _program() -> str:
 def _draw(view: "AlignmentView", folder: Path) -> None:
     from seqloom.cli._attention import draw_view, print_view
     from seqloom.core.errors import ResourceError
-    from seqloom.inspect.draw_alignment import fonts_of
+    from seqloom.inspect.plots.alignment import fonts_of
 
     grid, title = view.grid(end=False), [view.source, view.text]
     print_view(view, grid)

@@ -76,7 +76,7 @@ def plot(
     if word and near:
         raise UsageError("Choose words by --word or by --near, not by both.")
     from seqloom.cli._pictures import check_out, write_picture
-    from seqloom.inspect.draw_words import Chosen, around, draw_words, most_frequent
+    from seqloom.inspect.plots.words import Chosen, around, draw_words, most_frequent
 
     check_out(out)
     space = _space(run)

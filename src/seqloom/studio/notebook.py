@@ -109,21 +109,21 @@ def _picture(figure: Any, words: str) -> str:
     """A drawing of `inspect` as part of the page."""
     from base64 import b64encode
 
-    from seqloom.inspect.figures import to_png
+    from seqloom.inspect.plots.figures import to_png
 
     data = b64encode(to_png(figure)).decode("ascii")
     return f'<img alt="{escape(words, quote=True)}" style="max-width:100%" src="data:image/png;base64,{data}">'
 
 
 def _curves(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.curves import draw_curves
+    from seqloom.inspect.plots.curves import draw_curves
 
     return _picture(draw_curves([trained.run]), f"training curves of {trained.name}")
 
 
 def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.draw_alignment import draw_alignment
-    from seqloom.inspect.looks import Looks, alignment_of
+    from seqloom.inspect.plots.alignment import draw_alignment
+    from seqloom.inspect.views.attention_cache import Looks, alignment_of
 
     found = alignment_of(trained, parameters["text"], parameters.get("target"), most=TOKENS)
     if isinstance(found, Looks):
@@ -136,9 +136,9 @@ def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
 
 def _heads(trained: Any, parameters: dict[str, Any]) -> str:
     """All heads of a part, or the one that is named."""
-    from seqloom.inspect.draw_alignment import draw_alignment
-    from seqloom.inspect.draw_heads import draw_heads
-    from seqloom.inspect.looks import Looks
+    from seqloom.inspect.plots.alignment import draw_alignment
+    from seqloom.inspect.plots.heads import draw_heads
+    from seqloom.inspect.views.attention_cache import Looks
 
     view = Looks.of(trained, parameters["text"], parameters.get("target"), most=TOKENS).view
     part = view.part(parameters.get("part") or next(iter(view.parts)))
@@ -161,8 +161,8 @@ def _shown(parameters: dict[str, Any], end: bool = False) -> dict[str, bool]:
 
 
 def _cell(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.draw_gates import draw_gates
-    from seqloom.inspect.gates import gate_trace
+    from seqloom.inspect.plots.gates import draw_gates
+    from seqloom.inspect.views.gates import gate_trace
 
     trace = gate_trace(trained, parameters["text"])
     layer = parameters.get("layer")
@@ -171,8 +171,8 @@ def _cell(trained: Any, parameters: dict[str, Any]) -> str:
 
 def _walk(trained: Any, parameters: dict[str, Any]) -> str:
     """The stages in words, with their shapes."""
-    from seqloom.inspect.walk import walk_through
-    from seqloom.inspect.walk_inputs import Follow
+    from seqloom.inspect.tours.inputs import Follow
+    from seqloom.inspect.tours.tour import walk_through
 
     wanted = {key: int(parameters[key]) for key in ("word", "step", "layer", "head", "numbers") if key in parameters}
     walk = walk_through(trained, parameters["text"], Follow(**wanted))

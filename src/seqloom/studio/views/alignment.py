@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
-from seqloom.inspect.alignment import AlignmentView, Grid
-from seqloom.inspect.looks import Looks, alignment_of
+from seqloom.inspect.views.alignment import AlignmentView, Grid
+from seqloom.inspect.views.attention_cache import Looks, alignment_of
 from seqloom.studio.arrays import half, packed
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

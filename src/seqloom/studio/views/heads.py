@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.heads import NAMES, HeadsView, Part
-from seqloom.inspect.looks import Looks, thumbnails
+from seqloom.inspect.views.attention_cache import Looks, thumbnails
+from seqloom.inspect.views.heads import NAMES, HeadsView, Part
 from seqloom.studio.arrays import half, packed, thumbnail
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from seqloom.api.points import kinds_of_points, points_of
 from seqloom.core.errors import UsageError
-from seqloom.inspect.points import (
+from seqloom.inspect.views.points import (
     Colouring,
     Neighbour,
     PointKind,
@@ -20,7 +20,7 @@ from seqloom.inspect.points import (
     pca,
     project_tsne,
 )
-from seqloom.inspect.tsne import Layout
+from seqloom.inspect.views.tsne import Layout
 from seqloom.studio.arrays import lines
 from seqloom.studio.asking import POINTS, Document, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

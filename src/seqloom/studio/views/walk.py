@@ -7,11 +7,11 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from seqloom.core.specials import MASK_TEXT
-from seqloom.inspect.alignment import Said, say
-from seqloom.inspect.walk import suits as can_walk
-from seqloom.inspect.walk import walk_through
-from seqloom.inspect.walk_inputs import NUMBERS, Follow
-from seqloom.inspect.walk_text import untrained
+from seqloom.inspect.tours.inputs import NUMBERS, Follow
+from seqloom.inspect.tours.text import untrained
+from seqloom.inspect.tours.tour import suits as can_walk
+from seqloom.inspect.tours.tour import walk_through
+from seqloom.inspect.views.alignment import Said, say
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

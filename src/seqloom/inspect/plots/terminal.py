@@ -1,0 +1,171 @@
+"""Heat maps in the terminal: in colour, or in plain characters where there is none.
+
+Columns are as wide as their headings. Where that is too much for the screen they are numbered, with the numbers
+explained above; and where even that is too much, the columns are cut into blocks below each other.
+"""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqloom.inspect.plots.figures import label
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+Array = NDArray[np.floating[Any]]
+SHADES, LEAST = "·░▒▓█", 0.05  # quarters; what is less than LEAST is as good as nothing
+# The same in colour. The ground is coloured as well, so that the map looks alike on dark screens and on light ones.
+COLOURS = ((32, 36, 48), (35, 62, 100), (38, 100, 150), (66, 150, 190), (140, 205, 200), (255, 246, 190))
+WIDEST = 20  # cells of a label; what is longer is cut
+NUMBERED = 3  # cells of a numbered column: one cell of map at least, even past the hundredth
+ISOLATE, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
+
+
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    weights: Array,
+    *,
+    width: int,
+    colour: bool,
+    numbers: Sequence[Sequence[str]] | None = None,
+    spell: Callable[[str], str] = label,
+) -> "Text":
+    """Weights (rows, columns) from 0 to 1, at most `width` cells wide. `numbers` are written where given, and shades
+    are then left to colour. `spell` makes a heading of a word."""
+    from rich.text import Text
+
+    heads, sides = [_cut(word, spell) for word in columns], [_cut(word, spell) for word in rows]
+    side = max(map(_cells, sides), default=0) + 2
+    longest = [max((len(row[place]) for row in numbers or ()), default=0) for place in range(len(heads))]
+    widths = [max(_cells(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
+    text = Text(no_wrap=True, overflow="ignore")
+    if side + sum(widths) > width:
+        for line in _legend(heads, width):
+            text.append(line + "\n", style="dim")
+        heads = [str(number) for number in range(1, len(heads) + 1)]
+        widths = [max(NUMBERED, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
+    for block in _blocks(widths, width - side):
+        if block.start > 0:
+            text.append("\n")
+        text.append(" " * side)
+        for place in block:
+            text.append((_middle if numbers is None else _right)(heads[place], widths[place]), style="bold")
+        text.append("\n")
+        for row, word in enumerate(sides):
+            text.append(" " * (side - 1 - _cells(word)) + _isolated(word) + " ")
+            for place in block:
+                shown = None if numbers is None else numbers[row][place]
+                _append_cell(text, float(weights[row, place]), widths[place], colour, shown)
+            text.append("\n")
+    return text
+
+
+def link_list(rows: Sequence[str], columns: Sequence[str], weights: Array, least: float = LEAST) -> "Text":
+    """A line for each row: what it is linked to, the strongest first, what is less than `least` left out. Words that
+    stand in several columns have their place beside them, from 1."""
+    from rich.text import Text
+
+    sides, heads = [_cut(word) for word in rows], [_cut(word) for word in columns]
+    names = [_isolated(head) + f" [{n}]" * (heads.count(head) > 1) for n, head in enumerate(heads, start=1)]
+    side, text = max(map(_cells, sides), default=0), Text(no_wrap=True, overflow="ignore")
+    for word, row in zip(sides, weights, strict=True):
+        order = sorted((place for place in range(len(heads)) if row[place] >= least), key=lambda place: -row[place])
+        text.append(" " * (side - _cells(word)) + _isolated(word), style="bold").append(" → ", style="dim")
+        text.append("   ".join(f"{names[place]} {row[place]:.2f}" for place in order) + "\n")
+    return text
+
+
+def scale(colour: bool) -> "Text":
+    """What the shades mean, in one line."""
+    from rich.text import Text
+
+    text = Text("0 ", no_wrap=True)
+    for step in range(11 if colour else 0):
+        text.append("  ", style=_style(step / 10))
+    return text.append(f"{'' if colour else SHADES} 1")
+
+
+def _append_cell(text: "Text", weight: float, width: int, colour: bool, shown: str | None) -> None:
+    if shown is not None:
+        ink = "#000000" if weight > 0.5 else "#ffffff"
+        text.append(_right(shown, width), style=f"{ink} {_style(weight)}" if colour else "")
+        return
+    if colour:
+        text.append(" " * width, style=_style(weight))
+        return
+    step = min(int(weight * 4), 3) + 1 if weight >= LEAST else 0
+    text.append(_middle(SHADES[step] * (width - 2 if step else 1), width))
+
+
+def _style(weight: float) -> str:
+    """The colour between the two it lies between."""
+    place = min(max(weight, 0.0), 1.0) * (len(COLOURS) - 1)
+    low = min(int(place), len(COLOURS) - 2)
+    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(COLOURS[low], COLOURS[low + 1], strict=True))
+    return "on rgb({},{},{})".format(*mixed)
+
+
+def _blocks(widths: Sequence[int], width: int) -> list[range]:
+    """Columns that stand beside each other; at least one."""
+    blocks, start, used = [], 0, 0
+    for place, size in enumerate(widths):
+        if place > start and used + size > width:
+            blocks.append(range(start, place))
+            start, used = place, 0
+        used += size
+    return [*blocks, range(start, len(widths))]
+
+
+def _legend(heads: Sequence[str], width: int) -> list[str]:
+    lines, line, used = [], "", 0
+    for number, head in enumerate(heads, start=1):
+        size = len(f"{number} ") + _cells(head) + 2
+        if line and used + size > width:
+            lines.append(line.rstrip())
+            line, used = "", 0
+        line += f"{number} {_isolated(head)}  "
+        used += size
+    return [*lines, line.rstrip()]
+
+
+# --- words of any script --------------------------------------------------------------------------------------------
+
+
+def _cells(text: str) -> int:
+    """Columns of the terminal: two for a wide letter, none for a combining mark."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def beside(word: str, spell: Callable[[str], str] = label) -> str:
+    """A word to stand in a line with others."""
+    return _isolated(spell(word))
+
+
+def _cut(word: str, spell: Callable[[str], str] = label) -> str:
+    """A label no wider than WIDEST."""
+    from rich.cells import set_cell_size
+
+    shown = spell(word)
+    return shown if _cells(shown) <= WIDEST else set_cell_size(shown, WIDEST - 1).rstrip() + "…"
+
+
+def _isolated(word: str) -> str:
+    """A word whose letters run from right to left must not carry its neighbours along."""
+    runs_left = any(unicodedata.bidirectional(letter) in ("R", "AL", "AN") for letter in word)
+    return ISOLATE + word + POP if runs_left else word
+
+
+def _middle(word: str, width: int) -> str:
+    free = width - _cells(word)
+    return " " * (free // 2) + _isolated(word) + " " * (free - free // 2)
+
+
+def _right(word: str, width: int) -> str:
+    return " " * (width - 1 - _cells(word)) + _isolated(word) + " "

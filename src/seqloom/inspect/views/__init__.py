@@ -1,0 +1,1 @@
+"""What a model or a training did, as plain values."""

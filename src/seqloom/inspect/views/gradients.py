@@ -1,0 +1,272 @@
+"""How the gradient flows back through time in a recurrent language model.
+
+    ‖∂L/∂h_t‖             how much the state at time t matters for the loss L, by autograd on the plain loop
+    ‖∂h_t/∂h_k‖           how much of a small change at time k arrives at time t, for Elman cells as a product of
+                          Jacobians:  ∂h_t/∂h_{t-1} = diag(g'(a_t)) W_hh
+    (γ_W γ_g)^(t−k)       what that can be at most: γ_W the largest singular value of W_hh, γ_g the bound of |g'|
+    g · min(1, θ/‖g‖)     what clipping makes of the gradient g by all parameters
+
+Everything is computed in float64 on the CPU, on a copy of the model, without dropout.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqloom.core.cancellation import check_cancelled
+from seqloom.core.errors import UsageError
+from seqloom.core.operations import definitions_only
+from seqloom.core.protocols import DecodeState
+from seqloom.inspect.views.reading import Text, encode, recurrent_lm, with_end
+from seqloom.models.recurrent_lm import RecurrentLM
+from seqloom.nn.cells import Cell, Elman
+from seqloom.runs.run import Run
+
+Array = NDArray[np.floating[Any]]
+Of = Literal["last", "total"]
+Model = TypeVar("Model", bound=nn.Module)
+SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25}  # γ_g, the largest |g'|
+
+
+@dataclass(frozen=True)
+class GradientTrace:
+    """Row t belongs to the state after reading token t; the loss is of predicting what follows."""
+
+    tokens: list[str]  # T of them; the first is END
+    target: str  # the token whose loss it is, where it is of one
+    of: Of
+    loss: float  # L in nats
+    layers: tuple[dict[str, Array], ...]  # lowest first: state (h, and c where there is one) → ‖∂L/∂state_t‖ (T,)
+
+    @property
+    def distances(self) -> list[int]:
+        """How many steps each state stands before the last prediction."""
+        return list(range(len(self.tokens) - 1, -1, -1))
+
+    def steps_per_tenth(self, layer: int = -1, name: str = "h") -> float | None:
+        """Over how many steps back the norm falls to a tenth, fitted to its logarithm; None where it does not fall."""
+        norms = self.layers[layer][name]
+        seen = (norms > 0) & np.isfinite(norms)
+        if seen.sum() < 2:
+            return None
+        slope = np.polyfit(np.array(self.distances)[seen], np.log10(norms[seen]), 1)[0]
+        return float(-1 / slope) if slope < 0 else None
+
+
+def gradient_trace(source: Any, text: Text, *, of: Of = "last", allow_unknown: bool = False) -> GradientTrace:
+    """‖∂L/∂h_t‖ of every layer at every step, through all that comes after t.
+
+    L is −log p of the text's last token given all before it (`last`), or summed over all its tokens (`total`).
+    `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids.
+    """
+    ids, tokens = encode(source, text, allow_unknown)
+    log_probs, states = _unroll(_exact(source), ids)
+    for state in states:
+        for layer in state:
+            for leaf in layer.values():
+                leaf.retain_grad()
+    loss = -log_probs[-1] if of == "last" else -log_probs.sum()
+    loss.backward()
+    layers = tuple(
+        {name: np.array([_norm(state[depth][name].grad) for state in states]) for name in states[0][depth]}
+        for depth in range(len(states[0]))
+    )
+    return GradientTrace(tokens[:-1], tokens[-1], of, loss.item(), layers)
+
+
+def _exact(source: Any) -> RecurrentLM:
+    """A copy to do with as we like. MPS has no float64, so it moves first."""
+    return exact_copy(recurrent_lm(source))
+
+
+def exact_copy(model: Model) -> Model:
+    return copy.deepcopy(model).cpu().double().eval().requires_grad_()
+
+
+def _unroll(model: RecurrentLM, ids: Sequence[int]) -> tuple[Tensor, list[Any]]:
+    """log p of each token given those before it (T,), and the state of all layers after each step.
+
+    The tokens are read one by one, each step going on from the state tensors the one before handed out; so the gradient
+    of such a tensor is all that flows back through it. A fused kernel would hand out a copy, so all
+    is computed by definition.
+    """
+    tokens = with_end(ids)  # (1, T + 1)
+    state, scores, states = model.start(rows=1), [], []
+    with definitions_only():
+        for t in range(len(ids)):
+            score, state = model.score(tokens[:, t : t + 1], tokens[:, t + 1 : t + 2], DecodeState(state.carry))
+            scores.append(score[0, 0])
+            states.append(state.carry[: len(model.stack.cells)])
+    return torch.stack(scores), states
+
+
+def _norm(gradient: Tensor | None) -> float:
+    return 0.0 if gradient is None else gradient.norm().item()
+
+
+# --- matrices and the bound -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A recurrent matrix (H, H), by what its product with h_{t-1} is for."""
+
+    layer: int  # 0 is the lowest
+    name: str
+    singular_values: Array  # (H,), the largest first
+    spectral_radius: float  # of the largest eigenvalue: the growth per step in the long run, where it acts alone
+
+
+def recurrent_matrices(source: Any) -> list[Matrix]:
+    """Every recurrent matrix of every layer, the blocks of the gates apart."""
+    return matrices_of(recurrent_lm(source).stack.cells)
+
+
+def matrices_of(cells: Sequence[Cell]) -> list[Matrix]:
+    """Those of the cells of a stack, the lowest first."""
+    found = []
+    for depth, cell in enumerate(cells):
+        for name, weight in cell.recurrent_matrices().items():
+            exact = weight.detach().cpu().double()
+            radius = torch.linalg.eigvals(exact).abs().max().item()
+            found.append(Matrix(depth, name, torch.linalg.svdvals(exact).numpy(), radius))
+    return found
+
+
+@dataclass(frozen=True)
+class Flow:
+    """How much of a change of h at time k arrives at time t = the last, with the layer's inputs held fixed."""
+
+    layer: int
+    gamma_w: float  # the largest singular value of W_hh
+    gamma_g: float  # the bound of |g'|
+    measured: Array  # (T,): ‖∂h_t/∂h_k‖, the spectral norm, for t − k = 0, 1, …
+
+    @property
+    def bound(self) -> Array:
+        """(γ_W γ_g)^(t−k); infinite where it is too large for a number."""
+        with np.errstate(over="ignore"):
+            found: Array = (self.gamma_w * self.gamma_g) ** np.arange(len(self.measured), dtype=np.float64)
+        return found
+
+
+def flows(source: Any, text: Text, *, allow_unknown: bool = False) -> list[Flow]:
+    """Jacobian norms and their bound for each layer; the bound is for Elman cells, so other models give none."""
+    ids, _ = encode(source, text, allow_unknown)
+    model = _exact(source)
+    if not all(isinstance(cell, Elman) for cell in model.stack.cells):
+        return []
+    with torch.no_grad():
+        traces = model.trace(with_end(ids[:-1]))
+        return [flow_of(depth, cell, traces[depth]["h"][0]) for depth, cell in enumerate(model.stack.cells)]
+
+
+def flow_of(depth: int, cell: Cell, hidden: Tensor, most: int | None = None) -> Flow:
+    """From the hidden states (T, H) alone: the slope of each g can be read off its value. `most` is how many steps back
+    it is followed, each of which takes some 20 H³ operations; all of them, if it is not given."""
+    assert isinstance(cell, Elman)
+    weight = cell.weight_h  # (H, H)
+    product = torch.eye(cell.hidden, dtype=weight.dtype)
+    norms = [1.0]
+    for h_t in hidden[1:].flip(0)[:most]:
+        check_cancelled()
+        product = product @ (slope(cell.activation, h_t).unsqueeze(1) * weight)  # ∂h_t/∂h_k · ∂h_k/∂h_{k-1}
+        norms.append(torch.linalg.matrix_norm(product, ord=2).item())
+    gamma_w = torch.linalg.matrix_norm(weight, ord=2).item()
+    return Flow(depth, gamma_w, SLOPES[cell.activation], np.array(norms))
+
+
+def slope(activation: str, h: Tensor) -> Tensor:
+    """g'(a) for h = g(a)."""
+    if activation == "tanh":
+        return 1 - h**2
+    if activation == "sigmoid":
+        return h * (1 - h)
+    return (h > 0).to(h.dtype)
+
+
+# --- clipping -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What clipping at θ makes of a gradient of this norm."""
+
+    norm: float  # ‖g‖
+    clip: float | None  # θ; None clips nothing
+
+    @property
+    def factor(self) -> float:
+        """min(1, θ/‖g‖)"""
+        return 1.0 if self.clip is None or self.norm <= self.clip else self.clip / self.norm
+
+    @property
+    def clipped(self) -> float:
+        return self.norm * self.factor
+
+
+def clipping(source: Any, text: Text, clip: float | None, *, allow_unknown: bool = False) -> Clipping:
+    """The gradient of the mean loss over a text by all parameters together, and what clipping would make of it."""
+    if clip is not None and clip <= 0:
+        raise UsageError(f"clip must be above 0, or nothing for no clipping; got {clip}.")
+    ids, _ = encode(source, text, allow_unknown)
+    model = _exact(source)
+    log_probs, _ = _unroll(model, ids)
+    (-log_probs.mean()).backward()
+    squares = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None)
+    return Clipping(math.sqrt(squares), clip)
+
+
+def training_norms(run: Run) -> list[tuple[int, float]]:
+    """(step, ‖g‖ before clipping) as the training logged them."""
+    logged = [entry for entry in run.log() if entry["event"] == "progress"]
+    found = [(entry["step"], entry["values"].get("gradient_norm")) for entry in logged]
+    return [(step, norm) for step, norm in found if isinstance(norm, float) and math.isfinite(norm)]
+
+
+# --- all of it for one run ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything about one model's gradients on one text."""
+
+    name: str
+    cell: str
+    trace: GradientTrace
+    matrices: list[Matrix]
+    flows: list[Flow]  # of Elman models only
+    clipping: Clipping
+    training: list[tuple[int, float]]  # ‖g‖ as logged, before clipping
+
+    @property
+    def share_clipped(self) -> float | None:
+        """Of the logged steps."""
+        clip = self.clipping.clip
+        if clip is None or not self.training:
+            return None
+        return sum(norm > clip for _, norm in self.training) / len(self.training)
+
+
+def report(
+    trained: Any, text: Text, *, of: Of = "last", allow_unknown: bool = False, name: str | None = None
+) -> Report:
+    """All of the above for what `seqloom.load` gives, with the clipping of its own recipe."""
+    model, run = recurrent_lm(trained), trained.run
+    unknown: dict[str, bool] = {"allow_unknown": allow_unknown}
+    return Report(
+        name or run.path.name,
+        model.config.cell,
+        gradient_trace(trained, text, of=of, **unknown),
+        recurrent_matrices(trained),
+        flows(trained, text, **unknown),
+        clipping(trained, text, run.recipe["train"].get("clip"), **unknown),
+        training_norms(run),
+    )
