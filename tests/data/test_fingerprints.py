@@ -74,7 +74,10 @@ CASES: dict[str, dict[str, Any]] = {
     "table by number": {"corpus": "table", "train": "marks.tsv", "text": 2, "label": 3, "dev_fraction": 0.2},
     "table with a test": {"corpus": "table", "train": "table.csv", "test": "marks.tsv", "text": 1, "label": 2},
     "choices of a table": {
-        "corpus": "choices", "train": "lists.csv", "options": ["a", "b"], "answer": "right",
+        "corpus": "choices",
+        "train": "lists.csv",
+        "options": ["a", "b"],
+        "answer": "right",
     },
     "tatoeba": {"corpus": "tatoeba", "dev": 5, "test": 5},
     "toys recall": {"corpus": "toys", "task": "recall", "longest": 6, **SIZES},
