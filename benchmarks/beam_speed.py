@@ -30,12 +30,13 @@ from peers.asked import Parser, count, count_or_none, result_file, say_load, tol
 from peers.turns import Failed, Spread, ratios, table, written
 from torch import Tensor
 
-from seqloom import api
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.side_by_side import side_by_side
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
+from seqloom.predict.loader import load
+from seqloom.predict.translator import Translator
 
 LONGEST = 60
 SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2", "--fixed", "5"]  # does everything run?
@@ -210,7 +211,7 @@ def opened(wanted: Any) -> list[tuple[str, Transformer, Rows]]:
     """Name, model and sources of each run that is wanted."""
     found = []
     for folder in wanted.runs:
-        translator = api.load(folder, wanted.device, api.Translator)
+        translator = load(folder, wanted.device, Translator)
         task = translator.task()
         pairs = task.corpus.split("dev")[: wanted.sentences]
         sources = sorted(([*task.tokenizer.encode(pair.source), task.tokenizer.end] for pair in pairs), key=len)

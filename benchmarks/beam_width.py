@@ -11,8 +11,9 @@ import argparse
 import statistics
 import time
 
-from seqloom import api
 from seqloom.evaluate.translation import score_translations
+from seqloom.predict.loader import load
+from seqloom.predict.translator import Translator
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
 
-    translator = api.load(arguments.run, arguments.device, api.Translator)
+    translator = load(arguments.run, arguments.device, Translator)
     corpus = translator.task().corpus
     pairs = corpus.split(arguments.split)[: arguments.sentences]
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]

@@ -28,7 +28,7 @@ from peers import recurrence, training
 from peers.asked import PARTS, Parser, common, count, real_data, say_load, told
 from peers.turns import written
 
-from seqloom import api
+from seqloom.recipes import read_recipe
 
 MULTI30K, EMBEDDED = "translate-multi30k", "translate-cldr-transformer"
 SMALL = ["tokenizer.size=300", "batch.tokens=256", "model.width=32", "model.encoder_layers=1", "model.decoder_layers=1"]
@@ -97,7 +97,7 @@ def options_given() -> argparse.Namespace:
         options.rounds, options.steps = 2, 2
     if "training" in options.parts:  # what is wrong with the recipe is said before anything is measured
         name, overrides = recipe_of(options)
-        api.read_recipe(name, [*training.TINY, *overrides])
+        read_recipe(name, [*training.TINY, *overrides])
     return options
 
 

@@ -16,10 +16,11 @@ import torch
 from peers.asked import Parser, count, say_load, told
 from peers.turns import Spread, table
 
-from seqloom import api
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import to_device
 from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.predict.loader import load
+from seqloom.predict.translator import Translator
 
 
 def batches(sources: list[list[int]], size: int) -> list[dict[str, torch.Tensor]]:
@@ -93,7 +94,7 @@ def main() -> None:
 
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    translator = api.load(arguments.run, arguments.device, api.Translator)
+    translator = load(arguments.run, arguments.device, Translator)
     device, tokenizer = translator.device, translator.tokenizer
     pairs = translator.task().corpus.split("dev")[: arguments.sentences]
     sources = sorted(([*tokenizer.encode(pair.source), tokenizer.end] for pair in pairs), key=len)

@@ -17,9 +17,10 @@ from pathlib import Path
 import torch
 from peers.asked import say_load
 
-from seqloom import api
 from seqloom.core.errors import SeqloomError
+from seqloom.recipes import read_recipe
 from seqloom.train.trainer import WORTH_COMPILING, Trainer
+from seqloom.training import begin
 
 RECIPES = [
     "translate-cldr",
@@ -49,9 +50,9 @@ LOSSES, TIMED = 12, 40
 def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, Trainer]:
     """The first losses, tokens per second after them, and who made them."""
     settings = [f"train.steps={WORTH_COMPILING - 1}", "train.epochs=null", "train.precision=fp32"]
-    _, recipe = api.read_recipe(name, [*settings, f"train.device={device}"])
+    _, recipe = read_recipe(name, [*settings, f"train.device={device}"])
     with tempfile.TemporaryDirectory() as folder:
-        task = api.begin(recipe, Path(folder) / "run").task
+        task = begin(recipe, Path(folder) / "run").task
     trainer = Trainer(task, replace(recipe.train, fast=fast), recipe.seed)
     losses = [trainer.update().loss for _ in range(LOSSES)]
     before, began = trainer.tally.tokens, time.perf_counter()

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from seqloom.api import begin, read_recipe
+from seqloom.recipes import read_recipe
+from seqloom.training import begin
 
 DIFFERENCES = [("model.difference=none",), ("model.difference=step",), ("model.difference=season",)]
 STRUCTURES = [

@@ -8,8 +8,9 @@ Sentences of fewer than four words, and shuffles that happen to leave the order 
 import argparse
 import random
 
-from seqloom import api
 from seqloom.data import corpora
+from seqloom.predict.loader import load
+from seqloom.recipes import read_recipe
 
 
 def pairs(documents: list[str], count: int, seed: int) -> list[tuple[str, str]]:
@@ -32,8 +33,8 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    model = api.load(arguments.run)
-    corpus = corpora.load(api.read_recipe(f"{arguments.run}/recipe.yaml")[1].data)
+    model = load(arguments.run)
+    corpus = corpora.load(read_recipe(f"{arguments.run}/recipe.yaml")[1].data)
     chosen = pairs(list(corpus.split("dev")), arguments.sentences, arguments.seed)
     real = model.score([sentence for sentence, _ in chosen])
     shuffled = model.score([shuffle for _, shuffle in chosen])

@@ -19,9 +19,10 @@ from peers.asked import Parser, count, say_load, told
 from peers.turns import Spread, ratios
 from torch import nn
 
-from seqloom import api
 from seqloom.core.tree import to_device
+from seqloom.recipes import read_recipe
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin
 
 
 class BareLM(nn.Module):
@@ -102,9 +103,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="recipe overrides, e.g. model.hidden=650 model.layers=2")
     arguments = parser.parse_args()
 
-    _, recipe = api.read_recipe(arguments.recipe, [*arguments.overrides, f"train.device={arguments.device}"])
+    _, recipe = read_recipe(arguments.recipe, [*arguments.overrides, f"train.device={arguments.device}"])
     with tempfile.TemporaryDirectory() as folder:
-        task = api.begin(recipe, Path(folder) / "run").task
+        task = begin(recipe, Path(folder) / "run").task
     say_load(torch.get_num_threads())
     ours = seqloom_loop(task, recipe)
     device = torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")

@@ -20,8 +20,9 @@ from pathlib import Path
 import torch
 from peers.asked import Parser, count, say_load, told
 
-from seqloom import api
+from seqloom.recipes import read_recipe
 from seqloom.train.events import Progress
+from seqloom.training import begin
 
 RECIPE = "translate-multi30k"
 TINY = ["tokenizer.size=8000", "batch.tokens=4096", "model.width=128", "model.dropout=0.3", "loss.consistency=0"]
@@ -30,7 +31,7 @@ JOEY = 1400
 
 def speeds(recipe: list[str], intervals: int, folder: Path) -> Iterator[float]:
     """Tokens per second of each interval; the first, which warms up, left out."""
-    training = api.begin(api.read_recipe(RECIPE, recipe)[1], folder)
+    training = begin(read_recipe(RECIPE, recipe)[1], folder)
     batches, model = training.task.batches, training.recipe.model
     print(
         f"width {model.width}, {model.encoder_layers}+{model.decoder_layers} layers, feed-forward {model.inner}, "

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from peers.asked import say_load
 
-from seqloom import api
 from seqloom.classical.negative_sampling import Text
 from seqloom.classical.words_training import Trainer
 from seqloom.data.word_questions import word_sets
 from seqloom.evaluate.word_space import WordSpace
+from seqloom.recipes import read_recipe
 from seqloom.tasks.word_vectors import Task, judge, space_of
 
 
@@ -38,7 +38,7 @@ def prepared(arguments: argparse.Namespace) -> tuple[Any, Task]:
         f"train.device={arguments.device}",
         f"train.batch={arguments.batch}",
     ]
-    recipe = api.read_recipe("word2vec-wikitext2", words)[1]
+    recipe = read_recipe("word2vec-wikitext2", words)[1]
     return recipe, Task.prepare(recipe)
 
 

@@ -6,14 +6,15 @@ Run it: python examples/events.py
 import tempfile
 from pathlib import Path
 
-from seqloom import api
+from seqloom.recipes import read_recipe
 from seqloom.train.events import Evaluated, Finished, Progress, Started
+from seqloom.training import begin
 
 OVERRIDES = ["train.steps=60", "train.warmup=5", "train.log_every=5", "model.hidden=64", "batch.eval_rows=8"]
 
 with tempfile.TemporaryDirectory() as folder:
-    name, recipe = api.read_recipe("lm-char-lstm", OVERRIDES)
-    training = api.begin(recipe, Path(folder) / name)
+    name, recipe = read_recipe("lm-char-lstm", OVERRIDES)
+    training = begin(recipe, Path(folder) / name)
     for event in training.events():
         match event:
             case Started(parameters=parameters, device=device):

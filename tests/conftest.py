@@ -67,7 +67,7 @@ MINILM: dict[str, Any] = {
 def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recipes that begin with a run can be read without it: as if the shipped recipe of its name had been trained,
     or MiniLM imported."""
-    from seqloom import api
+    from seqloom.recipes import recipe_mapping, recipe_names
     from seqloom.runs.init import Pretrained
     from seqloom.runs.manifest import Manifest
     from seqloom.runs.run import Run
@@ -76,9 +76,9 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def pretend(path: str | Path, *kinds: Any) -> Pretrained:
         name = Path(path).name
-        if Path(path).exists() or name not in (*api.recipe_names(), "minilm"):
+        if Path(path).exists() or name not in (*recipe_names(), "minilm"):
             return really(path, *kinds)
-        mapping: dict[str, Any] = MINILM if name == "minilm" else api.recipe_mapping(name)[1]
+        mapping: dict[str, Any] = MINILM if name == "minilm" else recipe_mapping(name)[1]
         return Pretrained(
             Run(Path(path), mapping, Manifest({}, ())),
             mapping["model"].get("body", mapping["model"]),

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.masked import write_documents
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
+from seqloom.recipes import build_recipe
 
 RECIPE: dict[str, Any] = {
     "task": "denoise",
@@ -31,4 +31,4 @@ KINDS = ("spans", "bart")
 
 def denoise_recipe(folder: Path, *overrides: str) -> Any:
     words = [*write_documents(folder), *overrides]
-    return api.build_recipe(apply_overrides(RECIPE, parse_overrides(words)), "the recipe")
+    return build_recipe(apply_overrides(RECIPE, parse_overrides(words)), "the recipe")

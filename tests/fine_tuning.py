@@ -8,8 +8,8 @@ import torch
 from tests.understanding import CLASSIFY, TAG, reviews, sentences, write_reviews, write_sentences
 from torch import Tensor
 
-from seqloom import api
 from seqloom.config import apply_overrides, build, parse_overrides, to_mapping
+from seqloom.recipes import build_recipe
 from seqloom.runs.models import MODELS
 from seqloom.runs.run import Run
 from seqloom.text import BytePairConfig, Tokenizer, train_tokenizer
@@ -74,7 +74,7 @@ def classify_mapping(folder: Path, run: Path) -> dict[str, Any]:
 
 
 def classify_recipe(folder: Path, run: Path, *overrides: str) -> Any:
-    return api.build_recipe(apply_overrides(classify_mapping(folder, run), parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides(classify_mapping(folder, run), parse_overrides(overrides)), "the recipe")
 
 
 def tag_recipe(folder: Path, run: Path, *overrides: str) -> Any:
@@ -84,4 +84,4 @@ def tag_recipe(folder: Path, run: Path, *overrides: str) -> Any:
     base = {key: value for key, value in TAG.items() if key != "tokenizer"}
     data = {"corpus": "conll", "train": str(file)}
     mapping = {**base, "init": {"from": str(run)}, "data": data, "model": {"kind": "fine-tuned-tagger"}}
-    return api.build_recipe(apply_overrides(mapping, parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides(mapping, parse_overrides(overrides)), "the recipe")

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
+from seqloom.recipes import build_recipe
 
 SUBJECTS = {"cats": ("purr", "milk"), "dogs": ("bark", "bones"), "owls": ("hoot", "mice"), "cows": ("moo", "grass")}
 RECIPE: dict[str, Any] = {
@@ -42,4 +42,4 @@ def write_documents(folder: Path) -> list[str]:
 
 def masked_recipe(folder: Path, *overrides: str) -> Any:
     words = [*write_documents(folder), *overrides]
-    return api.build_recipe(apply_overrides(RECIPE, parse_overrides(words)), "the recipe")
+    return build_recipe(apply_overrides(RECIPE, parse_overrides(words)), "the recipe")

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
+from seqloom.recipes import build_recipe
 
 COLOURS, THINGS = ("red", "blue", "green", "grey"), ("fox", "cat", "hat", "box", "cup")
 BODY: dict[str, dict[str, Any]] = {
@@ -88,4 +88,4 @@ def recipe(folder: Path, task: str, *overrides: str, body: str = "bert") -> Any:
     }
     made |= {"target": "score"} if task == "score" else {}
     made["batch"] |= {"question": 8} if task == "answer" else {}
-    return api.build_recipe(apply_overrides(made, parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides(made, parse_overrides(overrides)), "the recipe")

@@ -7,8 +7,8 @@ from typing import Any
 from tests.fine_tuning import pretrained_run
 from tests.understanding import reviews, write_reviews
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
+from seqloom.recipes import build_recipe
 
 TRAIN: dict[str, Any] = {"steps": 30, "lr": 0.05, "evaluate_every": 15, "log_every": 5, "device": "cpu"}
 
@@ -26,7 +26,7 @@ def tune_recipe(folder: Path, run: Path, *overrides: str) -> Any:
         "model": {"length": 3},
         "train": TRAIN,
     }
-    return api.build_recipe(apply_overrides(mapping, parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides(mapping, parse_overrides(overrides)), "the recipe")
 
 
 def instructions() -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def instruct_mapping(folder: Path, run: Path) -> dict[str, Any]:
 
 def instruct_recipe(folder: Path, run: Path, *overrides: str) -> Any:
     mapping = apply_overrides(instruct_mapping(folder, run), parse_overrides(overrides))
-    return api.build_recipe(mapping, "the recipe")
+    return build_recipe(mapping, "the recipe")
 
 
 def wide_gpt(folder: Path) -> Path:

@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqloom.api.translating import Translating
-from seqloom.api.writing import Writer
 from seqloom.classical.hmm import HMMConfig
 from seqloom.classical.kneser_ney import kneser_ney
 from seqloom.classical.ngram import NGramConfig
@@ -17,6 +15,8 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
+from seqloom.predict.language_model import Writer
+from seqloom.predict.translator import Translating
 from seqloom.text.characters import Characters
 
 LETTERS = " abcdef"  # and </s>, <unk>

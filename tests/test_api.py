@@ -7,12 +7,14 @@ import pytest
 import torch
 
 import seqloom
-from seqloom import api, tasks
+from seqloom import tasks
 from seqloom.config import to_mapping
 from seqloom.core.errors import CheckpointError, DataError, Interrupted, ResourceError, UsageError
+from seqloom.recipes import read_recipe, recipe_names
 from seqloom.runs import record
 from seqloom.runs.run import Run
 from seqloom.train.events import Finished, Started, Stopped
+from seqloom.training import Training, begin, resume
 
 RECIPE = """# a comment
 task: language-model
@@ -68,20 +70,20 @@ def trained(recipe, out):
 
 
 @pytest.mark.usefixtures("pretended_runs")
-@pytest.mark.parametrize("name", api.recipe_names())
+@pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_loads(name):
-    found, recipe = api.read_recipe(name)
+    found, recipe = read_recipe(name)
     assert found == name
     assert to_mapping(recipe)["task"] in tasks.names()
 
 
 def test_a_recipe_by_path_with_overrides(recipe):
-    name, made = api.read_recipe(recipe, ["model.cell=lstm", "train.lr=1e-3", "seed=9"])
+    name, made = read_recipe(recipe, ["model.cell=lstm", "train.lr=1e-3", "seed=9"])
     assert (name, made.model.cell, made.train.lr, made.seed) == ("small", "lstm", 1e-3, 9)
 
 
 def test_the_recipe_of_a_run_is_a_recipe(trained, out):
-    name, made = api.read_recipe(out / "recipe.yaml", ["train.steps=5"])
+    name, made = read_recipe(out / "recipe.yaml", ["train.steps=5"])
     assert name == "small"
     assert made.train.steps == 5
 
@@ -96,7 +98,7 @@ def test_the_recipe_of_a_run_is_a_recipe(trained, out):
 )
 def test_a_recipe_that_does_not_exist(source, words):
     with pytest.raises(UsageError, match=words) as caught:
-        api.read_recipe(source)
+        read_recipe(source)
     assert caught.value.exit_code == 2
 
 
@@ -111,7 +113,7 @@ def test_a_recipe_that_does_not_exist(source, words):
 )
 def test_a_recipe_that_is_wrong(recipe, override, words):
     with pytest.raises(UsageError, match=words):
-        api.read_recipe(recipe, [override])
+        read_recipe(recipe, [override])
 
 
 # --- beginning --------------------------------------------------------------------------------------------------------
@@ -128,9 +130,9 @@ def test_a_recipe_that_is_wrong(recipe, override, words):
     ],
 )
 def test_what_cannot_be_trained_leaves_no_directory_behind(recipe, out, overrides, error, code):
-    _, made = api.read_recipe(recipe, overrides)
+    _, made = read_recipe(recipe, overrides)
     with pytest.raises(error) as caught:
-        api.begin(made, out)
+        begin(made, out)
     assert caught.value.exit_code == code
     assert not out.exists()
 
@@ -153,7 +155,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(recipe, tmp_p
 
 
 def test_a_training_that_is_stopped_says_so(recipe, out, monkeypatch):
-    monkeypatch.setattr(api.Training, "events", lambda training: iter([Stopped(3)]))
+    monkeypatch.setattr(Training, "events", lambda training: iter([Stopped(3)]))
     with pytest.raises(Interrupted, match="step 3") as caught:
         seqloom.train_recipe(recipe, out=out)
     assert caught.value.exit_code == 75
@@ -164,7 +166,7 @@ def test_a_training_that_is_stopped_says_so(recipe, out, monkeypatch):
 
 def test_resuming_a_finished_run_changes_nothing(trained, out):
     before = {name: (out / name).read_bytes() for name in ("model.safetensors", "card.md", "metrics/dev.json")}
-    events = list(api.resume(out).events())
+    events = list(resume(out).events())
     assert [type(event) for event in events] == [Started, Finished]
     assert {name: (out / name).read_bytes() for name in before} == before
     (finished,) = [entry for entry in Run.open(out).log() if entry["event"] == "finished"]
@@ -173,7 +175,7 @@ def test_resuming_a_finished_run_changes_nothing(trained, out):
 
 def test_more_steps_go_on_to_where_a_longer_run_ends(trained, recipe, out, tmp_path):
     longer = seqloom.train_recipe(recipe, "train.steps=16", out=tmp_path / "longer")
-    events = list(api.resume(out, ["train.steps=16"]).events())
+    events = list(resume(out, ["train.steps=16"]).events())
     assert (events[0].step, events[-1].step) == (8, 16)
     assert Run.open(out).recipe["train"]["steps"] == 16
     for one, other in zip(*(run.model.state_dict().values() for run in (longer, seqloom.load(out))), strict=True):
@@ -184,7 +186,7 @@ def test_more_steps_go_on_to_where_a_longer_run_ends(trained, recipe, out, tmp_p
     "override", ["train.patience=3", "train.keep=5", "train.log_every=1", "train.device=auto", "train.epochs=2"]
 )
 def test_what_may_change(trained, out, override):
-    api.resume(out, [override])
+    resume(out, [override])
     key, _, value = override.removeprefix("train.").partition("=")
     assert str(Run.open(out).recipe["train"][key]) in (value, f"{value}.0")
 
@@ -203,7 +205,7 @@ def test_what_may_change(trained, out, override):
 )
 def test_what_may_not_change_is_named_with_both_values(trained, out, override, then, now):
     with pytest.raises(UsageError) as caught:
-        api.resume(out, [override, "train.steps=20"])
+        resume(out, [override, "train.steps=20"])
     key = override.partition("=")[0]
     assert key in str(caught.value)
     assert then in str(caught.value)
@@ -215,14 +217,14 @@ def test_what_may_not_change_is_named_with_both_values(trained, out, override, t
 def test_a_changed_recipe_file_is_compared_too(trained, recipe, out):
     recipe.write_text(recipe.read_text().replace("hidden: 8", "hidden: 16"))
     with pytest.raises(UsageError, match=r"model\.hidden is 8 in the run and 16 now"):
-        api.resume(out, recipe=api.read_recipe(recipe)[1])
+        resume(out, recipe=read_recipe(recipe)[1])
 
 
 def test_the_length_of_a_cosine_run_is_fixed(recipe, out):
     seqloom.train_recipe(recipe, "train.schedule=cosine", out=out)
     for override in ("train.steps=16", "train.epochs=3"):
         with pytest.raises(UsageError, match=override.partition("=")[0]):
-            api.resume(out, [override])
+            resume(out, [override])
 
 
 def test_a_run_from_before_a_setting_existed_can_go_on(trained, out):
@@ -230,14 +232,14 @@ def test_a_run_from_before_a_setting_existed_can_go_on(trained, out):
     run = Run.open(out)
     older = {**run.recipe, "train": {key: value for key, value in run.recipe["train"].items() if key != "max_skips"}}
     run.update_recipe(older)
-    assert api.resume(out).recipe.train.max_skips == 10
+    assert resume(out).recipe.train.max_skips == 10
 
 
 def test_data_that_changed_since_is_refused_with_both_versions(trained, recipe, out):
     then = Run.open(out).data["version"]
     folder = recipe.parent
     (folder / "dev.txt").write_text("the cat sat\non the mat\n")
-    for attempt in (lambda: api.resume(out), lambda: seqloom.load(out).evaluate("dev")):
+    for attempt in (lambda: resume(out), lambda: seqloom.load(out).evaluate("dev")):
         with pytest.raises(DataError, match="dev of text differ") as caught:
             attempt()
         assert caught.value.exit_code == 3
@@ -248,7 +250,7 @@ def test_data_that_changed_since_is_refused_with_both_versions(trained, recipe, 
 
 def test_resuming_what_is_no_run(tmp_path):
     with pytest.raises(CheckpointError, match="does not exist"):
-        api.resume(tmp_path / "nothing")
+        resume(tmp_path / "nothing")
 
 
 # --- using ------------------------------------------------------------------------------------------------------------

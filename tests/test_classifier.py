@@ -8,9 +8,10 @@ import pytest
 import torch
 from tests.understanding import classify_recipe, trained
 
-from seqloom import api
-from seqloom.api import Classifier
 from seqloom.core.errors import DataError, UsageError
+from seqloom.predict.classifier import Classifier
+from seqloom.predict.loader import load
+from seqloom.predict.tagger import Tagger
 
 ODD = ["e\u0301", "\u202bשלום\u202c", "\u2028", "👩‍👩‍👧 film", "\x85", "\ufeff", "नमस्ते", "film", "x" * 500, "a " * 100]
 KINDS = {
@@ -33,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=KINDS)
 def model(runs: Path, request: pytest.FixtureRequest) -> Classifier:
-    found: Classifier = api.load(runs / request.param, "cpu", Classifier)
+    found: Classifier = load(runs / request.param, "cpu", Classifier)
     return found
 
 
@@ -76,7 +77,7 @@ def test_lines_are_read_a_window_at_a_time(runs: Path) -> None:
             read.append(number)
             yield f"text {number}"
 
-    answers = api.load(runs / "bag", "cpu").classify(lines(), window=3)
+    answers = load(runs / "bag", "cpu").classify(lines(), window=3)
     next(answers)
     assert read == [0, 1, 2]
 
@@ -86,7 +87,7 @@ def test_what_came_before_a_broken_line_is_answered(runs: Path) -> None:
         yield "a dull film"
         raise DataError("the line cannot be read")
 
-    answers = api.load(runs / "bag", "cpu").classify(lines())
+    answers = load(runs / "bag", "cpu").classify(lines())
     assert next(answers).label == "bad"
     with pytest.raises(DataError, match="cannot be read"):
         next(answers)
@@ -105,11 +106,11 @@ def test_a_text_of_a_hundred_thousand_words_is_read_at_its_beginning(model: Clas
 @pytest.mark.parametrize("option", ["batch_size", "window"])
 def test_sizes_must_be_above_zero(runs: Path, option: str) -> None:
     with pytest.raises(UsageError, match=f"{option} must be at least 1, got 0"):
-        api.load(runs / "bag", "cpu").classify(["a"], **{option: 0})
+        load(runs / "bag", "cpu").classify(["a"], **{option: 0})
 
 
 def test_what_is_unknown_is_told(runs: Path) -> None:
-    (one,) = api.load(runs / "words", "cpu").classify("a gripping zebra")
+    (one,) = load(runs / "words", "cpu").classify("a gripping zebra")
     assert one.unknown == ("zebra",)
 
 
@@ -117,7 +118,7 @@ def test_another_model_is_refused_by_name(runs: Path) -> None:
     with pytest.raises(
         UsageError, match=r"is a classifier: `seqloom classify` uses it. What was asked for needs a tag"
     ):
-        api.load(runs / "bag", "cpu", api.Tagger)
+        load(runs / "bag", "cpu", Tagger)
 
 
 # --- why ------------------------------------------------------------------------------------------------------------
@@ -136,13 +137,13 @@ def test_why_points_at_the_words_of_the_text(model: Classifier) -> None:
 
 
 def test_attention_sums_to_one(runs: Path) -> None:
-    (one,) = api.load(runs / "attends", "cpu").classify("a gripping, funny film", why=True)
+    (one,) = load(runs / "attends", "cpu").classify("a gripping, funny film", why=True)
     assert one.why.kind == "attention"
     assert sum(word.weight for word in one.why.words) + one.why.end == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_influences_of_a_bag_are_the_logit(runs: Path) -> None:
-    model = api.load(runs / "bag", "cpu")
+    model = load(runs / "bag", "cpu")
     (one,) = model.classify("a gripping, funny film", why=True)
     assert one.why.kind == "influence"
     batch = model._reader().batches([one.text], tokens=1).tree(torch.zeros(1, dtype=torch.long).numpy())
@@ -153,7 +154,7 @@ def test_the_influences_of_a_bag_are_the_logit(runs: Path) -> None:
 
 @pytest.mark.parametrize("name", ["words", "bag"])
 def test_words_that_decide_weigh_most(runs: Path, name: str) -> None:
-    model: Any = api.load(runs / name, "cpu")
+    model: Any = load(runs / name, "cpu")
     for text, word in (("a gripping film", "gripping"), ("a dull film", "dull")):
         (one,) = model.classify(text, why=True)
         assert max(one.why.words, key=lambda found: found.weight).text == word

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import typer
 
-from seqloom import api, tasks
+from seqloom import tasks
 from seqloom.cli import app
 from seqloom.config import to_mapping
 from seqloom.config.messages import field_types, key_of, options, tags
 from seqloom.config.yaml_text import parse_yaml
 from seqloom.core.errors import SeqloomError
+from seqloom.recipes import read_recipe, recipe_names
 from seqloom.train.events import Event
+from seqloom.training import RESUMABLE
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -154,8 +156,8 @@ def parse(words: list[str]) -> None:
         name, command, rest = command.resolve_command(context, rest)
         context = command.make_context(name, list(rest), parent=context)
     if words[0] == "train" and "--resume" not in words:
-        recipe, *overrides = (word for word in words[1:] if "=" in word or word in api.recipe_names())
-        api.read_recipe(recipe, overrides)
+        recipe, *overrides = (word for word in words[1:] if "=" in word or word in recipe_names())
+        read_recipe(recipe, overrides)
 
 
 def rows_of_the_index() -> list[str]:
@@ -279,7 +281,7 @@ def test_training_names_every_event_and_exit_code() -> None:
 def test_training_names_what_may_change_on_resume() -> None:
     paragraph = page("docs/training.md").partition("Overrides, or a recipe, may be given with `--resume`")[2]
     paragraph = paragraph.partition("Anything else is refused")[0]
-    assert set(re.findall(r"`(train\.\w+)`", paragraph)) == api.RESUMABLE
+    assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE
 
 
 def test_make_help_names_every_target() -> None:

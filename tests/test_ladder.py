@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom import api, ladder
+from seqloom import ladder
 from seqloom.config import to_mapping
 from seqloom.config.yaml_text import dump_yaml, parse_yaml
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.data.folder import data_folder
 from seqloom.nn.cells import CELLS
+from seqloom.predict.loader import load
+from seqloom.recipes import recipe_mapping
 from seqloom.train.events import Finished, Saved, Started, Stopped
 from seqloom.train.stop import Stop
 
@@ -72,11 +74,11 @@ def test_a_rung_for_every_cell_there_is() -> None:
 
 
 def test_overrides_are_for_every_rung_and_the_file_is_named_from_its_folder(write: Any, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(dump_yaml(api.recipe_mapping("toys-copy")[1]), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(dump_yaml(recipe_mapping("toys-copy")[1]), encoding="utf-8")
     read = ladder.read_ladder(write(base="mine.yaml"), ["train.lr=0.5"], seeds=[7], parameters=12_000)
     assert [rung.recipe.train.lr for rung in read.rungs] == [0.5, 0.5]
     assert (read.config.seeds, read.config.parameters) == ((7,), 12_000)
-    inline = ladder.read_ladder(write(base=api.recipe_mapping("toys-copy")[1]))
+    inline = ladder.read_ladder(write(base=recipe_mapping("toys-copy")[1]))
     assert inline.rungs[1].recipe.model.cell == "gru"
 
 
@@ -207,7 +209,7 @@ def test_a_ladder_gives_ordinary_runs_and_a_table(write: Any, tmp_path: Path) ->
     assert found.metric == "loss" and not found.higher_is_better
     assert [rung.mean for rung in found.rungs] == sorted(rung.mean for rung in found.rungs)
     for rung in found.rungs:
-        metrics = [api.load(out / f"{rung.name}-seed{seed}").run.metrics("dev") or {} for seed in (1, 2)]
+        metrics = [load(out / f"{rung.name}-seed{seed}").run.metrics("dev") or {} for seed in (1, 2)]
         values = [one["loss"] for one in metrics]
         assert rung.values == values and values[0] != values[1]
         assert rung.mean == pytest.approx(sum(values) / 2)
@@ -218,7 +220,7 @@ def test_a_ladder_gives_ordinary_runs_and_a_table(write: Any, tmp_path: Path) ->
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert {(row["rung"], row["seed"], row["tokens"]) for row in rows} >= {("gru", "2", "192")} and len(rows) == 4
     tested = ladder.results(solved, out, "test")
-    assert api.load(out / "gru-seed1").run.metrics("test") is not None
+    assert load(out / "gru-seed1").run.metrics("test") is not None
     assert [rung.mean for rung in tested.rungs] != [rung.mean for rung in found.rungs]
 
 

@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("babel", reason="the extra `corpora` is not installed")
 
-from seqloom import api, ladder
+from seqloom import ladder
 from seqloom.config.yaml_text import dump_yaml
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.ladder import workers
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.train.events import Finished, Progress, Saved, Stopped
 from seqloom.train.stop import Stop
@@ -105,7 +106,7 @@ def test_all_of_dev_is_translated_as_the_recipe_says(write: Any, tmp_path: Path)
     found = ladder.results(solved, out)
     assert {rung.size_key for rung in found.rungs} == {"model.hidden"} and found.size == "model.hidden"
     for rung in found.rungs:
-        own = api.load(out / f"{rung.name}-seed1")
+        own = load(out / f"{rung.name}-seed1")
         kept = own.run.metrics("dev") or {}
         assert kept["decoding"].startswith("beam search, 5") and "step" not in kept
         assert rung.mean == kept["bleu"] == ends[rung.name].best["bleu"] == own.evaluate("dev")["bleu"]

@@ -1,6 +1,6 @@
 """Lines in windows and batches."""
 
-from seqloom.api.lines import TOKENS, alike, answered
+from seqloom.predict.batching import TOKENS, alike, answered
 
 
 def test_what_is_read_together_is_of_like_length() -> None:

@@ -11,11 +11,11 @@ from tests.prompted import wide_gpt
 from tests.understanding import trained
 
 import seqloom
-from seqloom import api
-from seqloom.api.prompting import fitting
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.prompts import Prompt, Shot, Template
 from seqloom.decoding.mixture import Mixture
+from seqloom.predict.prompter import fitting
+from seqloom.recipes import build_recipe
 
 SHOTS = [("a warm film", "good"), ("a dull plot", "bad"), ("a funny cast", "good")]
 TEXTS = ["a clumsy story", "", "a gripping film"]
@@ -167,7 +167,7 @@ def test_what_cannot_be_chosen(made: Path, tmp_path: Path) -> None:
         "model": {"kind": "recurrent-lm", "hidden": 8},
         "train": {"steps": 1, "device": "cpu"},
     }
-    model = seqloom.load(trained(api.build_recipe(words, "the recipe"), tmp_path / "words"), "cpu")
+    model = seqloom.load(trained(build_recipe(words, "the recipe"), tmp_path / "words"), "cpu")
     with pytest.raises(DataError, match=r"does not have the choice 'mauve'"):
         list(model.choose("a", ["red", "mauve"]))
     with pytest.raises(DataError, match=r"the choices 'red' and 'Red' are the same tokens"):

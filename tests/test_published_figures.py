@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from benchmarks.label_baselines import measure
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.ladder import climb, read_ladder, results, solve
+from seqloom.predict.loader import load
 
 DOCS = Path(__file__).parents[1] / "docs"
 COLUMNS = {  # heading of a table: split and metric
@@ -96,7 +96,7 @@ def test_a_published_row_is_measured_again(ladder: str, rung: str, tolerance: fl
 def test_published_accuracies_on_languages_are_measured_again(tmp_path: Path) -> None:
     row = next(row for row in read_table("results.md", "train languages") if row["corpus"] == "`languages`")
     assert main(["train", "languages", "seed=1", "--out", str(tmp_path / "run")]) == 0
-    accuracy = 100 * api.load(tmp_path / "run").evaluate("test")["accuracy"]
+    accuracy = 100 * load(tmp_path / "run").evaluate("test")["accuracy"]
     baselines = measure("languages")["test"]
     first = float(row["seeds 1, 2, 3 on test"].split(",")[0])
     assert accuracy == pytest.approx(first, abs=1.0)  # six times the deviation of the seeds

@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 from tests.exchange import small_decoders
 
-from seqloom import api, ladder
-from seqloom.api import training
+from seqloom import ladder, recipes, training
 from seqloom.cli.app import main
 from seqloom.data.corpora import pydocs
 from seqloom.data.folder import VARIABLE
@@ -33,8 +32,10 @@ from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views import layers, memory
 from seqloom.nn.cells import CELLS
+from seqloom.recipes import read_recipe, recipe_names
 from seqloom.tasks import task_module
 from seqloom.train.config import FitConfig
+from seqloom.training import begin
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -107,7 +108,7 @@ def blocks(path: Path) -> list[Block]:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory as a reader might have it, and trainings of a few steps."""
-    read = api.read_recipe
+    read = read_recipe
 
     def shortened(*arguments: Any) -> tuple[str, Any]:
         name, recipe = read(*arguments)
@@ -149,7 +150,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
     monkeypatch.setattr(pydocs, "HELD_OUT", HELD_OUT)
     monkeypatch.setattr(layers, "LayersPlan", short_sequences)
-    for module in (api, training):  # for commands, and for Python
+    for module in (recipes, training):  # for commands, and for Python
         monkeypatch.setattr(module, "read_recipe", shortened)
     monkeypatch.setattr(ladder, "read_ladder", two_rungs)
     monkeypatch.setattr(ladder, "climb", in_turn)
@@ -247,7 +248,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bring(name: str, trained: Path) -> None:
     """Put a run of the shipped recipe `name` in place, if a page speaks of it and nothing is there."""
     recipe = "translate-cldr" if name == "quickstart-en-fr" else name
-    if recipe not in api.recipe_names() or Path("runs", name).exists():
+    if recipe not in recipe_names() or Path("runs", name).exists():
         return
     if not (trained / name).exists():
         api_train(recipe, trained / name)
@@ -276,7 +277,7 @@ def download(name: str) -> bool:
 
 
 def api_train(name: str, out: Path) -> None:
-    for _ in api.begin(api.read_recipe(name)[1], out).events():
+    for _ in begin(read_recipe(name)[1], out).events():
         pass
 
 
@@ -375,7 +376,7 @@ def test_trainings_keep_as_many_checkpoints_as_are_averaged() -> None:
 
 def checkpoints_of(name: str, overrides: list[str]) -> int:
     """How many a training leaves, at least."""
-    _, recipe = api.read_recipe(name, overrides)
+    _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus in NEED_DATA and not os.environ.get(VARIABLE):
         return int(recipe.train.keep)
     of_the_data = tuple(word for word in overrides if not word.startswith("train."))
@@ -386,7 +387,7 @@ def checkpoints_of(name: str, overrides: list[str]) -> int:
 @cache
 def epoch_of(name: str, overrides: tuple[str, ...]) -> int:
     """Steps of an epoch, at least: of what is made on the spot, a third is enough to count them."""
-    _, recipe = api.read_recipe(name, overrides)
+    _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus == "cldr":
         few = dataclasses.replace(recipe.data, train=min(10_000, recipe.data.train), dev=50, test=50)
         recipe = dataclasses.replace(recipe, data=few)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.understanding import sentences, tag_recipe, trained, write_sentences
 
-from seqloom import api
-from seqloom.api import Tagger
+from seqloom.predict.loader import load
+from seqloom.predict.tagger import Tagger
 
 ODD = [
     "e\u0301 \u0323",
@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=KINDS)
 def model(runs: Path, request: pytest.FixtureRequest) -> Tagger:
-    found: Tagger = api.load(runs / request.param, "cpu", Tagger)
+    found: Tagger = load(runs / request.param, "cpu", Tagger)
     return found
 
 
@@ -79,7 +79,7 @@ def test_it_answers_as_it_was_measured(model: Tagger) -> None:
 
 
 def test_a_line_of_a_hundred_thousand_words_is_read_in_pieces(runs: Path) -> None:
-    model = api.load(runs / "alone", "cpu")
+    model = load(runs / "alone", "cpu")
     (one,) = model.tag("Ann lives in Rome . " * 20_000)
     assert len(one.words) == 100_000
     assert one.pieces > 1_000
@@ -89,17 +89,17 @@ def test_a_line_of_a_hundred_thousand_words_is_read_in_pieces(runs: Path) -> Non
 
 
 def test_punctuation_is_apart_unless_it_is_said(runs: Path) -> None:
-    model = api.load(runs / "words", "cpu")
+    model = load(runs / "words", "cpu")
     assert [word.text for word in next(model.tag("Ann, Bob")).words] == ["Ann", ",", "Bob"]
     assert [word.text for word in next(model.tag("Ann, Bob", spaces=True)).words] == ["Ann,", "Bob"]
 
 
 def test_tags_that_mark_no_spans(runs: Path) -> None:
-    (one,) = api.load(runs / "parts", "cpu").tag("Ann lives in Rome.")
+    (one,) = load(runs / "parts", "cpu").tag("Ann lives in Rome.")
     assert one.entities is None
     assert one.marked == "Ann:NAME lives:X in:X Rome:PLACE .:X"
 
 
 def test_unknown_words_are_those_the_model_was_given(runs: Path) -> None:
-    (one,) = api.load(runs / "alone", "cpu").tag("Zoe lives in Rome.")
+    (one,) = load(runs / "alone", "cpu").tag("Zoe lives in Rome.")
     assert one.unknown == ("Zoe",)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
 from seqloom.core.tree import pack
+from seqloom.recipes import build_recipe
 from seqloom.runs import record
 from seqloom.runs.run import Run
+from seqloom.training import begin
 
 GOOD, BAD = ("gripping", "funny", "warm", "clever"), ("dull", "bland", "tired", "clumsy")
 THINGS = ("film", "plot", "cast", "story")
@@ -86,7 +87,7 @@ def classify_recipe(folder: Path, *overrides: str) -> Any:
     if not file.exists():
         write_reviews(file)
     data = {"corpus": "table", "train": str(file), "text": "review", "label": "verdict"}
-    return api.build_recipe(apply_overrides({**CLASSIFY, "data": data}, parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides({**CLASSIFY, "data": data}, parse_overrides(overrides)), "the recipe")
 
 
 def tag_recipe(folder: Path, *overrides: str) -> Any:
@@ -94,7 +95,7 @@ def tag_recipe(folder: Path, *overrides: str) -> Any:
     if not file.exists():
         write_sentences(file)
     data = {"corpus": "conll", "train": str(file)}
-    return api.build_recipe(apply_overrides({**TAG, "data": data}, parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides({**TAG, "data": data}, parse_overrides(overrides)), "the recipe")
 
 
 def trained(recipe: Any, out: Path) -> Path:
@@ -102,7 +103,7 @@ def trained(recipe: Any, out: Path) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda handle: None)
         monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
-        for _ in api.begin(recipe, out).events():
+        for _ in begin(recipe, out).events():
             pass
     return out
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom import api
 from seqloom.data.pair_batches import Ragged
+from seqloom.recipes import read_recipe
 from seqloom.tasks import language_model, translate
 
 BATCHES = 8  # different ones, which come again and again
@@ -27,7 +27,7 @@ class Vocabulary:
 def recipe_of(name: str, overrides: list[str], device: str) -> Any:
     """A shipped recipe, to be trained for long: what is worth compiling in a long training is compiled here."""
     never = [f"train.{key}=1000000" for key in ("steps", "evaluate_every", "save_every")]
-    return api.read_recipe(name, [*overrides, *never, "train.log_every=100", f"train.device={device}"])[1]
+    return read_recipe(name, [*overrides, *never, "train.log_every=100", f"train.device={device}"])[1]
 
 
 class Pairs(translate.Task):

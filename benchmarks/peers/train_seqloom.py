@@ -7,16 +7,16 @@ from pathlib import Path
 import torch
 from gate import Done, Gate
 
-from seqloom import api
 from seqloom.core.version import VERSION
 from seqloom.train.trainer import Trainer
+from seqloom.training import resume
 
 
 def main(work: Path) -> None:
     plan = json.loads((work / "plan.json").read_text())
     gate = Gate(plan["steps"])
     torch.set_num_threads(plan["threads"])
-    training = api.resume(work / "run")
+    training = resume(work / "run")
     trainer = Trainer(training.task, training.recipe.train, training.recipe.seed)
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     gate.say(package="seqloom", version=VERSION, parameters=size, torch=torch.__version__)

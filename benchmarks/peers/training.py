@@ -20,8 +20,9 @@ from peers.environments import HUGGING_FACE, JOEY, Peer, prepared
 from peers.turns import Contender, Failed, Spread, ratios, table, take_turns
 from torch import Tensor
 
-from seqloom import api
 from seqloom.data.pair_batches import Ragged
+from seqloom.recipes import read_recipe
+from seqloom.training import begin
 
 HERE = Path(__file__).resolve().parent
 TINY = [
@@ -61,8 +62,8 @@ RIVALS = {
 
 def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, rounds: int, threads: int) -> Any:
     """Write WORK; returns the plan."""
-    _, recipe = api.read_recipe(recipe_name, [*TINY, *overrides, "train.device=cpu"])
-    training = api.begin(recipe, work / "run")
+    _, recipe = read_recipe(recipe_name, [*TINY, *overrides, "train.device=cpu"])
+    training = begin(recipe, work / "run")
     task, m = training.task, recipe.model
     wanted = (rounds + 1) * steps + 1
     plan = {

@@ -1,20 +1,16 @@
 """seqloom: train, compare, understand and use sequence models, from the n-gram to the Transformer."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from seqloom.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from seqloom.api import (
-        average,
-        ensemble,
-        export_hf,
-        import_hf,
-        import_minilm,
-        interpolate,
-        load,
-        train_recipe,
-    )
+    from seqloom.predict.average import average
+    from seqloom.predict.ensembles import ensemble, interpolate
+    from seqloom.predict.huggingface import export_hf, import_hf, import_minilm
+    from seqloom.predict.loader import load
+    from seqloom.training import train_recipe
 
 __all__ = [
     "__version__",
@@ -28,13 +24,22 @@ __all__ = [
     "train_recipe",
 ]
 
+MODULES = {
+    "average": "predict.average",
+    "ensemble": "predict.ensembles",
+    "export_hf": "predict.huggingface",
+    "import_hf": "predict.huggingface",
+    "import_minilm": "predict.huggingface",
+    "interpolate": "predict.ensembles",
+    "load": "predict.loader",
+    "train_recipe": "training",
+}
 
-def __getattr__(name: str) -> Any:
-    """`seqloom.train_recipe` and the others on first use, so that importing the package stays instant."""
-    if name in __all__:
-        from seqloom import api
 
-        return getattr(api, name)
+def __getattr__(name: str) -> object:
+    """Import `seqloom.load` and the others on first use, so that importing the package stays instant."""
+    if name in MODULES:
+        return getattr(import_module(f"seqloom.{MODULES[name]}"), name)
     raise AttributeError(f"module 'seqloom' has no attribute {name!r}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
+from seqloom.predict.loader import load
 
 TEXTS = ["the cat sat here .", "the zyx saw the naïve fox .", "dog the dog", "", "."]
 
@@ -48,7 +48,7 @@ def test_export_says_what_it_wrote(seqloom: Any, runs: Path, tmp_path: Path, arp
 def test_kenlm_reads_it_and_agrees(runs: Path, arpa: Path) -> None:
     kenlm = pytest.importorskip("kenlm")
     model = kenlm.LanguageModel(str(arpa))
-    for scored in api.load(runs / "grams").score(TEXTS):
+    for scored in load(runs / "grams").score(TEXTS):
         theirs = [log10 for log10, _, _ in model.full_scores(scored.text, bos=True, eos=True)]
         assert [value / math.log(10) for value in scored.log_probs] == pytest.approx(theirs, abs=1e-5)
 
@@ -57,9 +57,7 @@ def test_what_comes_back_scores_the_same(seqloom: Any, runs: Path, tmp_path: Pat
     shown = seqloom("arpa", "import", arpa, tmp_path / "my run")
     assert shown.code == 0 and shown.err == ""
     assert f"seqloom generate '{tmp_path / 'my run'}'" in shown.out
-    for ours, theirs in zip(
-        api.load(runs / "grams").score(TEXTS), api.load(tmp_path / "my run").score(TEXTS), strict=True
-    ):
+    for ours, theirs in zip(load(runs / "grams").score(TEXTS), load(tmp_path / "my run").score(TEXTS), strict=True):
         assert theirs.tokens == ours.tokens
         assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-9)
     original, imported = (

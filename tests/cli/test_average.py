@@ -11,10 +11,12 @@ import torch
 from tests.sealing import seal
 
 import seqloom as package
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.loader import load
+from seqloom.predict.translator import Translator
+from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 
 FIGURES = ("loss", "perplexity", "bleu", "chrf", "exact_match")
@@ -128,7 +130,7 @@ def test_every_command_takes_it(seqloom: Any, averaged: Path, translators: Path,
     assert seqloom("evaluate", averaged, "--split", "test", "--json").json["pairs"] == 12
     assert seqloom("inspect", "attention", averaged, "the cat sat 3 .").code == 0
     assert seqloom("translate", averaged, translators / "one", "the cat sat 3 .").code == 0
-    assert "dev: loss" in repr(api.load(averaged))
+    assert "dev: loss" in repr(load(averaged))
 
 
 def test_compare_says_what_it_is(seqloom: Any, mine: Path) -> None:
@@ -159,11 +161,11 @@ def test_it_cannot_be_trained_further(seqloom: Any, averaged: Path, translators:
 
 def test_from_python(mine: Path) -> None:
     mean = package.average(mine / "one", last=2)
-    assert isinstance(mean, api.Translator)
+    assert isinstance(mean, Translator)
     assert mean.run.path == mine / "one-averaged"
     assert mean.run.average is not None and mean.run.average["steps"] == [8, 10]
     (found,) = mean.translate("the cat sat 3 .")
-    assert found.text == next(iter(api.load(mine / "one-averaged").translate("the cat sat 3 ."))).text
+    assert found.text == next(iter(load(mine / "one-averaged").translate("the cat sat 3 ."))).text
     both = package.average([mine / "one", mine / "two"], out=mine / "both")
     assert both.run.average["runs"] == [str(mine / "one"), str(mine / "two")]
 
@@ -279,7 +281,7 @@ def test_a_run_named_from_within(mine: Path, word: str, monkeypatch: pytest.Monk
 
 def test_each_of_several_is_measured_as_its_own_recipe_says(seqloom: Any, mine: Path) -> None:
     recipe = mine / "two/recipe.yaml"
-    wide = api.recipe_of(Run.open(mine / "two")).decode.beam
+    wide = recipe_of(Run.open(mine / "two")).decode.beam
     recipe.write_text(recipe.read_text().replace(f"beam: {wide}", f"beam: {wide + 2}"))
     seal(mine / "two")
     assert seqloom("average", mine / "one", mine / "two", "--out", mine / "both").code == 0

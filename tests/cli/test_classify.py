@@ -14,11 +14,12 @@ import pytest
 from tests.sealing import seal
 from tests.understanding import classify_recipe, reviews, tag_recipe, trained, write_reviews
 
-from seqloom import api
 from seqloom.cli.classify import shaded
 from seqloom.inspect import doctor
 from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.predict.classifier import Classifier
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -87,7 +88,7 @@ def test_why_in_colour(seqloom: Any, runs: Path) -> None:
 
 
 def test_why_where_there_are_few_colours(runs: Path) -> None:
-    (one,) = api.load(runs / "bag", "cpu", api.Classifier).classify("a gripping, dull film", why=True)
+    (one,) = load(runs / "bag", "cpu", Classifier).classify("a gripping, dull film", why=True)
     assert one.why is not None
     styles = {str(span.style) for span in shaded(one.text, one.why, few=True).spans}
     assert styles & {"white on green", "white on red"} and styles <= {
@@ -286,7 +287,7 @@ def test_curves_show_the_accuracy_beside_the_loss(seqloom: Any, runs: Path) -> N
     loss, beside = draw_curves([Run.open(runs / "gru"), Run.open(runs / "bytes")]).axes
     assert loss.get_ylabel() == "loss, nats per text"
     assert beside.get_ylabel() == "share of dev that is right"
-    assert "accuracy" in repr(api.load(runs / "gru", "cpu"))
+    assert "accuracy" in repr(load(runs / "gru", "cpu"))
     panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no figure and no unit in common
     assert [axes.get_ylabel() for axes in panels] == ["loss, nats per text", "loss, nats per word"]
     assert [{str(line.get_label()).partition(":")[0] for line in axes.lines} for axes in panels] == [

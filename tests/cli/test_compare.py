@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.sealing import seal
 
-from seqloom import api
 from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.plots.figures import to_bytes
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 
 pytest.importorskip("rich")
@@ -21,7 +21,7 @@ def names(shown: Any) -> list[str]:
 
 def test_runs_of_one_vocabulary_are_ranked_by_loss(seqloom: Any, runs: Path) -> None:
     shown = seqloom("compare", runs / "chars", runs / "gru", "--json")
-    loss = {name: (api.load(runs / name).run.metrics("dev") or {})["loss"] for name in ("chars", "gru")}
+    loss = {name: (load(runs / name).run.metrics("dev") or {})["loss"] for name in ("chars", "gru")}
     assert shown.json["ranked_by"] == "loss"
     assert shown.json["not_ranked"] is None
     assert names(shown) == sorted(loss, key=loss.__getitem__)
@@ -31,7 +31,7 @@ def test_runs_of_one_vocabulary_are_ranked_by_loss(seqloom: Any, runs: Path) -> 
 
 def test_runs_of_different_vocabularies_are_ranked_by_bits_per_character(seqloom: Any, runs: Path) -> None:
     shown = seqloom("compare", runs / "chars", runs / "pairs", "--json")
-    bits = {name: (api.load(runs / name).run.metrics("dev") or {})["bits_per_character"] for name in ("chars", "pairs")}
+    bits = {name: (load(runs / name).run.metrics("dev") or {})["bits_per_character"] for name in ("chars", "pairs")}
     assert shown.json["ranked_by"] == "bits_per_character"
     assert names(shown) == sorted(bits, key=bits.__getitem__)
 
@@ -92,7 +92,7 @@ def test_parameters_and_speed_are_those_of_the_log(seqloom: Any, runs: Path) -> 
     finished = json.loads((runs / "gru/log.jsonl").read_text().splitlines()[-1])
     assert row["parameters"] == finished["parameters"]
     assert row["tokens_per_second"] == finished["tokens_per_second"]
-    assert row["parameters"] == sum(p.numel() for p in api.load(runs / "gru").model.parameters())
+    assert row["parameters"] == sum(p.numel() for p in load(runs / "gru").model.parameters())
 
 
 def test_the_test_split_needs_its_evaluation_first(seqloom: Any, copy: Any) -> None:
@@ -106,7 +106,7 @@ def test_the_test_split_needs_its_evaluation_first(seqloom: Any, copy: Any) -> N
     shown = seqloom("compare", chars, gru, "--split=test", "--json").json
     assert shown["ranked_by"] == "loss"
     assert {row["metrics"]["loss"] for row in shown["runs"]} == {
-        api.load(run).evaluate("test")["loss"] for run in (chars, gru)
+        load(run).evaluate("test")["loss"] for run in (chars, gru)
     }
 
 

@@ -13,10 +13,10 @@ from tests.fine_tuning import pretrained_run
 from tests.masked import masked_recipe
 from tests.understanding import classify_recipe, tag_recipe, trained
 
-from seqloom import api
-from seqloom.api.embedding import POOLINGS
 from seqloom.cli.app import main
 from seqloom.core.errors import UsageError
+from seqloom.predict.embeddings import POOLINGS
+from seqloom.predict.loader import load
 from seqloom.text import END
 
 LINES = ["the owl slept here .", "", "a cat", "the dog saw in the hay . the owl slept here . the cat sat on a mat ."]
@@ -49,7 +49,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory, own: list[str], runs: Path
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_model_that_reads_makes_vectors(readers: dict[str, Path], name: str) -> None:
-    model = api.load(readers[name], "cpu")
+    model = load(readers[name], "cpu")
     vectors = {pooling: model.embed(LINES, pooling) for pooling in POOLINGS}
     for found in vectors.values():
         assert found.dtype == np.float32 and len(found) == len(LINES)
@@ -61,7 +61,7 @@ def test_every_model_that_reads_makes_vectors(readers: dict[str, Path], name: st
 
 
 def test_they_are_the_means_of_what_the_model_makes(readers: dict[str, Path]) -> None:
-    bert, lstm, gpt = (api.load(readers[name], "cpu") for name in ("bert", "lstm", "gpt"))
+    bert, lstm, gpt = (load(readers[name], "cpu") for name in ("bert", "lstm", "gpt"))
     with torch.no_grad():
         ids = bert.tokenizer.encode("The cats purr")
         h = bert.model.read(torch.tensor([[bert.specials.classify, *ids, bert.specials.separate]]))[0]
@@ -75,7 +75,7 @@ def test_they_are_the_means_of_what_the_model_makes(readers: dict[str, Path]) ->
 
 @pytest.mark.parametrize(("name", "room"), [("bert", 22), ("gpt", 15)])
 def test_what_is_too_long_is_read_in_pieces(readers: dict[str, Path], name: str, room: int) -> None:
-    model = api.load(readers[name], "cpu")
+    model = load(readers[name], "cpu")
     long = " ".join(["owl"] * 50)
     ids, h = model.tokenizer.encode(long), []
     for start in range(0, len(ids), room):
@@ -91,7 +91,7 @@ def test_what_is_too_long_is_read_in_pieces(readers: dict[str, Path], name: str,
 
 def test_tokens_are_pooled_as_they_are_read(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many texts are read at a time, the vectors of their tokens are not kept."""
-    model, most = api.load(readers["bert"], "cpu"), 0
+    model, most = load(readers["bert"], "cpu"), 0
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
     read = model.model.read
 
@@ -112,7 +112,7 @@ def test_vectors_in_a_file(seqloom: Any, readers: dict[str, Path], tmp_path: Pat
     shown = seqloom("embed", readers["bert"], "--pooling", "first", "--out", out)
     assert shown.code == 0 and shown.out == f"{out} has 4 vectors of 16 numbers.\n"
     assert "note: 1 blank line of 4 became zeros" in shown.err
-    assert np.load(out) == pytest.approx(api.load(readers["bert"], "cpu").embed(LINES, "first"), abs=1e-6)
+    assert np.load(out) == pytest.approx(load(readers["bert"], "cpu").embed(LINES, "first"), abs=1e-6)
     seqloom("embed", readers["bert"], "a", "--out", out).refuses(2, "exists")
     seqloom("embed", readers["bert"], "a", "--out", tmp_path / "none" / "x.npy").refuses(2, "does not exist")
 
@@ -120,7 +120,7 @@ def test_vectors_in_a_file(seqloom: Any, readers: dict[str, Path], tmp_path: Pat
 def test_vectors_in_the_output(readers: dict[str, Path], capfdbinary: Any) -> None:
     assert main(["embed", str(readers["lstm"]), "the owl", "a cat"]) == 0
     vectors = np.load(io.BytesIO(capfdbinary.readouterr().out))
-    assert vectors == pytest.approx(api.load(readers["lstm"], "cpu").embed(["the owl", "a cat"]), abs=1e-6)
+    assert vectors == pytest.approx(load(readers["lstm"], "cpu").embed(["the owl", "a cat"]), abs=1e-6)
 
 
 def test_not_on_a_terminal(seqloom: Any, readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +132,11 @@ def test_what_has_no_vectors(seqloom: Any, readers: dict[str, Path], runs: Path,
     out = tmp_path / "x.npy"
     seqloom("embed", runs / "grams", "a", "--out", out).refuses(2, "makes no vectors of texts")
     with pytest.raises(UsageError, match=r"no pooling 'middle'"):
-        api.load(readers["bert"], "cpu").embed("a", "middle")
+        load(readers["bert"], "cpu").embed("a", "middle")
     with pytest.raises(UsageError, match=r"batch_size must be at least 1, got 0"):
-        api.load(readers["bert"], "cpu").embed("a", batch_size=0)
+        load(readers["bert"], "cpu").embed("a", batch_size=0)
     assert not out.exists()
 
 
 def test_no_lines_are_no_vectors(readers: dict[str, Path]) -> None:
-    assert api.load(readers["bert"], "cpu").embed([]).shape == (0, 16)
+    assert load(readers["bert"], "cpu").embed([]).shape == (0, 16)

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from tests.exchange.small_encoder_decoders import write
 from tests.text.small_pairs import ENGLISH, FRENCH
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.exchange.importing import read_directory
 from seqloom.nn.positions import sinusoid_table
+from seqloom.predict.loader import load
 
 NAMES = {"bart": "bart-2-heads", "marian": "marian-2-heads"}
 
@@ -64,7 +64,7 @@ def test_it_is_a_run_like_any_other(seqloom: Any, folder: Path, tmp_path: Path, 
         seen = seqloom("inspect", "attention", run, "The cat sat", "--target", "Le chat", *part)
         assert seen.code == 0 and "The" in seen.out + seen.err
     seqloom("evaluate", run).refuses(3, "imported, not trained here", "--source FILE")
-    recipe = api.load(run, "cpu").decode
+    recipe = load(run, "cpu").decode
     assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # as generation_config.json says
 
 
@@ -86,7 +86,7 @@ def test_it_can_be_trained_further_and_goes_back(seqloom: Any, folder: Path, tmp
     written = seqloom("export-hf", tmp_path / "run", tmp_path / "out")
     assert written.code == 0, written.err
     back: Any = read_directory(tmp_path / "out")
-    learned = api.load(tmp_path / "run", "cpu").model.state_dict()
+    learned = load(tmp_path / "run", "cpu").model.state_dict()
     assert all(torch.equal(back.weights[key], value) for key, value in learned.items())
     lines = [line.strip() for line in (folder / "a.en").read_text().splitlines()]
     said = seqloom("translate", tmp_path / "run", *lines, "--beam", 1, "--max-length", 12).out.splitlines()
@@ -107,7 +107,7 @@ def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
 
 
 def test_the_languages_of_a_marian_are_known(folder: Path, tmp_path: Path, seqloom: Any) -> None:
-    run = api.load(folder / "marian-run", "cpu").run
+    run = load(folder / "marian-run", "cpu").run
     assert (run.data["source"], run.data["target"], run.recipe["data"]["source"]) == ("en", "fr", "en")
     seqloom("export-hf", folder / "marian-run", tmp_path / "out")
     about = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
@@ -115,7 +115,7 @@ def test_the_languages_of_a_marian_are_known(folder: Path, tmp_path: Path, seqlo
 
 
 def test_what_is_said_is_cut_by_the_model_of_targets(folder: Path) -> None:
-    translator: Any = api.load(folder / "marian-run", "cpu")
+    translator: Any = load(folder / "marian-run", "cpu")
     tokenizer, source, text = translator.tokenizer, ENGLISH[0], FRENCH[0]
     ids = tokenizer.of_targets.encode(text)
     assert ids != tokenizer.encode(text) and tokenizer.unknown not in ids
@@ -280,7 +280,7 @@ def test_pairs_beyond_the_places_of_a_model_that_is_gone_on_with(seqloom: Any, f
         "batch: {tokens: 400, max_length: null}\ntrain: {steps: 2, lr: 0.01, device: cpu}\n"
     )
     refused = seqloom("train", recipe, "--out", tmp_path / "run")
-    most = api.load(run, "cpu").longest_source
+    most = load(run, "cpu").longest_source
     refused.refuses(3, "A source of train has", f"batch.max_length={most}.")
     assert "positions" not in refused.err
     shown = seqloom("train", recipe, f"batch.max_length={most}", "--out", tmp_path / "run")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.data.corpus import Counts
 from seqloom.data.readers import read_lines
+from seqloom.predict.loader import load
 
 METRICS = ("loss", "perplexity", "word_perplexity", "bits_per_character", "bits_per_byte")
 
@@ -31,7 +31,7 @@ def test_dev_is_the_number_in_the_training_log(seqloom: Any, copy: Any, name: st
 def test_test_is_what_python_gives_and_is_kept_for_compare(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
     found = seqloom("evaluate", run, "--split", "test", "--json").json
-    expected = api.load(run).evaluate("test")
+    expected = load(run).evaluate("test")
     assert {metric: found[metric] for metric in expected} == expected
     assert json.loads((run / "metrics/test.json").read_text()) == expected
     counts = Counts.of(read_lines(texts / "test.txt"))

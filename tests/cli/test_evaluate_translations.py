@@ -12,9 +12,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from tests.sealing import seal
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.data.parallel import Pair
+from seqloom.predict.loader import load
 
 WHO = {"cat": "Katze", "dog": "Hund", "owl": "Eule", "fox": "Fuchs"}
 DID = {"sat": "sass", "saw": "sah", "slept": "schlief"}
@@ -94,14 +94,14 @@ def test_figures_are_kept_for_compare(seqloom: Any, run: Path) -> None:
     kept = json.loads((run / "metrics/test.json").read_text())
     assert {name: kept[name] for name in FIGURES} == {name: found[name] for name in FIGURES}
     assert (kept["signatures"], kept["decoding"]) == (found["signatures"], found["decoding"])
-    assert api.load(run).evaluate("test") == {name: kept[name] for name in kept if name in FIGURES}
+    assert load(run).evaluate("test") == {name: kept[name] for name in kept if name in FIGURES}
     (row,) = seqloom("compare", run, "--split", "test", "--json").json["runs"]
     assert row["metrics"]["loss"] == found["loss"]
     assert all(isinstance(value, float) for value in row["metrics"].values())
 
 
 def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = api.load(trained).task()
+    task = load(trained).task()
     pairs = [Pair(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")]
     made = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
     monkeypatch.setattr(task, "corpus", made)

@@ -9,10 +9,10 @@ import torch
 from tests.masked import masked_recipe
 from tests.understanding import trained
 
-from seqloom import api
 from seqloom.cli.fill import visible
 from seqloom.core.errors import UsageError
 from seqloom.inspect.plots.curves import curves, draw_curves
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 
 PNG = b"\x89PNG"
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["words", "bytes", "packed"])
 def test_each_mask_is_told_best_first(seqloom: Any, folder: Path, name: str) -> None:
-    model = api.load(folder / name, "cpu")
+    model = load(folder / name, "cpu")
     shown = seqloom("fill", folder / name, SENTENCE, "They [MASK] [MASK] .", "--top", 3, "--json")
     one, two = shown.objects
     assert len(one["masks"]) == 1 and len(two["masks"]) == 2 and one["text"] == SENTENCE
@@ -55,7 +55,7 @@ def test_each_mask_is_told_best_first(seqloom: Any, folder: Path, name: str) -> 
 
 
 def test_it_says_what_the_model_thinks(folder: Path) -> None:
-    model = api.load(folder / "words", "cpu")
+    model = load(folder / "words", "cpu")
     (found,) = model.fill(SENTENCE, top=1000)
     ids, specials = model.tokenizer.encode("The cats purr all day ."), model.specials
     assert len(ids) == 6
@@ -70,7 +70,7 @@ def test_it_says_what_the_model_thinks(folder: Path) -> None:
 
 
 def test_a_line_alone_is_told_as_among_others(folder: Path) -> None:
-    model = api.load(folder / "words", "cpu")
+    model = load(folder / "words", "cpu")
     lines = [SENTENCE, "They eat [MASK] .", "[MASK]", f"We hear them [MASK] . {SENTENCE}"]
     for line, among in zip(lines, model.fill(lines), strict=True):
         (alone,) = model.fill(line)
@@ -93,7 +93,7 @@ def test_unknown_words_and_long_texts_are_said(seqloom: Any, folder: Path) -> No
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
     assert "of 1 line with more than 24 tokens only what is near the masks was read; the first is line 2" in shown.err
     assert shown.out.startswith("zebras The cats ")  # as it came
-    (found,) = api.load(folder / "words", "cpu").fill(f"{long} {SENTENCE} {long}")
+    (found,) = load(folder / "words", "cpu").fill(f"{long} {SENTENCE} {long}")
     assert found.cut == 66 - 22 and found.filled.count("cats") >= 61  # all of the text comes back
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_told(seqloom: Any, folder: Path, text: str, words: str) 
 
 def test_no_guess_is_no_answer(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"top must be at least 1, got 0"):
-        list(api.load(folder / "words", "cpu").fill(SENTENCE, top=0))
+        list(load(folder / "words", "cpu").fill(SENTENCE, top=0))
 
 
 def test_blank_lines_stay_blank_and_what_came_before_a_wrong_one_is_told(
@@ -147,7 +147,7 @@ def test_every_head_over_a_text_with_a_mask(seqloom: Any, folder: Path, tmp_path
     ).json
     assert out.read_bytes().startswith(PNG)
     assert shown["part"] == "encoder" and shown["text"] == SENTENCE and shown["log_prob"] is None
-    view = api.load(folder / name, "cpu").heads(SENTENCE)
+    view = load(folder / name, "cpu").heads(SENTENCE)
     words = view.encoder.words
     assert words.rows == words.columns == ["[CLS]", "The", "cats", "[MASK]", "all", "day", ".", "[SEP]"]
     assert words.weights.shape == (1, 2, 8, 8) and words.weights.sum(axis=3) == pytest.approx(1.0)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
+from seqloom.predict.language_model import LanguageModel
+from seqloom.predict.loader import load
 
 
 def text(shown: Any) -> str:
@@ -20,7 +21,7 @@ def test_it_prints_the_prompt_and_what_python_gives(seqloom: Any, runs: Path) ->
     options: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 7}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     shown = text(seqloom("generate", runs / "chars", "--prompt", "the cat", *words))
-    assert shown == "the cat" + "".join(api.load(runs / "chars").generate("the cat", max_tokens=300, **options)) + "\n"
+    assert shown == "the cat" + "".join(load(runs / "chars").generate("the cat", max_tokens=300, **options)) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -41,9 +42,9 @@ def test_it_prints_the_prompt_and_what_python_gives(seqloom: Any, runs: Path) ->
 def test_every_option_reaches_the_search(seqloom: Any, runs: Path, run: str, options: dict[str, Any]) -> None:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     shown = text(seqloom("generate", runs / run, "--tokens=40", *words))
-    assert shown == "".join(api.load(runs / run).generate(max_tokens=40, **options)) + "\n"
+    assert shown == "".join(load(runs / run).generate(max_tokens=40, **options)) + "\n"
     if options and options != {"top_p": 0.5}:
-        assert shown != "".join(api.load(runs / run).generate(max_tokens=40)) + "\n" or run == "grams"
+        assert shown != "".join(load(runs / run).generate(max_tokens=40)) + "\n" or run == "grams"
 
 
 @pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
@@ -92,15 +93,15 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
 
     screen = Recorder()
     made: list[str] = []
-    plain = api.LanguageModel.generate
+    plain = LanguageModel.generate
 
-    def watched(self: api.LanguageModel, *arguments: Any, **options: Any) -> Iterator[str]:
+    def watched(self: LanguageModel, *arguments: Any, **options: Any) -> Iterator[str]:
         for piece in plain(self, *arguments, **options):
             assert screen.seen[-1] == "".join(["the"] * bool(made) + made)
             made.append(piece)
             yield piece
 
-    monkeypatch.setattr(api.LanguageModel, "generate", watched)
+    monkeypatch.setattr(LanguageModel, "generate", watched)
     monkeypatch.setattr(sys, "stdout", screen)
     assert main(["generate", str(runs / "chars"), "--prompt=the", "--tokens=12", "--min-tokens=12"]) == 0
     assert len(made) == 12
@@ -108,12 +109,12 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
 
 
 def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(self: api.LanguageModel, prompt: str, **options: Any) -> Iterator[str]:
+    def endless(self: LanguageModel, prompt: str, **options: Any) -> Iterator[str]:
         yield " sat"
         signal.raise_signal(signal.SIGINT)
         yield "never seen"
 
-    monkeypatch.setattr(api.LanguageModel, "generate", endless)
+    monkeypatch.setattr(LanguageModel, "generate", endless)
     shown = seqloom("generate", runs / "chars", "--prompt=the cat")
     assert shown.code == 130
     assert shown.out == "the cat sat\n"
@@ -123,7 +124,7 @@ def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monk
 def test_as_a_program_of_its_own(runs: Path) -> None:
     words = ["generate", str(runs / "pairs"), "--prompt=the naïve", "--tokens=8", "--seed=2"]
     done = subprocess.run([sys.executable, "-m", "seqloom", *words], capture_output=True, encoding="utf-8")
-    expected = "".join(api.load(runs / "pairs").generate("the naïve", max_tokens=8, seed=2))
+    expected = "".join(load(runs / "pairs").generate("the naïve", max_tokens=8, seed=2))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"the naïve{expected}\n", "")
 
 

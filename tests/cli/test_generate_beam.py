@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.core.errors import UsageError
+from seqloom.predict.loader import load
 
 
 @pytest.mark.parametrize("run", ["gru", "grams", "chars", "words"])
 def test_it_prints_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
     words = ["--prompt=the", "--beam=4", "--n-best=3", "--tokens=12", "--length-penalty=0.6", "--stopping=exact"]
     shown = seqloom("generate", runs / run, *words)
-    found = api.load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
+    found = load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
     assert len(found) == 3 and len({one.text for one in found}) == 3
     assert found == sorted(found, key=lambda one: (not one.finished, -one.score))
     heads = [f"--- {n} of 3, score {one.score:.4f}, log p {one.log_prob:.3f}" for n, one in enumerate(found, start=1)]
@@ -29,7 +29,7 @@ def test_a_beam_of_one_is_greedy(seqloom: Any, runs: Path, run: str, minimum: in
 
 
 def test_log_probs_are_those_of_score(runs: Path) -> None:
-    model = api.load(runs / "chars")
+    model = load(runs / "chars")
     for one in model.search("the", beam=3, n_best=3, max_tokens=10, length_penalty=0.0):
         scored = model.score("the" + one.text)[0]
         own = sum(scored.log_probs if one.finished else scored.log_probs[:-1])
@@ -54,4 +54,4 @@ def test_other_mistakes(seqloom: Any, runs: Path) -> None:
     seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").refuses(2, "--max-tokens")
     seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").refuses(3, "cannot spell", "--allow-unknown")
     with pytest.raises(UsageError, match="stopping must be usual or exact"):
-        api.load(runs / "chars").search(stopping="never")
+        load(runs / "chars").search(stopping="never")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.cli.app import main
+from seqloom.predict.loader import load
 
 TEXT = "the owl slept here ."
 SIZES = ["batch.rows=4", "batch.chunk=16", "model.width=16", "model.layers=2", "model.positions.max_length=16"]
@@ -48,13 +48,13 @@ def test_it_writes_on_past_its_context(seqloom: Any, run: Path) -> None:
 def test_it_searches(seqloom: Any, run: Path) -> None:
     found = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
     assert found.code == 0 and found.out.count("--- ") == 3
-    assert f"the owl{api.load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in found.out
+    assert f"the owl{load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in found.out
 
 
 def test_it_scores(seqloom: Any, run: Path) -> None:
     long = " ".join([TEXT] * 4)  # longer than its context
     short, other = seqloom("score", run, TEXT, long, "--json").objects
-    assert len(short["tokens"]) == len(api.load(run, "cpu").tokenizer.encode(TEXT)) + 1
+    assert len(short["tokens"]) == len(load(run, "cpu").tokenizer.encode(TEXT)) + 1
     assert other["log_prob"] < short["log_prob"] < 0
     assert seqloom("score", run, TEXT, "--json").json["log_prob"] == pytest.approx(short["log_prob"], rel=1e-4)
 
@@ -93,10 +93,10 @@ def test_it_is_mixed_with_others(seqloom: Any, folder: Path, own: list[str], tmp
 
 def test_every_head_as_json(seqloom: Any, run: Path) -> None:
     found = seqloom("inspect", "attention", run, TEXT, "--json").json
-    view = api.load(run, "cpu").heads(TEXT)
+    view = load(run, "cpu").heads(TEXT)
     assert (found["text"], found["part"], found["layers"], found["heads"]) == (TEXT, "decoder", 2, 4)
     assert "source" not in found and "translation" not in found
-    assert found["log_prob"] == pytest.approx(api.load(run, "cpu").score(TEXT)[0].log_prob, rel=1e-4)
+    assert found["log_prob"] == pytest.approx(load(run, "cpu").score(TEXT)[0].log_prob, rel=1e-4)
     assert found["row_words"] == found["column_words"] == ["</s>", "the", "owl", "slept", "here", "."]
     assert len(found["maps"]) == 8
     for one in found["maps"]:

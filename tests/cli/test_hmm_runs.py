@@ -10,8 +10,6 @@ import pytest
 from tests.sealing import seal
 from tests.understanding import write_sentences
 
-from seqloom import api
-from seqloom.api.recipes import read_recipe
 from seqloom.classical.hmm_search import PAUSE
 from seqloom.cli._states import _marked
 from seqloom.cli.app import main
@@ -22,8 +20,10 @@ from seqloom.evaluate.clusters import cluster_figures
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views.states import TextStates
+from seqloom.recipes import read_recipe
 from seqloom.tasks import hmm
 from seqloom.train.events import Saved
+from seqloom.training import begin, resume
 
 LETTERS = ["train.restarts=2", "train.iterations=25", "train.tolerance=0"]
 
@@ -177,19 +177,19 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
     assert PAUSE > 0
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     words = ["data.corpus=text", *files, "data.documents=line", "train.restarts=2", "train.iterations=6"]
-    _, recipe = api.read_recipe("hmm-letters", [*words, "train.tolerance=0"])
-    list(api.begin(recipe, tmp_path / "whole").events())
+    _, recipe = read_recipe("hmm-letters", [*words, "train.tolerance=0"])
+    list(begin(recipe, tmp_path / "whole").events())
     whole = tensors_from_file(tmp_path / "whole" / "model.safetensors")
     for stop_at in (3, 6, 8):
         path = tmp_path / f"stopped-{stop_at}"
-        for event in api.begin(recipe, path).events():
+        for event in begin(recipe, path).events():
             if isinstance(event, Saved) and event.step >= stop_at:
                 break
         assert not (path / "model.safetensors").exists()
-        assert list(api.resume(path).events())
+        assert list(resume(path).events())
         again = tensors_from_file(path / "model.safetensors")
         assert whole.keys() == again.keys() and all(whole[name].equal(again[name]) for name in whole)
-    done = list(api.resume(tmp_path / "whole").events())
+    done = list(resume(tmp_path / "whole").events())
     assert [type(event).__name__ for event in done] == ["Started", "Evaluated", "Finished"]
     assert all(
         whole[name].equal(table) for name, table in tensors_from_file(tmp_path / "whole" / "model.safetensors").items()

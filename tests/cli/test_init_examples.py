@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.understanding import reviews, sentences, write_reviews, write_sentences
 
-from seqloom import api
 from seqloom.cli._init_examples import size_for
+from seqloom.recipes import read_recipe
 
 
 def steps(name: str) -> list[str]:
@@ -23,7 +23,7 @@ def test_a_classifier(seqloom: Any, here: Path) -> None:
         "reviews.csv: 104 texts of 2 classes, 416 words to train on.",
         "Wrote reviews.yaml. Look it over, then: seqloom train reviews.yaml",
     ]
-    _, recipe = api.read_recipe("reviews.yaml")
+    _, recipe = read_recipe("reviews.yaml")
     assert (recipe.data.text, recipe.data.label) == ("review", "verdict")
     assert recipe.loss.class_weights == "none" and recipe.goal == "accuracy"
     assert "# the column of the labels: bad, good" in Path("reviews.yaml").read_text()
@@ -45,14 +45,14 @@ def test_another_encoder_by_hand(seqloom: Any, here: Path, kind: str) -> None:
     first = next(place for place, line in enumerate(lines) if "these three go with recurrent" in line)
     kept = [line for line in lines[:first] + lines[first + 3 :] if kind != "bag" or "Not with bag" not in line]
     Path("reviews.yaml").write_text("\n".join(kept))
-    assert api.read_recipe("reviews.yaml")[1].model.encoder.kind == kind
+    assert read_recipe("reviews.yaml")[1].model.encoder.kind == kind
 
 
 def test_classes_of_uneven_size(seqloom: Any, here: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
     write_reviews(here / "reviews.csv", rows)
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
-    _, recipe = api.read_recipe("reviews.yaml")
+    _, recipe = read_recipe("reviews.yaml")
     assert recipe.loss.class_weights == "balanced" and recipe.goal == "macro_f1"
 
 
@@ -68,14 +68,14 @@ def test_columns_called_text_and_label_need_not_be_named(seqloom: Any, here: Pat
     Path(name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
     more = ["--task", "classify"] if "tsv" in name else []
     assert seqloom("init", name, *more).code == 0
-    assert api.read_recipe("own.yaml")[1].task == "classify"
+    assert read_recipe("own.yaml")[1].task == "classify"
     assert seqloom("train", *steps("own.yaml")).code == 0
 
 
 def test_numbers_of_columns(seqloom: Any, here: Path) -> None:
     Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
     assert seqloom("init", "rows.tsv", "--text", "2", "--label", "3").code == 0
-    _, recipe = api.read_recipe("rows.yaml")
+    _, recipe = read_recipe("rows.yaml")
     assert (recipe.data.text, recipe.data.label) == (2, 3)
     assert seqloom("train", *steps("rows.yaml")).code == 0
 
@@ -85,7 +85,7 @@ def test_names_that_yaml_would_read_otherwise(seqloom: Any, here: Path) -> None:
     content = "null,yes: no\n" + "".join(f'"{text}",{label}\n' for text, label in reviews())
     file.write_text(content)
     assert seqloom("init", file.name, "--text", "null", "--label", "yes: no", "--out", "x.yaml").code == 0
-    _, recipe = api.read_recipe("x.yaml")
+    _, recipe = read_recipe("x.yaml")
     assert (recipe.data.text, recipe.data.label) == ("null", "yes: no")
     assert seqloom("train", *steps("x.yaml")).code == 0
 
@@ -96,7 +96,7 @@ def test_a_tagger(seqloom: Any, here: Path) -> None:
     assert shown.code == 0, shown.err
     assert "60 sentences," in shown.out and "spans of 2 types to train on." in shown.out
     assert "repaired" in shown.out
-    _, recipe = api.read_recipe("mine.yaml")
+    _, recipe = read_recipe("mine.yaml")
     assert recipe.task == "tag" and recipe.model.crf and recipe.data.format == "conll"
     assert seqloom("train", *steps("mine.yaml")).code == 0
     assert seqloom("tag", "runs/it", "Ann lives in Rome.").code == 0
@@ -111,7 +111,7 @@ def test_parts_of_speech(seqloom: Any, here: Path) -> None:
     Path("mine.conllu").write_text("\n".join(rows))
     shown = seqloom("init", "mine.conllu")
     assert "2 tags to train on" in shown.out
-    _, recipe = api.read_recipe("mine.yaml")
+    _, recipe = read_recipe("mine.yaml")
     assert not recipe.model.crf and recipe.data.format == "conllu"
     assert seqloom("train", *steps("mine.yaml")).code == 0
 

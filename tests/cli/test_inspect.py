@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqloom import api
 from seqloom.inspect.views.gates import gate_trace
 from seqloom.inspect.views.gradients import gradient_trace
+from seqloom.predict.loader import load
 
 TEXT = "the cat sat on a mat ."
 
@@ -18,7 +18,7 @@ TEXT = "the cat sat on a mat ."
 
 def test_gates_as_json(seqloom: Any, runs: Path) -> None:
     found = seqloom("inspect", "gates", runs / "chars", TEXT, "--json").json
-    trace = gate_trace(api.load(runs / "chars", "cpu"), TEXT)
+    trace = gate_trace(load(runs / "chars", "cpu"), TEXT)
     assert found["tokens"] == ["</s>", *TEXT]
     assert (found["cell"], found["layer"], found["layers"], found["hidden"]) == ("lstm", 1, 1, 12)
     assert list(found["gates"]) == ["i", "f", "o"]
@@ -33,7 +33,7 @@ def test_gates_as_json(seqloom: Any, runs: Path) -> None:
 
 def test_one_unit_as_json(seqloom: Any, runs: Path) -> None:
     found = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
-    trace = gate_trace(api.load(runs / "gru", "cpu"), TEXT)
+    trace = gate_trace(load(runs / "gru", "cpu"), TEXT)
     assert found["unit"] == 7
     for name, values in found["values"].items():
         assert values == pytest.approx(trace.layers[0].values[name][:, 7].tolist())
@@ -47,7 +47,7 @@ def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
     assert heads.split() == ["token", "i", "f", "o", "|g|", "|c|", "|h|"]
     rows = [line.split() for line in rest[: len(TEXT) + 1]]
     assert [row[0] for row in rows] == ["</s>", *TEXT.replace(" ", "␣")]
-    trace = gate_trace(api.load(runs / "chars", "cpu"), TEXT)
+    trace = gate_trace(load(runs / "chars", "cpu"), TEXT)
     for place, row in enumerate(rows):
         assert float(row[2]) == pytest.approx(trace.layers[0].level("f")[place], abs=6e-4)
     assert "f near 1 keeps the old content of the cell   (above 0.9: " in shown.out
@@ -56,13 +56,13 @@ def test_a_table_with_a_row_for_every_token(seqloom: Any, runs: Path) -> None:
 
 
 def test_saturation_is_that_of_the_unit(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = gate_trace(api.load(runs / "chars", "cpu"), TEXT).layers[0]
+    layer = gate_trace(load(runs / "chars", "cpu"), TEXT).layers[0]
     layer.values["f"][:] = 0.5
     layer.values["f"][:3, 4] = 0.95
     assert layer.saturation("f", 4) == (3 / len(layer.values["f"]), 0)
     assert layer.saturation("f", 5) == (0, 0)
     monkeypatch.setattr("seqloom.inspect.views.gates.OPEN", 0.5)  # a fresh model's gates are hardly ever wide open
-    layer = gate_trace(api.load(runs / "chars", "cpu"), TEXT).layers[0]
+    layer = gate_trace(load(runs / "chars", "cpu"), TEXT).layers[0]
     unit = max(range(12), key=lambda unit: abs(layer.saturation("i", unit).open - layer.saturation("i").open))
     shown = seqloom("inspect", "gates", runs / "chars", TEXT, "--unit", unit).out
     line = next(line for line in shown.splitlines() if line.startswith("i near 1"))
@@ -78,7 +78,7 @@ def test_on_a_terminal_gates_are_bars(seqloom: Any, runs: Path, monkeypatch: pyt
 @pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "toys"])
 def test_every_kind_of_token(seqloom: Any, runs: Path, name: str) -> None:
     text = "a b" if name == "toys" else "the cat sat here ."
-    run = api.load(runs / name, "cpu")
+    run = load(runs / name, "cpu")
     if run.tokenizer.unknown_pieces(text):
         text = run.tokenizer.decode([5, 6])
     assert seqloom("inspect", "gates", runs / name, text, "--json").json["tokens"][0] == "</s>"
@@ -146,7 +146,7 @@ def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
     assert found["of"] == "last"
     assert [(Path(run["run"]).name, run["cell"]) for run in found["runs"]] == [("chars", "lstm"), ("gru", "gru")]
     for run in found["runs"]:
-        trace = gradient_trace(api.load(run["run"], "cpu"), TEXT)
+        trace = gradient_trace(load(run["run"], "cpu"), TEXT)
         assert run["tokens"] == ["</s>", *TEXT[:-1]] and run["target"] == TEXT[-1]
         assert run["distances"][-1] == 0 and len(run["distances"]) == len(TEXT)
         assert run["loss"] == pytest.approx(trace.loss)
@@ -156,7 +156,7 @@ def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
         assert all(matrix["singular_values"][0] >= matrix["spectral_radius"] for matrix in run["matrices"])
         assert run["flows"] == []
         assert run["clipping"]["clipped"] == pytest.approx(min(run["clipping"]["norm"], run["clipping"]["clip"]))
-        logged = [entry for entry in api.load(run["run"]).run.log() if entry["event"] == "progress"]
+        logged = [entry for entry in load(run["run"]).run.log() if entry["event"] == "progress"]
         assert [norm for _, norm in run["training"]] == [entry["values"]["gradient_norm"] for entry in logged]
     assert [matrix["name"] for matrix in found["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
 
@@ -194,7 +194,7 @@ def test_a_table_of_norms(seqloom: Any, runs: Path) -> None:
     assert title == "norm of the gradient of the last token's loss by each state"
     assert heads.split() == ["tokens", "back", "chars:", "h", "chars:", "c", "gru:", "h"]
     assert [row.split()[0] for row in rows[:7]] == ["0", "1", "2", "5", "10", "20", str(len(TEXT) - 1)]
-    trace = gradient_trace(api.load(runs / "chars", "cpu"), TEXT)
+    trace = gradient_trace(load(runs / "chars", "cpu"), TEXT)
     assert float(rows[3].split()[1]) == pytest.approx(trace.layers[0]["h"][-6], rel=6e-3)
     for words in (
         "a tenth every",

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.inspect.views.alignment import alignment_view
+from seqloom.predict.loader import load
 
 SOURCE = "the cat sat, here"
 PAIRS = [
@@ -49,7 +49,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_as_json(seqloom: Any, translators: Path) -> None:
     found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
-    view = alignment_view(api.load(translators / "pairs", "cpu"), SOURCE)
+    view = alignment_view(load(translators / "pairs", "cpu"), SOURCE)
     assert found["run"] == str(translators / "pairs") and found["source"] == SOURCE
     assert (found["translation"], found["given"], found["finished"]) == (view.text, False, view.finished)
     assert found["log_prob"] == pytest.approx(view.log_prob)
@@ -84,7 +84,7 @@ def test_a_map_in_a_pipe_is_plain(seqloom: Any, translators: Path) -> None:
 
 def test_pieces_instead_of_words(seqloom: Any, translators: Path) -> None:
     run, target = translators / "pairs", "猫 zq"
-    view = alignment_view(api.load(run, "cpu"), SOURCE, target)
+    view = alignment_view(load(run, "cpu"), SOURCE, target)
     assert len(view.tokens.target) > len(view.words.target)
     lines = seqloom("inspect", "attention", run, SOURCE, "--target", target, "--tokens").out.splitlines()
     shown = [line for line in lines if any(shade in line for shade in "·░▒▓█")][:-1]
@@ -103,7 +103,7 @@ def test_colour_can_be_chosen(
 
 def test_the_beam(seqloom: Any, translators: Path) -> None:
     found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--beam", 1, "--json").json
-    assert found["translation"] == alignment_view(api.load(translators / "pairs", "cpu"), SOURCE, beam=1).text
+    assert found["translation"] == alignment_view(load(translators / "pairs", "cpu"), SOURCE, beam=1).text
 
 
 def test_unknown_words_are_read_as_such_and_said(seqloom: Any, translators: Path) -> None:

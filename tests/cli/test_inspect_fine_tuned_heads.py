@@ -9,8 +9,8 @@ from tests.fine_tuning import KINDS, classify_recipe, pretrained_run, tag_recipe
 from tests.matching import recipe as matching_recipe
 from tests.understanding import trained
 
-from seqloom import api
 from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.predict.loader import load
 
 SHORT = ["train.steps=2", "train.evaluate_every=2"]
 FILM, LINE = "a gripping film", "Ann sings in Delhi ."
@@ -46,7 +46,7 @@ def test_heads_of_a_classifier(seqloom: Any, runs: Path, kind: str) -> None:
 def test_they_are_those_with_which_it_answers(
     runs: Path, kind: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader: Any = api.load(runs / f"{task}-{kind}", "cpu")
+    reader: Any = load(runs / f"{task}-{kind}", "cpu")
     part = reader.heads(LINE).encoder
     before, after = AROUND[kind]
     tokens = map(reader.tokenizer.token, reader.tokenizer.encode(LINE))

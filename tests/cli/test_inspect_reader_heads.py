@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from tests.understanding import classify_recipe, tag_recipe, trained
 
-from seqloom import api
+from seqloom.predict.classifier import Classifier
+from seqloom.predict.loader import load
+from seqloom.predict.tagger import Tagger
 
 TRANSFORMER = ["model.encoder.kind=transformer", "model.encoder.width=8", "model.encoder.heads=2", "train.steps=4"]
 BYTES = ["tokenizer.kind=byte-pair", "tokenizer.size=280"]
@@ -40,7 +42,7 @@ def test_heads_of_a_classifier(seqloom: Any, runs: Path) -> None:
 
 
 def test_they_are_the_models_own(runs: Path) -> None:
-    classifier = api.load(runs / "classifier", "cpu", api.Classifier)
+    classifier = load(runs / "classifier", "cpu", Classifier)
     part = classifier.heads(FILM).encoder
     block = classifier.model.encoder.blocks[1].mixer.attention
     seen: list[Any] = []
@@ -52,7 +54,7 @@ def test_they_are_the_models_own(runs: Path) -> None:
 
 
 def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) -> None:
-    view = api.load(runs / "tagger", "cpu", api.Tagger).heads(LINE)
+    view = load(runs / "tagger", "cpu", Tagger).heads(LINE)
     part = view.encoder
     assert part.words.rows == ["Ann", "sings", "in", "New", "Delhi", ".", "</s>"]
     assert len(part.tokens.rows) > 7

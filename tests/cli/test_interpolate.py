@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import seqloom as package
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import UsageError
 from seqloom.evaluate.perplexity import stream_log_probs
+from seqloom.predict.loader import load
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def trigram(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
 
 
 def token_log_probs(path: Path, split: str) -> torch.Tensor:
-    trained = api.load(path, device="cpu")
+    trained = load(path, device="cpu")
     stream = trained.task().stream(split)
     return stream_log_probs(trained.model, stream, end=0).double()
 
@@ -80,10 +80,10 @@ def test_three_models_and_a_model_with_itself(seqloom: Any, runs: Path, trigram:
 
 
 def test_from_python_it_scores_generates_and_evaluates(runs: Path, trigram: Path) -> None:
-    mixture = package.interpolate([runs / "words", api.load(trigram)], weights=[0.5, 0.5])
+    mixture = package.interpolate([runs / "words", load(trigram)], weights=[0.5, 0.5])
     text = "the cat sat here ."
     (scored,) = mixture.score([text])
-    a, b = (api.load(path).score([text])[0].log_probs for path in (runs / "words", trigram))
+    a, b = (load(path).score([text])[0].log_probs for path in (runs / "words", trigram))
     by_hand = [math.log((math.exp(x) + math.exp(y)) / 2) for x, y in zip(a, b, strict=True)]
     assert scored.log_probs == pytest.approx(by_hand, abs=1e-5)
     assert isinstance("".join(mixture.generate("the", max_tokens=5, seed=1)), str)

@@ -10,8 +10,8 @@ import pytest
 from tests.matching import recipe
 from tests.understanding import trained
 
-from seqloom import api
 from seqloom.inspect.plots.curves import loss_panels
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 
 NAMES = {"pair": "recurrent-lm", "score": "gpt", "choice": "bert", "answer": "bert"}
@@ -175,7 +175,7 @@ def test_evaluate_the_others(seqloom: Any, runs: Path, tmp_path: Path, name: str
     shown = seqloom("evaluate", runs / name, "--split", "test", "--out", tmp_path / "a.tsv")
     assert shown.code == 0 and figure in shown.out and "95 %:" in shown.out
     rows = (tmp_path / "a.tsv").read_text().rstrip("\n").split("\n")
-    model = api.load(runs / name, "cpu")
+    model = load(runs / name, "cpu")
     assert rows[0] == "expected\tpredicted\texample"
     assert len(rows) == 1 + len(model.own_task.corpus.split("test"))
     found = seqloom("evaluate", runs / name, "--split", "test", "--json").json

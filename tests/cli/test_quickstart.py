@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
+from seqloom.predict.loader import load
 
 TINY = ["data.train=400", "data.dev=20", "data.test=20", "model.hidden=16", "model.embedding=16", "tokenizer.size=400"]
 TINY += ["train.epochs=null", "train.steps=4", "train.evaluate_every=2", "train.warmup=0", "train.log_every=2"]
@@ -14,7 +14,7 @@ TINY += ["train.epochs=null", "train.steps=4", "train.evaluate_every=2", "train.
 def test_from_nothing_to_a_translator_that_shows_where_it_looked(seqloom: Any, here: Path) -> None:
     shown = seqloom("quickstart", *TINY)
     assert shown.code == 0, shown.err
-    translator = api.load("runs/quickstart-en-fr")
+    translator = load("runs/quickstart-en-fr")
     pairs = translator.task().corpus.split("dev")
     watched = re.findall(r"^   (.*)$", shown.out.partition("2. Learning")[2].partition("parameters")[0], re.MULTILINE)
     assert len(watched) == 3 and set(watched) <= {pair.source for pair in pairs}
@@ -44,7 +44,7 @@ def test_what_it_proposes_works(seqloom: Any, here: Path, monkeypatch: pytest.Mo
         "init",
     ]
     assert all("'my run'" in command for command in commands[:4])
-    (line,) = api.load("my run").translate(["Sunday, November 15, 2026"])
+    (line,) = load("my run").translate(["Sunday, November 15, 2026"])
     assert line.source == "Sunday, November 15, 2026"
 
 

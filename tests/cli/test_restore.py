@@ -8,10 +8,10 @@ import torch
 from tests.denoising import denoise_recipe
 from tests.understanding import trained
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
 from seqloom.inspect.plots.curves import curves
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.text.gaps import read_gaps, with_gaps
 
@@ -59,7 +59,7 @@ class Told:
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])
 def test_spans_stand_where_the_gaps_were(folder: Path, name: str) -> None:
-    model = api.load(folder / name, "cpu")
+    model = load(folder / name, "cpu")
     first, second, third = list(model.sentinels)[:3]
     purr, day = (model.tokenizer.encode(f" {word}") for word in ("purr", "day"))
     model.__dict__["model"] = Told(model.model, [first, *purr, second, *day, third])
@@ -69,7 +69,7 @@ def test_spans_stand_where_the_gaps_were(folder: Path, name: str) -> None:
 
 
 def test_a_gap_that_nothing_is_said_of_is_empty(folder: Path) -> None:
-    model = api.load(folder / "spans", "cpu")
+    model = load(folder / "spans", "cpu")
     model.__dict__["model"] = Told(model.model, [model.sentinels[1], *model.tokenizer.encode("day")])
     (found,) = model.restore(GAPS)
     assert found.spans == ["", "day"] and found.restored == "The cats all day ."
@@ -88,7 +88,7 @@ def test_each_line_is_answered_and_a_blank_one_stays_blank(seqloom: Any, folder:
 
 
 def test_it_is_what_the_search_finds(folder: Path) -> None:
-    model = api.load(folder / "bart", "cpu")
+    model = load(folder / "bart", "cpu")
     (found,) = model.restore(WHOLE, beam=1)
     source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
     state = model.model.start({"tokens": source, "mask": source >= 0})
@@ -123,7 +123,7 @@ def test_noise_is_drawn_from_the_seed_and_the_number(seqloom: Any, folder: Path,
 
 
 def test_many_lines_are_what_each_is_alone(folder: Path) -> None:
-    model = api.load(folder / "spans", "cpu")
+    model = load(folder / "spans", "cpu")
     lines = [GAPS, "They [MASK] .", "[MASK] is what cows eat ."] * 3
     together = [one.restored for one in model.restore(lines, batch_size=4, window=5)]
     assert together == [one.restored for line in lines for one in model.restore(line)]
@@ -138,9 +138,9 @@ def test_what_cannot_be_told_is_refused_and_what_came_before_is_answered(seqloom
     seqloom("restore", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "knows only 29 places")
     seqloom("restore", folder / "spans", GAPS, "--beam", "0").refuses(2)
     with pytest.raises(UsageError, match="A search has the options beam"):
-        list(api.load(folder / "spans").restore(GAPS, width=3))
+        list(load(folder / "spans").restore(GAPS, width=3))
     with pytest.raises(DataError, match="there is none"):
-        list(api.load(folder / "spans").restore("nothing"))
+        list(load(folder / "spans").restore("nothing"))
 
 
 def test_what_it_is_not_for_is_refused(seqloom: Any, folder: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_else_is_done_with_a_run(seqloom: Any, folder: Path, tmp_path: Path
     table = seqloom("compare", folder / "spans", folder / "bart", "--json").json
     assert {"hidden_accuracy"} <= table["runs"][0].keys() | table["runs"][0].get("metrics", {}).keys()
     assert [step for step, _ in curves(Run.open(folder / "spans"))["hidden_accuracy"]] == [2, 4]
-    assert api.load(folder / "bart").embed(["The cats purr .", ""]).shape == (2, 16)
+    assert load(folder / "bart").embed(["The cats purr .", ""]).shape == (2, 16)
     assert seqloom("average", folder / "spans", "--last", 2, "--out", tmp_path / "mean").code == 0
     assert seqloom("restore", tmp_path / "mean", GAPS).code == 0
 
@@ -179,7 +179,7 @@ def test_training_says_what_to_do_next(seqloom: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])
 def test_gaps_are_written_as_they_are_read(folder: Path, name: str) -> None:
-    model = api.load(folder / name, "cpu")
+    model = load(folder / name, "cpu")
     specials = Specials.after(len(model.tokenizer))
     for text in (GAPS, "[MASK] eat milk .", "They eat [MASK]", "a [MASK] [MASK] b".replace("b", "day")):
         ids = read_gaps(model.tokenizer, specials, text).ids
@@ -203,14 +203,14 @@ def test_where_its_heads_look(seqloom: Any, folder: Path, name: str, part: str) 
     read = found["row_words" if part == "encoder" else "column_words"]
     if part != "decoder":
         assert [word for word in read if "MASK" in word] and read[-1] == "</s>"
-    (answer,) = api.load(folder / name, "cpu").restore([GAPS])
+    (answer,) = load(folder / name, "cpu").restore([GAPS])
     assert found["source"] == GAPS and found["log_prob"] == pytest.approx(answer.log_prob, abs=1e-4)
     if name == "bart":
         assert found["restored"].strip() == answer.restored
 
 
 def test_what_a_gap_hides_is_said_after_its_sentinel(folder: Path) -> None:
-    model = api.load(folder / "spans", "cpu")
+    model = load(folder / "spans", "cpu")
     first, second, *_ = model.sentinels
     purr, day = model.tokenizer.encode("purr day")
     object.__setattr__(model, "model", Told(model.model, [first, purr, second, day]))

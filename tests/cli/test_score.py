@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.cli import score
+from seqloom.predict.loader import load
 
 TEXTS = ["the cat sat here .", "here sat cat the .", ""]
 
@@ -13,7 +13,7 @@ TEXTS = ["the cat sat here .", "here sat cat the .", ""]
 @pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
 def test_json_is_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
     objects = seqloom("score", runs / run, *TEXTS, "--json").objects
-    scored = api.load(runs / run).score(TEXTS)
+    scored = load(runs / run).score(TEXTS)
     assert [one["text"] for one in objects] == TEXTS
     for found, expected in zip(objects, scored, strict=True):
         assert found["log_prob"] == expected.log_prob
@@ -27,7 +27,7 @@ def test_json_is_what_python_gives(seqloom: Any, runs: Path, run: str) -> None:
 def test_lines_for_people(seqloom: Any, runs: Path) -> None:
     shown = seqloom("score", runs / "grams", *TEXTS)
     assert shown.code == 0 and shown.err == ""
-    for line, scored in zip(shown.out.splitlines(), api.load(runs / "grams").score(TEXTS), strict=True):
+    for line, scored in zip(shown.out.splitlines(), load(runs / "grams").score(TEXTS), strict=True):
         assert line == f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {scored.text}"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import DataError, UsageError
+from seqloom.predict.loader import load
 
 LINES = [
     "the owl slept here .",
@@ -24,7 +24,7 @@ QUERY = "the owl sat here ."
 
 def ranked(run: Path, query: str, lines: list[str], pooling: Any = "mean") -> list[tuple[float, int, str]]:
     """By hand: every cosine, sorted."""
-    model = api.load(run, "cpu")
+    model = load(run, "cpu")
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     v, u = model.embed(query, pooling)[0].astype(float), model.embed([line for _, line in kept], pooling).astype(float)
     cosines = u @ v / np.linalg.norm(u, axis=1) / np.linalg.norm(v)
@@ -50,7 +50,7 @@ def test_the_largest_cosines(
 
 
 def test_windows_change_nothing(runs: Path) -> None:
-    model = api.load(runs / "chars", "cpu")
+    model = load(runs / "chars", "cpu")
     (whole,) = model.similar(QUERY, LINES, top=3)
     for window in (1, 2, 4):
         (found,) = model.similar(QUERY, iter(LINES), top=3, window=window)
@@ -61,7 +61,7 @@ def test_windows_change_nothing(runs: Path) -> None:
 
 
 def test_a_line_is_most_like_itself(runs: Path) -> None:
-    for found, line in zip(api.load(runs / "words", "cpu").similar(LINES[2:4], LINES, top=1), LINES[2:4], strict=True):
+    for found, line in zip(load(runs / "words", "cpu").similar(LINES[2:4], LINES, top=1), LINES[2:4], strict=True):
         assert found.query == line == found.best[0].text and found.best[0].score == pytest.approx(1, abs=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_bad_questions(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -
     seqloom("similar", runs / "grams", "a", "--query", "a").refuses(2, "makes no vectors of texts")
     type_in(b"fine\n\xff\n")
     seqloom("similar", run, "--query", "a").refuses(3, "UTF-8", "line 2")
-    model = api.load(run, "cpu")
+    model = load(run, "cpu")
     with pytest.raises(UsageError, match="top must be at least 1"):
         model.similar("a", ["b"], top=0)
     with pytest.raises(UsageError, match="no pooling 'middle'"):
@@ -113,7 +113,7 @@ def test_bad_questions(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -
 
 
 def test_vectors_of_one_length(runs: Path, capfdbinary: Any) -> None:
-    model = api.load(runs / "chars", "cpu")
+    model = load(runs / "chars", "cpu")
     plain, unit = model.embed(LINES), model.embed(LINES, normalize=True)
     assert np.linalg.norm(unit, axis=1) == pytest.approx([1, 0, 1, 1, 1, 1], abs=1e-6)
     assert unit * np.linalg.norm(plain, axis=1, keepdims=True) == pytest.approx(plain, abs=1e-5)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.config import load_yaml
+from seqloom.predict.loader import load
 from seqloom.train import events as e
 
 TOYS = ["toys-copy", "data.train=100", "data.dev=10", "data.test=10", "data.longest=4", "model.hidden=8"]
@@ -50,7 +50,7 @@ def test_a_yaml_file_trains_and_names_its_run(seqloom: Any, here: Path) -> None:
     shown = seqloom("train", "mine.yaml", "train.warmup=2", "train.lr=0.01")
     assert shown.code == 0 and "the learning rate never reaches 0.01" in shown.err
     assert "warning" not in seqloom("train", "mine.yaml", "train.warmup=1", "--out", "runs/again").err
-    assert api.load("runs/mine").run.recipe["model"]["cell"] == "gru-cho"
+    assert load("runs/mine").run.recipe["model"]["cell"] == "gru-cho"
 
 
 def test_the_recipe_of_a_run_trains_the_same_run_again(seqloom: Any, runs: Path, tmp_path: Path, weights: Any) -> None:
@@ -118,7 +118,7 @@ def test_several_seeds_give_a_run_each_and_the_spread(seqloom: Any, tmp_path: Pa
     summary = shown.objects[-1]
     assert summary["event"] == "seeds"
     assert summary["seeds"] == [1, 2, 3]
-    values = [api.load(tmp_path / f"run-seed{seed}").run.metrics("dev") for seed in (1, 2, 3)]
+    values = [load(tmp_path / f"run-seed{seed}").run.metrics("dev") for seed in (1, 2, 3)]
     losses = [value["loss"] for value in values if value]
     assert summary["metrics"]["loss"]["values"] == losses
     assert len(set(losses)) == 3
@@ -130,7 +130,7 @@ def test_several_seeds_give_a_run_each_and_the_spread(seqloom: Any, tmp_path: Pa
 def test_the_spread_for_people(seqloom: Any, tmp_path: Path) -> None:
     lines = seqloom("train", *TOYS, "--seeds", "4,5", "--out", tmp_path / "run").out.splitlines()
     place = lines.index("2 seeds (4, 5), best evaluation on dev, mean ± standard deviation:")
-    losses = [api.load(tmp_path / f"run-seed{seed}").evaluate("dev")["loss"] for seed in (4, 5)]
+    losses = [load(tmp_path / f"run-seed{seed}").evaluate("dev")["loss"] for seed in (4, 5)]
     assert lines[place + 1].split() == [
         "loss", f"{statistics.fmean(losses):.4f}", "±", f"{statistics.stdev(losses):.4f}"
     ]  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_signal_among_several_seeds_says_which_were_not_begun(seqloom: Any, tm
 def test_a_signal_before_there_is_a_run_leaves_with_its_own_code(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str], number: int, code: int
 ) -> None:
-    monkeypatch.setattr(api, "begin", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr("seqloom.training.begin", lambda *_: signal.raise_signal(number))
     stopped = seqloom("train", *TOYS, "--out", tmp_path / "run", *seeds)
     assert stopped.code == code and not any(tmp_path.iterdir())
     assert stopped.err == "seqloom: Stopped while preparing the data; no step was made and nothing is lost.\n"
@@ -205,7 +205,7 @@ def test_a_signal_before_there_is_a_run_leaves_with_its_own_code(
 def test_a_signal_before_a_run_goes_on_leaves_it_resumable(
     seqloom: Any, copy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "resume", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("seqloom.training.resume", lambda *_: signal.raise_signal(signal.SIGTERM))
     assert seqloom("train", "--resume", copy("toys")).code == 75
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.cli.app import main
 from seqloom.evaluate.alignment import from_pharaoh
+from seqloom.predict.loader import load
+from seqloom.predict.translator import Translator
 
 RECIPE = """
 task: translate
@@ -56,7 +57,7 @@ def test_one_line_out_per_line_in(seqloom: Any, trained: Path, type_in: Any, end
     type_in(end.join(LINES).encode() + last.encode())
     shown = seqloom("translate", trained / "bytes")
     assert shown.code == 0
-    expected = [one.text for one in api.load(trained / "bytes", "cpu").translate(LINES)]
+    expected = [one.text for one in load(trained / "bytes", "cpu").translate(LINES)]
     assert lines_of(shown.out) == expected
     assert all(line == "" for line, source in zip(expected, LINES, strict=True) if not source.strip())
 
@@ -96,14 +97,14 @@ def test_a_byte_order_mark_is_no_text(seqloom: Any, trained: Path, type_in: Any)
 
 def test_texts_on_the_command_line(seqloom: Any, trained: Path) -> None:
     shown = seqloom("translate", trained / "words", "the cat sat 3 .", "")
-    (text, blank) = api.load(trained / "words", "cpu").translate(["the cat sat 3 .", ""])
+    (text, blank) = load(trained / "words", "cpu").translate(["the cat sat 3 .", ""])
     assert shown.out == f"{text.text}\n{blank.text}\n"
 
 
 def test_json(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in("\n".join(LINES).encode())
     found = seqloom("translate", trained / "bytes", "--json", "--n-best", "3", "--alignment").objects
-    expected = list(api.load(trained / "bytes", "cpu").translate(LINES, n_best=3, attention=True))
+    expected = list(load(trained / "bytes", "cpu").translate(LINES, n_best=3, attention=True))
     for one, own in zip(found, expected, strict=True):
         assert (one["source"], one["translation"]) == (own.source, own.text)
         assert one["log_prob"] == pytest.approx(own.log_prob) and one["score"] == pytest.approx(own.score)
@@ -148,7 +149,7 @@ def test_options_reach_the_search(seqloom: Any, trained: Path) -> None:
     run = trained / "words"
     assert seqloom("translate", run, "the cat", "--prefix", "die Katze").out.startswith("die Katze")
     long = seqloom("translate", run, "the cat", "--min-length", "9", "--json", "--beam", "1").json
-    assert len(api.load(run).tokenizer.encode(long["translation"])) >= 9
+    assert len(load(run).tokenizer.encode(long["translation"])) >= 9
     for more in (["--stopping", "exact"], ["--coverage-penalty", "0.2"]):
         assert seqloom("translate", run, "the cat", *more).code == 0
     short = seqloom("translate", run, "the cat", "--max-length", "3", "--json", "--beam", "1").json
@@ -184,7 +185,7 @@ def test_what_is_not_utf8_is_named_after_what_came_before(seqloom: Any, trained:
     shown = seqloom("translate", trained / "words")
     assert shown.code == 3
     assert shown.err.startswith("seqloom: The input must be UTF-8, but line 3 holds the byte 0xEF.")
-    assert lines_of(shown.out) == [one.text for one in api.load(trained / "words", "cpu").translate(["the cat", ""])]
+    assert lines_of(shown.out) == [one.text for one in load(trained / "words", "cpu").translate(["the cat", ""])]
     bad = b"na\xefve".decode(errors="surrogateescape")
     seqloom("translate", trained / "words", "fine", bad).refuses(3, "text 2", "UTF-8")
     seqloom("translate", trained / "words", "fine", "--prefix", bad).refuses(3, "UTF-8")
@@ -216,13 +217,13 @@ def test_at_the_keyboard_every_line_is_answered_at_once(
     seqloom: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows = []
-    plain = api.Translator.translate
+    plain = Translator.translate
 
     def watch(self: Any, lines: Any, **options: Any) -> Any:
         windows.append(options["window"])
         return plain(self, lines, **options)
 
-    monkeypatch.setattr(api.Translator, "translate", watch)
+    monkeypatch.setattr(Translator, "translate", watch)
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"the cat\n")))
     assert "Ctrl-D" in seqloom("translate", trained / "words").err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))

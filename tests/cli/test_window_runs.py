@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.cli.app import main
+from seqloom.predict.loader import load
 
 TEXT = "the owl slept here ."
 SIZES = ["batch.rows=4", "batch.chunk=16", "model.embedding=6", "model.hidden=12"]
@@ -53,7 +53,7 @@ def test_it_is_measured_compared_and_mixed(seqloom: Any, run: Path, runs: Path, 
 
 
 def test_texts_become_vectors(run: Path) -> None:
-    trained = api.load(run, "cpu")
+    trained = load(run, "cpu")
     one, two = trained.embed([TEXT, "the dog sat here ."])
     assert one.shape == (6,) and (one != two).any()
 
@@ -106,7 +106,7 @@ def test_the_worth_of_each_place(seqloom: Any, run: Path, tmp_path: Path) -> Non
     found = seqloom("inspect", "window", run, "--json", "--out", picture)
     (one,) = found.json["runs"]
     assert found.json["split"] == "dev" and len(one["shuffled"]) == len(one["worth"]) == 4
-    assert one["loss"] == pytest.approx(api.load(run, "cpu").evaluate("dev")["loss"], rel=1e-5)
+    assert one["loss"] == pytest.approx(load(run, "cpu").evaluate("dev")["loss"], rel=1e-5)
     assert picture.stat().st_size > 1000
     table = seqloom("inspect", "window", run, run, "--split", "test", "--tokens", 50)
     assert table.code == 0 and table.out.count("back says nothing true") == 8 and "50 tokens" in table.out

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from seqloom.api import load
+from seqloom.predict.loader import load
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def vectors(folder):
     """A run of word vectors, made from a file: fast, and known to the number."""
-    from seqloom import api
+    from seqloom.predict.word_vectors import import_vectors
 
     generator = random.Random(2)
     groups = {"king": 0, "queen": 0, "prince": 0, "milk": 1, "bread": 1, "cheese": 1, "red": 2, "blue": 2, "Green": 2}
@@ -24,7 +24,7 @@ def vectors(folder):
         numbers = [3.0 * (place == group) + generator.uniform(-0.3, 0.3) for place in range(4)]
         lines.append(" ".join([word, *(f"{number:.4f}" for number in numbers)]))
     (folder / "vectors.txt").write_text("\n".join(lines) + "\n")
-    api.import_vectors(folder / "vectors.txt", folder / "vectors")
+    import_vectors(folder / "vectors.txt", folder / "vectors")
     return folder / "vectors"
 
 

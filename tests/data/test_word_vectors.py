@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqloom.api import recipes
+from seqloom import recipes
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import word_vectors
 from seqloom.data.word_vectors import read_vectors, vector_words

@@ -8,7 +8,6 @@ import torch
 from tests.decoding.test_beam_rules import Fixed
 from torch import Tensor
 
-from seqloom.api.lines import alike
 from seqloom.core.cancellation import Cancellation, Cancelled
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -16,6 +15,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.side_by_side import side_by_side
 from seqloom.inspect.views.tsne import tsne
+from seqloom.predict.batching import alike
 
 STEPS = 7  # after which the model below is cancelled
 

@@ -12,7 +12,6 @@ from tests.small_bert import save_bert, tokenizer_file, vocabulary
 from tests.understanding import trained
 from torch import Tensor
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import tensors_from_file
@@ -21,6 +20,7 @@ from seqloom.exchange.exporting import export_run
 from seqloom.exchange.importing import import_directory
 from seqloom.exchange.weights import Rows
 from seqloom.models.bert import BERT
+from seqloom.predict.loader import load
 from seqloom.text import BytePair, Imported
 
 transformers = pytest.importorskip("transformers")
@@ -40,7 +40,7 @@ def imported(folder: Path, **options: Any) -> tuple[Any, Any]:
     """Their model, and the run of it."""
     theirs = save_bert(folder / "there", **options)
     run, _ = import_directory(folder / "there", folder / "run")
-    return theirs, api.load(run.path, "cpu")
+    return theirs, load(run.path, "cpu")
 
 
 def rows(tokenizer: Any) -> dict[str, Tensor]:
@@ -110,7 +110,7 @@ def test_layers_that_are_not_there_are_drawn_anew(
     assert {name.removesuffix(".weight").removesuffix(".bias") for name in found.drawn} == drawn
     assert (kind in ("BertForSequenceClassification", "BertForQuestionAnswering")) == bool(found.left)
     assert run.data["imported"]["drawn"] == found.drawn and run.data["imported"]["left"] == found.left
-    ours = api.load(run.path, "cpu")
+    ours = load(run.path, "cpu")
     gaps = differences(theirs, ours.model, ours.tokenizer)
     assert gaps.keys() == compared and max(gaps.values()) < 1e-10
     written = export_run(run.path, tmp_path / "out")  # without them, again
@@ -173,7 +173,7 @@ def test_norms_under_their_old_names(tmp_path: Path) -> None:
     save_file(tensors, path, {"format": "pt"})
     run, found = import_directory(tmp_path / "there", tmp_path / "old")
     assert not found.drawn
-    again = api.load(run.path, "cpu")
+    again = load(run.path, "cpu")
     assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in ours.model.state_dict().items())
     there = transformers.BertForPreTraining.from_pretrained(tmp_path / "there").eval()  # which does the same
     assert max(differences(there, again.model, again.tokenizer).values()) < 1e-10
@@ -236,7 +236,7 @@ def test_a_model_that_was_trained_here(tmp_path: Path, tokenizer: str) -> None:
     chosen = {"byte-pair": ["tokenizer.kind=byte-pair", "tokenizer.size=290"], "words": []}[tokenizer]
     chosen += ["model.positions.kind=learned", "model.positions.max_length=24", "train.steps=2"]
     trained(masked_recipe(tmp_path, *chosen), tmp_path / "own")
-    ours = api.load(tmp_path / "own", "cpu")
+    ours = load(tmp_path / "own", "cpu")
     export_run(tmp_path / "own", tmp_path / "out")
     there = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
     reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -253,7 +253,7 @@ def test_a_model_that_was_trained_here(tmp_path: Path, tokenizer: str) -> None:
         torch.testing.assert_close(ours.model.masked_logits(h), found.prediction_logits[..., :V], rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(ours.model.next_logits(h), found.seq_relationship_logits, rtol=1e-5, atol=1e-5)
     if isinstance(ours.tokenizer, BytePair):  # and it can be imported like any other
-        again = api.load(import_directory(tmp_path / "out", tmp_path / "again")[0].path, "cpu")
+        again = load(import_directory(tmp_path / "out", tmp_path / "again")[0].path, "cpu")
         assert again.tokenizer.encode(text) == ids
         first, second_weights = ours.model.state_dict(), again.model.state_dict()
         assert all(torch.equal(first[name], second_weights[name]) for name in first)

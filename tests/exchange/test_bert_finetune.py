@@ -11,8 +11,9 @@ from tests.matching import pairs, write_pairs
 from tests.small_bert import save_bert
 from tests.understanding import trained
 
-from seqloom import api
 from seqloom.exchange.importing import import_directory
+from seqloom.predict.loader import load
+from seqloom.recipes import build_recipe
 from seqloom.tasks import task_module
 
 pytest.importorskip("transformers")
@@ -66,19 +67,19 @@ def recipe_for(task: str, folder: Path, run: Path) -> Any:
     train = {"steps": 2, "lr": 1e-3, "evaluate_every": 1, "device": "cpu"}
     model = {"kind": f"fine-tuned-{task}"}
     mapping = {"task": task, "init": {"from": str(run)}, "data": data, "model": model, "train": train, **more}
-    return api.build_recipe(mapping, "the recipe")
+    return build_recipe(mapping, "the recipe")
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair"])
 def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path) -> None:
     recipe = recipe_for(task, tmp_path, run)
     fresh = task_module(task).Task.prepare(recipe).model()
-    there = api.load(run, "cpu").model.state_dict()
+    there = load(run, "cpu").model.state_dict()
     for name, tensor in fresh.body.as_pretrained(fresh.body.state_dict()).items():
         assert torch.equal(tensor, there[name]), name
     trained(recipe, tmp_path / "tuned")
-    model = api.load(tmp_path / "tuned", "cpu")
-    assert model.tokenizer.to_json() == api.load(run, "cpu").tokenizer.to_json()
+    model = load(tmp_path / "tuned", "cpu")
+    assert model.tokenizer.to_json() == load(run, "cpu").tokenizer.to_json()
     assert model.run.data["init"]["corpus"] == "imported"
     assert model.embed("Café").shape == (1, 16)
 
@@ -97,12 +98,12 @@ def test_answers_come_back_as_they_are_written(run: Path, tmp_path: Path) -> Non
 def test_a_tagger_says_where_names_stand(run: Path, tmp_path: Path) -> None:
     trained(tag_recipe(tmp_path, run, *STEPS), tmp_path / "tuned")
     line = "Rene\u0301 lives in हिन्दी 👍🏽, İstanbul."
-    (tagged,) = api.load(tmp_path / "tuned", "cpu").tag([line])
+    (tagged,) = load(tmp_path / "tuned", "cpu").tag([line])
     assert [word.text for word in tagged.words] == ["Rene\u0301", "lives", "in", "हिन्दी", "👍🏽", ",", "İstanbul", "."]
     assert all(line[word.start : word.end] == word.text for word in tagged.words)
 
 
 def test_why_a_classifier_says_so_is_told_by_words(run: Path, tmp_path: Path) -> None:
     trained(classify_recipe(tmp_path, run, *STEPS), tmp_path / "tuned")
-    (told,) = api.load(tmp_path / "tuned", "cpu").classify(["Une crème à İstanbul"], why=True)
+    (told,) = load(tmp_path / "tuned", "cpu").classify(["Une crème à İstanbul"], why=True)
     assert [weight.text for weight in told.why.words] == ["Une", "crème", "à", "İstanbul"]

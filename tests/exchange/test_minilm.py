@@ -12,10 +12,10 @@ import torch
 from tests.fine_tuning import classify_recipe
 
 import seqloom
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import CheckpointError, ResourceError
 from seqloom.exchange import minilm
+from seqloom.predict.loader import load
 from seqloom.runs.init import Pretrained
 from seqloom.tasks.classify import Task
 from seqloom.text import Imported
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def model(run: Path) -> Any:
-    return api.load(run, "cpu")
+    return load(run, "cpu")
 
 
 @installed

@@ -9,8 +9,8 @@ import torch
 from tests.bidirectional import bidirectional_recipe
 from tests.understanding import classify_recipe, tag_recipe, trained
 
-from seqloom import api
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
+from seqloom.predict.loader import load
 from seqloom.text.characters import Characters
 
 LETTERS = "abcdefghijklmno "
@@ -31,7 +31,7 @@ def translator(attention: dict[str, Any] | None = None, **options: Any) -> Any:
 
 
 def loaded(recipe: Any, out: Path) -> Any:
-    found = api.load(trained(recipe, out), "cpu")
+    found = load(trained(recipe, out), "cpu")
     torch.manual_seed(3)
     for parameter in found.model.parameters():
         torch.nn.init.uniform_(parameter, -0.6, 0.6)

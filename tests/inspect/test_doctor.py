@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom import api
 from seqloom.accel.recurrence import torch_kernels
 from seqloom.core.errors import DataError
 from seqloom.core.limits import format_bytes
@@ -19,7 +18,9 @@ from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell
+from seqloom.recipes import read_recipe
 from seqloom.tasks import task_module
+from seqloom.training import begin
 
 GIB = 1 << 30
 SMALL = ["batch.rows=2", "batch.chunk=8", "model.hidden=12", "model.embedding=6"]
@@ -37,7 +38,7 @@ def recipe(folder: Path, train: str, dev: str, *overrides: str, base: str = "lm-
     (folder / "dev.txt").write_text(dev, encoding="utf-8")
     files = [f"data.{name}={folder / name}.txt" for name in ("train", "dev")]
     data = ["data.corpus=text", *files, "data.test_fraction=0", "data.documents=line"]
-    return api.read_recipe(base, [*data, *SMALL, *overrides])[1]
+    return read_recipe(base, [*data, *SMALL, *overrides])[1]
 
 
 def advice(found: doctor.Diagnosis, word: str) -> list[str]:
@@ -155,7 +156,7 @@ def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.M
 def test_data_that_cannot_be_used_is_refused_as_training_refuses_it(tmp_path: Path) -> None:
     short = recipe(tmp_path, "abc\n", "b", "batch.rows=4")
     with pytest.raises(DataError) as trained:
-        api.begin(short, tmp_path / "run")
+        begin(short, tmp_path / "run")
     with pytest.raises(DataError) as examined:
         doctor.examine(short)
     assert str(trained.value) == str(examined.value)
@@ -165,7 +166,7 @@ def test_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(0, 0.2, memory=GIB, sizes={"1-grams": 5}))
     text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "data.documents=line"]
     (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
-    found = doctor.examine(api.read_recipe("ngram-kn5", [*text, "model.order=2"])[1])
+    found = doctor.examine(read_recipe("ngram-kn5", [*text, "model.order=2"])[1])
     assert found.model is None and found.budget is None and found.seconds == 0.2
     assert found.splits[0].documents > 20
 

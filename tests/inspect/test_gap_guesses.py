@@ -7,9 +7,9 @@ import pytest
 from tests.masked import masked_recipe
 
 from seqloom import load
-from seqloom.api.training import begin
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.gap_guesses import gap_guesses, with_token
+from seqloom.training import begin
 
 TEXT = "The [MASK] purr all [MASK] ."
 

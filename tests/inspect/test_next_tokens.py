@@ -10,13 +10,13 @@ from tests.denoising import KINDS, denoise_recipe
 from tests.speakers import translator, writer
 
 from seqloom import load
-from seqloom.api.training import begin
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.inspect.views.next_tokens import next_tokens, write
 from seqloom.inspect.views.prompts import beginning
 from seqloom.inspect.views.search_tree import search_tree
+from seqloom.training import begin
 
 WRITERS = ("lstm", "gpt", "window", "ngram", "hmm")
 OPTIONS: list[dict[str, Any]] = [

@@ -9,13 +9,14 @@ import pytest
 import torch
 from tests.understanding import classify_recipe, tag_recipe, trained
 
-from seqloom import api
-from seqloom.api.points import _usual_tags, kinds_of_points, points_of
 from seqloom.core.errors import UsageError
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.views.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
 from seqloom.inspect.views.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
+from seqloom.predict.loader import load
+from seqloom.predict.points import _usual_tags, kinds_of_points, points_of
+from seqloom.predict.word_vectors import word_space
 
 Array = np.ndarray[Any, Any]
 
@@ -150,13 +151,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_words_of_a_tagger_by_their_tags(runs: Path) -> None:
-    tagger = api.load(runs / "tagger", "cpu")
+    tagger = load(runs / "tagger", "cpu")
     assert kinds_of_points(tagger) == ["words", "sentences"]
     points = points_of(tagger, "words")
     tags = points.colourings[0]
     said = dict(zip(points.space.words, [tags.groups[int(number)] for number in tags.values], strict=True))
     assert said["lives"] == "O" and said["Ann"] == "B-PER" and said["Delhi"] == "I-LOC"
-    known = api.word_space(tagger)
+    known = word_space(tagger)
     np.testing.assert_array_equal(points.space.vectors, known.vectors)
 
 
@@ -170,7 +171,7 @@ def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> 
 
 
 def test_tokens_and_texts_of_a_classifier_by_their_labels(runs: Path) -> None:
-    classifier = api.load(runs / "classifier", "cpu")
+    classifier = load(runs / "classifier", "cpu")
     assert kinds_of_points(classifier) == ["tokens", "sentences"]
     assert len(points_of(classifier, "tokens")) == len(classifier.tokenizer)
     points = points_of(classifier, "sentences")

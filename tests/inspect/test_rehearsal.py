@@ -12,11 +12,11 @@ import pytest
 import torch
 from tests.fine_tuning import classify_recipe, pretrained_run
 
-from seqloom import api
 from seqloom.config import to_mapping
 from seqloom.core.errors import DataError
 from seqloom.inspect import rehearsal
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
+from seqloom.recipes import read_recipe
 from seqloom.runs.run import Run
 from seqloom.tasks.classify import Task as Classify
 from seqloom.tasks.language_model import Task
@@ -61,7 +61,7 @@ def measured(words: list[str], out: Path) -> tuple[int, int]:
 def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
     foretold: dict[str, int] = {}
     for name, words in SHAPES.items():
-        found = rehearse(api.read_recipe(words[0], words[1:])[1])
+        found = rehearse(read_recipe(words[0], words[1:])[1])
         assert found.failure is None and found.complete
         assert found.updates >= rehearsal.FEWEST and not found.skipped
         assert found.memory is not None and found.seconds_per_update and found.evaluation_seconds
@@ -77,7 +77,7 @@ def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
 def test_a_counting_is_made_in_full(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
     text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "model.order=2", "tokenizer.min_count=1"]
-    found = rehearse(api.read_recipe("ngram-kn5", text)[1])
+    found = rehearse(read_recipe("ngram-kn5", text)[1])
     assert found.failure is None and found.complete
     assert found.sizes["2-grams"] > 5 and found.memory
 
@@ -89,7 +89,7 @@ def test_a_process_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     for end, words in ends.items():
         python.write_text(f"#!/bin/sh\necho a line >&2\necho the last line >&2\n{end}\n")
         python.chmod(0o755)
-        assert rehearse(api.read_recipe("toys-copy")[1]).failure == words
+        assert rehearse(read_recipe("toys-copy")[1]).failure == words
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_memory_that_runs_out_is_told_apart(
 
     monkeypatch.setattr(rehearsal, "perform", fail)
     monkeypatch.setattr(rehearsal, "_volunteer", lambda: None)
-    order = {"recipe": to_mapping(api.read_recipe("toys-copy")[1]), "data_dir": None}
+    order = {"recipe": to_mapping(read_recipe("toys-copy")[1]), "data_dir": None}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
     assert rehearsal.main() == 0
     assert json.loads(capsys.readouterr().out)["failure"].startswith(words)
@@ -123,7 +123,7 @@ def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeyp
             time.sleep(0.02)
 
     monkeypatch.setattr(Task, "evaluate", slow)
-    found = rehearsal.perform(api.read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
+    found = rehearsal.perform(read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
     assert not found.complete
     assert found.evaluation_seconds is not None and found.evaluation_seconds < 5
 

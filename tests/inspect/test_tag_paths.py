@@ -9,10 +9,11 @@ import pytest
 import torch
 from tests.understanding import sentences, tag_recipe, trained, write_sentences
 
-from seqloom import api
-from seqloom.api import Tagger
 from seqloom.core.tree import to_device
 from seqloom.inspect.views.tag_paths import NEVER, lattice_of, pairs_of, potentials, state_paths
+from seqloom.predict.loader import load
+from seqloom.predict.tagger import Tagger
+from seqloom.training import train_recipe
 
 KINDS = {
     "crf": [],
@@ -29,14 +30,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trained(tag_recipe(folder, *overrides, "train.steps=6"), folder / name)  # not yet sure of anything
     write_sentences(folder / "mine.conll", sentences()[:9])
     data = [f"data.train={folder / 'mine.conll'}", "data.corpus=conll", "data.dev_fraction=0.2"]
-    api.train_recipe("hmm-tag-people", *data, out=folder / "hmm")
-    api.train_recipe("hmm-tag-people", *data, "model.order=2", out=folder / "hmm-2")
+    train_recipe("hmm-tag-people", *data, out=folder / "hmm")
+    train_recipe("hmm-tag-people", *data, "model.order=2", out=folder / "hmm-2")
     return folder
 
 
 @pytest.fixture(params=[*KINDS, "hmm", "hmm-2"])
 def tagger(runs: Path, request: pytest.FixtureRequest) -> Tagger:
-    found: Tagger = api.load(runs / request.param, "cpu", Tagger)
+    found: Tagger = load(runs / request.param, "cpu", Tagger)
     return found
 
 
@@ -84,14 +85,14 @@ def test_it_equals_every_sequence_of_tags_written_out(tagger: Tagger) -> None:
 
 
 def test_what_may_not_be_is_never_stepped(runs: Path) -> None:
-    found = api.load(runs / "crf", "cpu").paths(LINE)
+    found = load(runs / "crf", "cpu").paths(LINE)
     place = {tag: number for number, tag in enumerate(found.tags)}
     assert (found.pairs[:, place["O"], place["I-LOC"]] == 0).all()
     assert found.posterior[0, place["I-LOC"]] == 0
 
 
 def test_one_word_has_no_steps_and_a_long_line_none_between_its_pieces(runs: Path) -> None:
-    tagger = api.load(runs / "crf", "cpu")
+    tagger = load(runs / "crf", "cpu")
     assert tagger.paths("Ann").pairs.shape == (0, len(tagger.tags), len(tagger.tags))
     long = "Ann sings in Oslo . " * 20  # 100 words; 24 tokens are read at a time
     found = tagger.paths(long)
@@ -110,7 +111,7 @@ def test_pairs_of_very_sure_scores_stay_finite() -> None:
 
 
 def test_lattice_of_a_batch_is_that_of_its_sentence(runs: Path) -> None:
-    tagger = api.load(runs / "hmm", "cpu")
+    tagger = load(runs / "hmm", "cpu")
     words, reader = LINE.split(), tagger._reader()
     batch = reader.batches([words], reader.pieces([words]), tokens=1).tree(np.array([0]))
     assert lattice_of(tagger.model, batch, len(words)).best == tagger.paths(LINE).best
@@ -122,7 +123,7 @@ def test_states_nobody_named_are_shown_like_tags(tmp_path: Path) -> None:
         (tmp_path / f"{split}.txt").write_text(f"an eel is a fish\nan owl is a bird of {split}\n", encoding="utf-8")
         files.append(f"data.{split}={tmp_path / split}.txt")
     few = ("train.restarts=1", "train.iterations=5", "train.tolerance=0")
-    lm = api.train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=tmp_path / "letters")
+    lm = train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=tmp_path / "letters")
     found = state_paths(lm, "a bird")
     tokens = torch.tensor(lm.tokenizer.encode("a bird"))
     assert "".join(found.words) == "a bird" and len(found.tags) == lm.model.states

@@ -6,10 +6,10 @@ import pytest
 import torch
 from tests.understanding import classify_recipe, trained
 
-from seqloom import api
-from seqloom.api import Classifier
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.why import Weight, without
+from seqloom.predict.classifier import Classifier
+from seqloom.predict.loader import load
 
 TEXT = "a dull, warm film"
 BAG = ["model.encoder.kind=bag", "model.dropout=0"]
@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["gru", "attends", "bag"])
 def classifier(runs: Path, request: pytest.FixtureRequest) -> Classifier:
-    found: Classifier = api.load(runs / request.param, "cpu", Classifier)
+    found: Classifier = load(runs / request.param, "cpu", Classifier)
     return found
 
 
@@ -68,7 +68,7 @@ def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
 
 
 def test_what_cannot_be_asked_is_refused(runs: Path) -> None:
-    gru = api.load(runs / "gru", "cpu", Classifier)
+    gru = load(runs / "gru", "cpu", Classifier)
     with pytest.raises(UsageError, match="knows no label 'goood'"):
         gru.why(TEXT, "goood")
     with pytest.raises(UsageError, match="does not attend"):

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.average import make_average
 from seqloom.runs import average as averages
 from seqloom.runs import run as run_module
 from seqloom.runs.average import in_words, mean
 from seqloom.runs.run import Run
+from seqloom.training import begin
 
 # --- the mean ---------------------------------------------------------------------------------------------------------
 
@@ -73,13 +74,13 @@ def test_steps_in_words() -> None:
 
 @pytest.fixture
 def trained(recipe: Any, tmp_path: Path) -> Run:
-    training = api.begin(recipe("train.keep=3"), tmp_path / "runs" / "one")
+    training = begin(recipe("train.keep=3"), tmp_path / "runs" / "one")
     list(training.events())
     return training.run
 
 
 def test_it_is_made_of_the_checkpoints_on_disk(trained: Run) -> None:
-    made = api.make_average([trained.path], 3, None)
+    made = make_average([trained.path], 3, None)
     folders = [trained.path / "checkpoints" / f"step-{step}" for step in (4, 8, 12)]
     parts = [tensors_from_file(folder / "model.safetensors") for folder in folders]
     names = [dict(json.loads((f / "state.json").read_text())["model"]["dict"]) for f in folders]
@@ -92,7 +93,7 @@ def test_it_is_made_of_the_checkpoints_on_disk(trained: Run) -> None:
 
 
 def test_what_it_keeps(trained: Run) -> None:
-    made = api.make_average([trained.path], 2, None).run
+    made = make_average([trained.path], 2, None).run
     assert made.path == trained.path.with_name("one-averaged")
     opened = Run.open(made.path)
     assert opened.recipe == trained.recipe
@@ -124,10 +125,10 @@ def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.Mon
         with monkeypatch.context() as patch:
             patch.setattr(run_module, "write_flushed", fail)
             if failing > 9:
-                api.make_average([trained.path], 2, None)
+                make_average([trained.path], 2, None)
                 break
             with pytest.raises(ResourceError if isinstance(error, OSError) else KeyboardInterrupt):
-                api.make_average([trained.path], 2, None)
+                make_average([trained.path], 2, None)
         assert [path.name for path in trained.path.parent.iterdir()] == ["one"]
         failing += 1
     assert (
@@ -145,26 +146,26 @@ def test_nothing_is_measured_where_nothing_can_be_written(
     monkeypatch.setattr(averages, "mean_of_checkpoints", never)
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="Could not write"):
-        api.make_average([trained.path], 2, tmp_path / "file" / "x")
+        make_average([trained.path], 2, tmp_path / "file" / "x")
     (tmp_path / "there").mkdir()
     with pytest.raises(UsageError, match="there exists and is not a run"):
-        api.make_average([trained.path], 2, tmp_path / "there")
+        make_average([trained.path], 2, tmp_path / "there")
 
 
 def test_a_run_that_is_being_trained_is_left_alone(trained: Run) -> None:
     with trained.locked(), pytest.raises(UsageError, match="is being trained by another process"):
-        api.make_average([trained.path], 2, None)
+        make_average([trained.path], 2, None)
     assert not trained.path.with_name("one-averaged").exists()
 
 
 def test_a_run_that_may_only_be_read(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
     monkeypatch.setattr(Run, "locked", None)
-    assert api.make_average([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
+    assert make_average([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
 
 
 def test_a_damaged_note_of_what_was_averaged(trained: Run) -> None:
-    made = api.make_average([trained.path], 2, None).run
+    made = make_average([trained.path], 2, None).run
     for text in ("{", "[]", "{}"):
         (made.path / "average.json").write_text(text)
         with pytest.raises(CheckpointError, match=r"average\.json is damaged"):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import temporary_path
 from seqloom.runs.run import Run, claim
+from seqloom.training import begin
 
 
 def names(folder: Path) -> list[str]:
@@ -22,7 +22,7 @@ def test_second_training_with_the_same_path_is_refused_before_it_does_anything(r
     with claim(tmp_path / "runs" / "one"):
         before = names(tmp_path / "runs")
         for attempt in (
-            lambda: api.begin(recipe(), tmp_path / "runs" / "one"),
+            lambda: begin(recipe(), tmp_path / "runs" / "one"),
             lambda: Run.create(tmp_path / "runs" / "one", {}, {}),
         ):
             with pytest.raises(UsageError, match="is being made by another process") as caught:
@@ -30,7 +30,7 @@ def test_second_training_with_the_same_path_is_refused_before_it_does_anything(r
             assert caught.value.exit_code == 2
         assert names(tmp_path / "runs") == before
         Run.create(tmp_path / "runs" / "two", {}, {})
-    api.begin(recipe(), tmp_path / "runs" / "one")
+    begin(recipe(), tmp_path / "runs" / "one")
     assert names(tmp_path / "runs") == ["one", "two"]
 
 
@@ -71,7 +71,7 @@ def test_what_a_killed_process_left_does_not_block_the_path(recipe: Any, tmp_pat
     process.join(60)
     assert process.exitcode == -9
     assert len(names(tmp_path)) == 2, "the lock file and the half-made folder"
-    api.begin(recipe(), tmp_path / "one")
+    begin(recipe(), tmp_path / "one")
     assert names(tmp_path) == ["one"]
 
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.loader import load
 from seqloom.train.events import Evaluated, Finished, Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -22,12 +23,12 @@ def leave_as_found():
 def test_stopping_and_going_on_changes_not_a_bit(recipe, tmp_path, cell, precision):
     options = ["train.device=cuda", "train.deterministic=true", f"train.precision={precision}", f"model.cell={cell}"]
     made = recipe(*options, "model.layers=2", "train.log_every=1", "train.steps=20")
-    list(api.begin(made, tmp_path / "whole").events())
+    list(begin(made, tmp_path / "whole").events())
     stop = Stop()
-    for event in api.begin(made, tmp_path / "parts").events(stop):
+    for event in begin(made, tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 7:
             stop.request()
-    assert isinstance(list(api.resume(tmp_path / "parts").events())[-1], Finished)
+    assert isinstance(list(resume(tmp_path / "parts").events())[-1], Finished)
     for name in (
         "model.safetensors",
         *(f"checkpoints/step-20/{part}.safetensors" for part in ("model", "optimizer", "carry")),
@@ -41,9 +42,9 @@ def test_stopping_and_going_on_changes_not_a_bit(recipe, tmp_path, cell, precisi
 @pytest.mark.parametrize("task", ["language-model", "ngram"])
 def test_a_model_on_the_gpu_evaluates_scores_and_generates_as_on_the_cpu(recipe, tmp_path, task):
     overrides = ["train.device=cpu"] if task == "language-model" else []
-    events = list(api.begin(recipe(*overrides, task=task), tmp_path / "run").events())
+    events = list(begin(recipe(*overrides, task=task), tmp_path / "run").events())
     best = min(event.metrics["loss"] for event in events if isinstance(event, Evaluated))
-    here, there = api.load(tmp_path / "run", device="cpu"), api.load(tmp_path / "run", device="cuda")
+    here, there = load(tmp_path / "run", device="cpu"), load(tmp_path / "run", device="cuda")
     assert there.device.type == "cuda"
     assert there.evaluate("dev")["loss"] == pytest.approx(best, rel=1e-5)
     assert there.score(["abc|abc"])[0].log_probs == pytest.approx(here.score(["abc|abc"])[0].log_probs, abs=1e-4)

@@ -10,11 +10,14 @@ from tests.fine_tuning import KINDS, SHAPES, classify_recipe, pretrained_run, ta
 from tests.sealing import seal
 from tests.understanding import trained
 
-from seqloom import api
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.predict.average import average
+from seqloom.predict.loader import load
+from seqloom.recipes import build_recipe
 from seqloom.runs.init import InitConfig, Pretrained, filled_in, read_length
 from seqloom.runs.run import Run
+from seqloom.training import begin, resume
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def test_the_body_is_that_of_the_run(runs: Path, tmp_path: Path, kind: str) -> N
     recipe = classify_recipe(tmp_path, runs / kind)
     assert to_mapping(recipe.model.body) == Run.open(runs / kind).recipe["model"]
     assert recipe.tokenizer is None
-    assert api.build_recipe(to_mapping(recipe), "again") == recipe  # what is filled in agrees with itself
+    assert build_recipe(to_mapping(recipe), "again") == recipe  # what is filled in agrees with itself
 
 
 def test_what_changes_no_weight_may_be_another(runs: Path, tmp_path: Path) -> None:
@@ -91,9 +94,9 @@ def test_a_run_without_weights(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "gpt", tmp_path / "gpt")
     (tmp_path / "gpt" / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"no model\.safetensors yet.*init\.weights=false"):
-        api.begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
+        begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    api.begin(classify_recipe(tmp_path, tmp_path / "gpt", "init.weights=false"), tmp_path / "out")
+    begin(classify_recipe(tmp_path, tmp_path / "gpt", "init.weights=false"), tmp_path / "out")
 
 
 def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path, tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_weights_that_do_not_fit_are_refused_when_the_training_begins(runs: Path
     recipe = tmp_path / "gpt" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
     seal(tmp_path / "gpt")
-    training = api.begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
+    training = begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
     with pytest.raises(UsageError, match=r"do not fit the body: body\.blocks\.2\..* is not there.*more"):
         next(training.events())
 
@@ -159,38 +162,38 @@ def test_a_run_needs_no_other_to_be_opened(runs: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(runs / "bert", tmp_path / "bert"))
     out = trained(tag_recipe(tmp_path, source, "train.steps=2", "train.evaluate_every=1"), tmp_path / "out")
     shutil.rmtree(source)
-    tagger = api.load(out)
+    tagger = load(out)
     assert tagger.evaluate("dev")["loss"] > 0
     assert len(next(tagger.tag("Ann sings")).words) == 2
-    for _ in api.resume(out, ["train.steps=3"]).events():  # a checkpoint has all that goes on
+    for _ in resume(out, ["train.steps=3"]).events():  # a checkpoint has all that goes on
         pass
-    assert api.average(out, last=2, out=tmp_path / "mean").evaluate("dev")["loss"] > 0
+    assert average(out, last=2, out=tmp_path / "mean").evaluate("dev")["loss"] > 0
 
 
 def test_without_a_checkpoint_the_source_is_needed_as_it_was(runs: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(runs / "gpt", tmp_path / "gpt"))
     recipe = classify_recipe(tmp_path, source, "train.steps=2")
-    run = api.begin(recipe, tmp_path / "out").run  # killed before its first checkpoint
+    run = begin(recipe, tmp_path / "out").run  # killed before its first checkpoint
     whole = trained(recipe, tmp_path / "whole")
-    for _ in api.resume(run.path).events():
+    for _ in resume(run.path).events():
         pass
     assert (run.path / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    late = api.begin(recipe, tmp_path / "late").run
+    late = begin(recipe, tmp_path / "late").run
     shutil.copy(pretrained_run(tmp_path / "other", "gpt", layers=1) / "model.safetensors", source)
     with pytest.raises(CheckpointError, match="have changed since"):
-        next(api.resume(late.path).events())
+        next(resume(late.path).events())
 
 
 def test_what_was_fine_tuned_without_a_next_token_has_none_to_give(runs: Path, tmp_path: Path) -> None:
     body = pretrained_run(tmp_path / "gpt", "gpt", tied=False)  # tied and without a bias there is nothing to miss
     first = trained(classify_recipe(tmp_path, body, "train.steps=1"), tmp_path / "first")
-    again = api.begin(classify_recipe(tmp_path, first, "loss.language_model=0.5"), tmp_path / "second").task
+    again = begin(classify_recipe(tmp_path, first, "loss.language_model=0.5"), tmp_path / "second").task
     with pytest.raises(UsageError, match=r"output\.weight is not there, nor anything that predicts the next token"):
         again.model()
 
 
 def test_what_was_fine_tuned_can_be_fine_tuned_again(runs: Path, tmp_path: Path) -> None:
     first = trained(classify_recipe(tmp_path, runs / "bert", "train.steps=3"), tmp_path / "first")
-    task = api.begin(tag_recipe(tmp_path, first), tmp_path / "second").task
-    one, two = api.load(first).model.body.state_dict(), task.model().body.state_dict()
+    task = begin(tag_recipe(tmp_path, first), tmp_path / "second").task
+    one, two = load(first).model.body.state_dict(), task.model().body.state_dict()
     assert all((one[name] == two[name]).all() for name in one)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from tests.unprivileged import as_nobody, forbid
 
-from seqloom import api
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file
 from seqloom.runs import manifest as manifest_module
 from seqloom.runs.run import Run
 from seqloom.train.events import Damaged, Finished
+from seqloom.training import begin, resume
 
 OUTSIDE = {"log.jsonl", "card.md", ".lock", "metrics/dev.json"}
 
@@ -23,7 +23,7 @@ OUTSIDE = {"log.jsonl", "card.md", ".lock", "metrics/dev.json"}
 @pytest.fixture
 def run(recipe: Callable[..., Any], tmp_path: Path) -> Path:
     """A trained language model."""
-    for _ in api.begin(recipe("train.schedule=constant"), tmp_path / "one").events():
+    for _ in begin(recipe("train.schedule=constant"), tmp_path / "one").events():
         pass
     return tmp_path / "one"
 
@@ -86,13 +86,13 @@ def test_the_documents_of_another_run_are_refused_although_they_match_their_mani
     recipe: Callable[..., Any], run: Path, tmp_path: Path
 ) -> None:
     """The same model with the same shapes on other data: every number would be read with the wrong token."""
-    other = api.begin(recipe("data.seed=9", "train.schedule=constant"), tmp_path / "other").run
+    other = begin(recipe("data.seed=9", "train.schedule=constant"), tmp_path / "other").run
     for name in (*other.manifest.files, "manifest.json", "recipe.yaml"):
         shutil.copy(other.path / name, run / name)
     with pytest.raises(CheckpointError, match=r"model\.safetensors belongs to another run"):
         Run.open(run).model("cpu")
     with pytest.raises(CheckpointError, match=r"step-12: it belongs to another run"):
-        list(api.resume(run).events())
+        list(resume(run).events())
 
 
 def test_a_recipe_of_another_model_is_refused_although_it_matches_its_manifest(run: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_kill_at_any_moment_of_a_resume_that_changes_the_recipe(run: Path, mon
         with monkeypatch.context() as patch:
             patch.setattr(manifest_module, "write_atomic", dying)
             try:
-                api.resume(run, [f"train.steps={before + survivors + 1}"])
+                resume(run, [f"train.steps={before + survivors + 1}"])
             except Killed:
                 seen.append(survivors)
         opened = Run.open(run)
@@ -140,14 +140,14 @@ def test_a_kill_at_any_moment_of_a_resume_that_changes_the_recipe(run: Path, mon
     assert seen == [0, 1, 2]  # before, between and after its writes; the last time it was not killed
     assert Run.open(run).recipe["train"]["steps"] == before + 4
     assert len(Run.open(run).manifest.recipes) == 1
-    events = list(api.resume(run).events())
+    events = list(resume(run).events())
     assert isinstance(events[-1], Finished) and events[-1].step == before + 4
     assert not any(isinstance(event, Damaged) for event in events)
 
 
 def test_a_recipe_from_before_an_update_is_refused(run: Path) -> None:
     old = (run / "recipe.yaml").read_bytes()
-    api.resume(run, ["train.steps=20"])
+    resume(run, ["train.steps=20"])
     (run / "recipe.yaml").write_bytes(old)
     with pytest.raises(CheckpointError, match=r"recipe\.yaml has changed: .*--resume .* KEY=VALUE"):
         Run.open(run)

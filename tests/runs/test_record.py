@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.core import files
 from seqloom.core.errors import ResourceError
 from seqloom.runs import record as record_module
 from seqloom.runs.run import Run
 from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, event_to_json
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 TENSORBOARD = record_module._tensorboard  # as it is before tests begin, which do without
 CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
@@ -30,7 +30,7 @@ def log_of(path, leave_out=("started",)):
 
 
 def test_every_event_is_in_the_log_as_it_was_yielded(recipe, tmp_path):
-    events = list(api.begin(recipe(), tmp_path / "one").events())
+    events = list(begin(recipe(), tmp_path / "one").events())
     entries = list(Run.open(tmp_path / "one").log())
     assert all(entry.pop("time") for entry in entries)
     assert entries == json.loads(json.dumps([event_to_json(event) for event in events]))
@@ -39,35 +39,35 @@ def test_every_event_is_in_the_log_as_it_was_yielded(recipe, tmp_path):
 
 def test_an_event_is_on_disk_before_it_is_passed_on(recipe, tmp_path):
     """A consumer that dies of an event has it in its log."""
-    for count, _event in enumerate(api.begin(recipe(), tmp_path / "one").events(), start=1):
+    for count, _event in enumerate(begin(recipe(), tmp_path / "one").events(), start=1):
         assert len((tmp_path / "one" / "log.jsonl").read_text().splitlines()) == count
 
 
 @pytest.mark.parametrize("task", ["language-model", "ngram"])
 def test_broken_off_after_any_event_and_resumed_the_log_is_that_of_an_unbroken_run(recipe, tmp_path, task):
-    whole = list(api.begin(recipe(task=task), tmp_path / "whole").events())
+    whole = list(begin(recipe(task=task), tmp_path / "whole").events())
     expected = log_of(tmp_path / "whole")
     for count in range(1, len(whole)):
         path = tmp_path / f"broken-{count}"
-        events = api.begin(recipe(task=task), path).events()
+        events = begin(recipe(task=task), path).events()
         for _ in range(count):
             next(events)
         close(events)
         with open(path / "log.jsonl", "a") as log:
             log.write('{"event": "progress", "step": 7, "val')  # a line the crash tore
-        list(api.resume(path).events())
+        list(resume(path).events())
         assert log_of(path) == expected, f"broken off after event {count}, {whole[count - 1]}"
         for line in (path / "log.jsonl").read_text().splitlines():
             json.loads(line)
 
 
 def test_stopped_and_resumed_the_curve_is_that_of_an_unbroken_run(recipe, tmp_path):
-    list(api.begin(recipe(), tmp_path / "whole").events())
+    list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
-    for event in api.begin(recipe(), tmp_path / "parts").events(stop):
+    for event in begin(recipe(), tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 6:
             stop.request()
-    list(api.resume(tmp_path / "parts").events())
+    list(resume(tmp_path / "parts").events())
     parts = log_of(tmp_path / "parts", leave_out=())
     assert [entry["event"] for entry in parts].count("stopped") == 1  # that it was stopped is part of the story
     assert [entry["step"] for entry in parts if entry["event"] == "started"] == [0, 6]
@@ -77,23 +77,23 @@ def test_stopped_and_resumed_the_curve_is_that_of_an_unbroken_run(recipe, tmp_pa
 
 def test_an_evaluation_made_twice_is_in_the_log_once(recipe, tmp_path):
     """Stopped before the evaluation of step 4, which is made after the resume; then broken off before it is saved."""
-    list(api.begin(recipe(), tmp_path / "whole").events())
+    list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
-    training = api.begin(recipe("train.log_every=1"), tmp_path / "parts")
+    training = begin(recipe("train.log_every=1"), tmp_path / "parts")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step == 4:
             stop.request()
-    events = api.resume(tmp_path / "parts").events()
+    events = resume(tmp_path / "parts").events()
     assert [type(next(events)) for _ in range(2)] == [Started, Evaluated]
     close(events)
-    list(api.resume(tmp_path / "parts").events())
+    list(resume(tmp_path / "parts").events())
     for kind in ("evaluated", "saved"):
         whole, parts = ([e for e in log_of(tmp_path / name) if e["event"] == kind] for name in ("whole", "parts"))
         assert parts == whole
 
 
 def test_the_card_and_the_metrics(recipe, tmp_path):
-    events = list(api.begin(recipe(), tmp_path / "one").events())
+    events = list(begin(recipe(), tmp_path / "one").events())
     run = Run.open(tmp_path / "one")
     best = min((event for event in events if isinstance(event, Evaluated)), key=lambda event: event.metrics["loss"])
     assert run.metrics("dev") == {"step": best.step, **best.metrics}
@@ -121,22 +121,22 @@ def test_the_log_on_a_full_disk(recipe, tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "open", opened, raising=False)
     with pytest.raises(ResourceError, match=r"disk is full.*log\.jsonl") as caught:
-        list(api.begin(recipe(), tmp_path / "one").events())
+        list(begin(recipe(), tmp_path / "one").events())
     assert caught.value.exit_code == 5
     monkeypatch.undo()
-    assert isinstance(list(api.resume(tmp_path / "one").events())[-1], Finished)
+    assert isinstance(list(resume(tmp_path / "one").events())[-1], Finished)
 
 
 def test_a_full_disk_in_the_middle_is_resumable(recipe, tmp_path, monkeypatch):
-    list(api.begin(recipe(), tmp_path / "whole").events())
+    list(begin(recipe(), tmp_path / "whole").events())
     seen = []
     with pytest.raises(ResourceError, match="disk is full"):
-        for event in api.begin(recipe(), tmp_path / "parts").events():
+        for event in begin(recipe(), tmp_path / "parts").events():
             seen.append(event)
             if isinstance(event, Saved) and event.step == 4:
                 monkeypatch.setattr("seqloom.core.files.os.replace", _full)
     monkeypatch.undo()
-    assert isinstance(list(api.resume(tmp_path / "parts").events())[-1], Finished)
+    assert isinstance(list(resume(tmp_path / "parts").events())[-1], Finished)
     assert log_of(tmp_path / "parts") == log_of(tmp_path / "whole")
 
 
@@ -153,7 +153,7 @@ def test_tensorboard_gets_the_curves(recipe, tmp_path, monkeypatch):
         warnings.simplefilter("ignore", DeprecationWarning)
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        events = list(api.begin(recipe(), tmp_path / "one").events())
+        events = list(begin(recipe(), tmp_path / "one").events())
     board = EventAccumulator(str(tmp_path / "one" / "tensorboard"))
     board.Reload()
     evaluated = [(event.step, event.metrics["loss"]) for event in events if isinstance(event, Evaluated)]

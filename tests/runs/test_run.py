@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
+from seqloom.predict.loader import load
 from seqloom.runs import run as run_module
 from seqloom.runs.run import Run, refuse_existing
+from seqloom.training import begin, resume
 
 
 def close(events: Any) -> None:
@@ -24,7 +25,7 @@ def close(events: Any) -> None:
 
 @pytest.fixture(params=["language-model", "ngram"])
 def trained(request, recipe, tmp_path):
-    training = api.begin(recipe(task=request.param), tmp_path / "runs" / "one")
+    training = begin(recipe(task=request.param), tmp_path / "runs" / "one")
     list(training.events())
     return training.run
 
@@ -148,9 +149,9 @@ def test_a_damaged_file_is_named(trained, name, how):
 def test_a_damaged_account_of_the_data(trained, content):
     (trained.path / "data.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"data\.json"):
-        api.resume(trained.path)
+        resume(trained.path)
     with pytest.raises(CheckpointError, match=r"data\.json"):
-        api.load(trained.path).evaluate()
+        load(trained.path).evaluate()
 
 
 @pytest.mark.parametrize("change", [{"version": 99}, {"format": "other"}, {"kind": "runes"}, {"sha256": "0" * 64}])
@@ -175,8 +176,8 @@ def test_a_recipe_whose_model_is_not_known(trained, section):
     run.update_recipe({**run.recipe, "model": section})
     for attempt in (
         lambda: Run.open(run.path).model(),
-        lambda: api.resume(run.path),
-        lambda: api.load(run.path).evaluate(),
+        lambda: resume(run.path),
+        lambda: load(run.path).evaluate(),
     ):
         with pytest.raises(CheckpointError, match=r"recipe\.yaml") as caught:
             attempt()
@@ -184,10 +185,10 @@ def test_a_recipe_whose_model_is_not_known(trained, section):
 
 
 def test_a_run_stopped_before_its_first_evaluation_has_no_model(recipe, tmp_path):
-    training = api.begin(recipe(), tmp_path / "one")
+    training = begin(recipe(), tmp_path / "one")
     next(training.events())
     with pytest.raises(CheckpointError, match="--resume"):
-        api.load(tmp_path / "one").generate("a")
+        load(tmp_path / "one").generate("a")
 
 
 # --- log, metrics, lock -----------------------------------------------------------------------------------------------
@@ -214,12 +215,12 @@ def test_metrics_by_split(tmp_path):
 
 
 def test_a_second_trainer_of_the_same_run_is_refused(recipe, tmp_path):
-    first = api.begin(recipe(), tmp_path / "one").events()
+    first = begin(recipe(), tmp_path / "one").events()
     next(first)
     before = (tmp_path / "one" / "log.jsonl").read_bytes()
     for attempt in (
-        lambda: next(api.resume(tmp_path / "one").events()),
-        lambda: api.resume(tmp_path / "one", ["train.steps=99"]),
+        lambda: next(resume(tmp_path / "one").events()),
+        lambda: resume(tmp_path / "one", ["train.steps=99"]),
     ):
         with pytest.raises(UsageError, match="being trained by another process") as caught:
             attempt()
@@ -227,7 +228,7 @@ def test_a_second_trainer_of_the_same_run_is_refused(recipe, tmp_path):
     assert (tmp_path / "one" / "log.jsonl").read_bytes() == before
     assert Run.open(tmp_path / "one").recipe["train"]["steps"] == 12
     close(first)
-    assert next(api.resume(tmp_path / "one").events()).step == 0
+    assert next(resume(tmp_path / "one").events()).step == 0
 
 
 def _hold(path, ready):

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
+from seqloom import training
 from seqloom.core.errors import CheckpointError, SeqloomError
 from seqloom.core.files import temporary_path
 from seqloom.runs import record as record_module
 from seqloom.runs.run import Run
 from seqloom.train.events import Damaged, Finished
+from seqloom.training import begin
 
 TENSORBOARD = record_module._tensorboard  # the real one; the fixtures of this folder replace it
 
@@ -49,7 +50,7 @@ def template(recipe: Callable[..., Any], tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("template") / "run"
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(record_module, "_tensorboard", lambda run, step: None)
-        list(api.begin(recipe(), path).events())
+        list(begin(recipe(), path).events())
     return path
 
 
@@ -87,7 +88,7 @@ def replace_by(path: Path, make: str, outside: Path) -> None:
 
 
 def resume(run: Path, *overrides: str) -> list[object]:
-    return list(api.resume(run, overrides or ["train.steps=14"]).events())
+    return list(training.resume(run, overrides or ["train.steps=14"]).events())
 
 
 @pytest.mark.parametrize("make", ["link", "dangling link", "FIFO", "directory"])
@@ -124,7 +125,7 @@ def test_link_that_appears_while_a_training_runs_is_not_followed(
 ) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     monkeypatch.setattr(record_module, "_tensorboard", TENSORBOARD)
-    events = api.resume(run, ["train.steps=20"]).events()
+    events = training.resume(run, ["train.steps=20"]).events()
     next(events)
     shutil.rmtree(run / name) if name in FOLDERS else (run / name).unlink()
     (run / name).symlink_to(outside if name in FOLDERS else outside / "precious")
@@ -203,7 +204,7 @@ def test_line_of_the_log_that_is_no_event_is_skipped(run: Path, line: bytes) -> 
 def test_tensorboard_folder_removed_during_training(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     monkeypatch.setattr(record_module, "_tensorboard", TENSORBOARD)
-    events = api.resume(run, ["train.steps=20"]).events()
+    events = training.resume(run, ["train.steps=20"]).events()
     next(events)
     shutil.rmtree(run / "tensorboard")
     assert isinstance(list(events)[-1], Finished)

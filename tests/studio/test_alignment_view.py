@@ -12,10 +12,10 @@ from tests.studio.conftest import StudioPage
 from tests.studio.test_heads_view import numbers, sums
 
 import seqloom
-from seqloom.api.training import begin
 from seqloom.studio.server import make_app
 from seqloom.studio.shelf import Shelf
 from seqloom.studio.views.alignment import suits
+from seqloom.training import begin
 
 TEXT, TARGET = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
 

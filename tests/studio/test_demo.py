@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import seqloom
-from seqloom.api import read_recipe
 from seqloom.core.errors import ResourceError, UsageError
+from seqloom.recipes import read_recipe
 from seqloom.studio import demo
 from seqloom.studio.demo import ASIDE, MODELS, Demo, make
 from seqloom.studio.views import VIEWS, suiting

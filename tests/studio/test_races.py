@@ -183,7 +183,7 @@ def test_what_is_made_of_old_weights_is_not_kept_for_new_ones(tmp_path: Path, mo
     (tmp_path / "run" / "recipe.yaml").touch()
     weights = tmp_path / "run" / "model.safetensors"
     weights.write_text("old")
-    monkeypatch.setattr("seqloom.api.load", lambda path, device: SimpleNamespace(model=weights.read_text()))
+    monkeypatch.setattr("seqloom.predict.loader.load", lambda path, device: SimpleNamespace(model=weights.read_text()))
     shelf = Shelf(tmp_path)
 
     def seen() -> Any:

@@ -11,10 +11,11 @@ from tests.studio.conftest import TOKEN, StudioPage, Window
 from tests.understanding import trained
 
 import seqloom
-from seqloom import api
+from seqloom.predict.loader import load
 from seqloom.studio.server import Studio, make_app
 from seqloom.studio.shelf import Shelf
 from seqloom.studio.views.understand import suits
+from seqloom.training import train_recipe
 
 TEXT = "Sonntag, 15. November"
 SENTENCE = "Maria Keller moved from Lisbon to Oslo ."
@@ -154,7 +155,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{split}.txt").write_text(f"an eel is a fish\nan owl is a bird of {split}\n", encoding="utf-8")
         files.append(f"data.{split}={folder / split}.txt")
     few = ("train.restarts=1", "train.iterations=5", "train.tolerance=0")
-    api.train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=folder / "runs" / "letters")
+    train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=folder / "runs" / "letters")
     return folder / "runs"
 
 
@@ -166,22 +167,22 @@ def ask(pairs: Path) -> Any:
 
 
 def test_pairs_choices_and_answers_are_those_of_python(ask: Any, pairs: Path) -> None:
-    (said,) = api.load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
+    (said,) = load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
     found = ask("match", run="pair", first="a red fox", second="it is blue").json()
     assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
         (one.label, one.probability) for one in said.candidates
     ]
-    (said,) = api.load(pairs / "score", "cpu").match([("a red fox", "it is blue")])
+    (said,) = load(pairs / "score", "cpu").match([("a red fox", "it is blue")])
     assert ask("match", run="score", first="a red fox", second="it is blue").json()["score"] == pytest.approx(
         said.score
     )
-    (said,) = api.load(pairs / "choice", "cpu").choose([("the fox is", ["red", "blue"])])
+    (said,) = load(pairs / "choice", "cpu").choose([("the fox is", ["red", "blue"])])
     found = ask("choose", run="choice", text="the fox is", options=["red", "blue"]).json()
     assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
         (one.text, one.probability) for one in said.options
     ]
     context = "There is a red fox. It stands on the table."
-    (said,) = api.load(pairs / "answer", "cpu").answer("Which colour?", context, top=5)
+    (said,) = load(pairs / "answer", "cpu").answer("Which colour?", context, top=5)
     found = ask("answer", run="answer", question="Which colour?", context=context).json()
     assert [(one["text"], one["start"], one["end"]) for one in found["answers"]] == [
         (one.text, one.start, one.end) for one in said.answers

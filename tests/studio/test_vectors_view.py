@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from tests.studio.conftest import StudioPage, Window
 
 import seqloom
-from seqloom.api.points import points_of
 from seqloom.data.vector_files import write_vectors
 from seqloom.inspect.views.points import project_tsne
+from seqloom.predict.points import points_of
 from seqloom.studio.server import Studio
 from seqloom.studio.views.vectors import suits
 
@@ -224,7 +224,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = tmp_path_factory.mktemp("crowd")
     vectors = np.random.default_rng(1).normal(size=(MANY, 8)).astype(np.float32)
     write_vectors(folder / "many.txt", [f"word{n}" for n in range(MANY)], vectors, "text")
-    seqloom.api.import_vectors(folder / "many.txt", folder / "many")
+    seqloom.predict.word_vectors.import_vectors(folder / "many.txt", folder / "many")
     with Studio(folder, port=None).running() as serving:
         yield serving
 

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from tests.bidirectional import bidirectional_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.corpus import Counts
+from seqloom.predict.language_model import LanguageModel
+from seqloom.predict.loader import load
 from seqloom.tasks.bidirectional_lm import Task, rows_of
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(2, 12))
@@ -75,17 +77,17 @@ def test_it_learns(tmp_path: Path) -> None:
     """In the little language a word tells much of the next, and of the one before."""
     words = ["train.steps=120", "train.evaluate_every=120", "train.lr=2e-2", "train.log_every=120"]
     run = trained(bidirectional_recipe(tmp_path, *words), tmp_path / "run")
-    found = api.load(run).evaluate("test")
+    found = load(run).evaluate("test")
     assert max(found["forward_perplexity"], found["backward_perplexity"]) < 4  # of 20 words
 
 
 def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path) -> None:
     recipe = bidirectional_recipe(tmp_path, "model.dropout=0.2")
     whole, stop = trained(recipe, tmp_path / "whole"), Stop()
-    for event in api.begin(recipe, tmp_path / "parts").events(stop):
+    for event in begin(recipe, tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 4:
             stop.request()
-    for _ in api.resume(tmp_path / "parts").events():
+    for _ in resume(tmp_path / "parts").events():
         pass
     assert_same_checkpoints(whole, tmp_path / "parts")
     other = trained(bidirectional_recipe(tmp_path, "model.dropout=0.2", "seed=2"), tmp_path / "other")
@@ -95,7 +97,7 @@ def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path) -> None:
 
 def test_what_it_is_used_for(tmp_path: Path) -> None:
     run = trained(bidirectional_recipe(tmp_path, "train.steps=2"), tmp_path / "run")
-    model = api.load(run)
+    model = load(run)
     assert model.evaluate_documents(["The cats purr all day ."])["forward_perplexity"] > 1
     vectors = model.embed(["The cats purr .", "", "They eat milk ."])
     assert vectors.shape == (3, 32) and not vectors[1].any()
@@ -104,7 +106,7 @@ def test_what_it_is_used_for(tmp_path: Path) -> None:
         h = model.model.read(tokens, torch.ones_like(tokens).bool())[0].mean(dim=0)
     assert torch.allclose(torch.from_numpy(vectors[0]), h, atol=1e-6)
     with pytest.raises(UsageError, match="a bidirectional language model: `seqloom embed` makes vectors"):
-        api.load(run, use=api.LanguageModel)
+        load(run, use=LanguageModel)
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import pytest
 import torch
 from tests.understanding import assert_same_checkpoints, classify_recipe, reviews, trained, write_reviews
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks.classify import Task
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 @pytest.fixture
@@ -162,11 +163,11 @@ def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, overrides: list[
     metrics = Run.open(whole).metrics("dev") or {}
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < 0.4
-    stop, training = Stop(), api.begin(recipe, tmp_path / "halves")
+    stop, training = Stop(), begin(recipe, tmp_path / "halves")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step >= 25:
             stop.request()
-    seen = [event for event in api.resume(tmp_path / "halves").events() if isinstance(event, Evaluated)]
+    seen = [event for event in resume(tmp_path / "halves").events() if isinstance(event, Evaluated)]
     assert [event.step for event in seen] == [40]
     assert_same_checkpoints(whole, tmp_path / "halves")
 
@@ -201,4 +202,4 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
     run = trained(classify_recipe(tmp_path, "train.steps=1"), tmp_path / "run")
     write_reviews(tmp_path / "reviews.csv", [*reviews(), ("one more", "good")])
     with pytest.raises(DataError, match="has changed since it was trained"):
-        api.load(run).evaluate("dev")
+        load(run).evaluate("dev")

@@ -9,16 +9,17 @@ import torch
 from tests.denoising import KINDS, denoise_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import EXTRA
 from seqloom.data.noise import sentinels_of, spans_told
 from seqloom.decoding.beam import beam_search
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks.denoise import EVALUATION, GREEDY, Task
 from seqloom.train import trainer as trainer_module
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 def prepared(folder: Path, *overrides: str) -> Task:
@@ -36,7 +37,7 @@ def test_every_text_is_read_whole(tmp_path: Path, kind: str) -> None:
 def test_a_model_has_the_tokens_that_its_noise_needs(tmp_path: Path) -> None:
     for kind, extra in (("spans", EXTRA + 100), ("bart", EXTRA)):
         run = trained(denoise_recipe(tmp_path, f"noise.kind={kind}", "train.steps=1"), tmp_path / kind)
-        model = api.load(run)
+        model = load(run)
         assert model.model.output.weight.shape[0] == len(model.tokenizer) + extra
         assert Run.open(run).sizes == {"vocabulary": len(model.tokenizer), "extra": extra}
 
@@ -92,7 +93,7 @@ def test_it_learns(tmp_path: Path) -> None:
         "model.width=32",
     ]
     changes += ["batch.tokens=384", "batch.dev_texts=0", "noise.kind=bart", "noise.mean_length=1.5"]
-    found = api.load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
+    found = load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
     assert found["hidden_accuracy"] > 0.3  # the most frequent word is a sixth of all
     assert found["target_accuracy"] > 0.6
 
@@ -135,22 +136,22 @@ def test_control_without_seeding_each_step_it_shows(tmp_path: Path, monkeypatch:
 
 def parted_run(recipe: Any, out: Path) -> None:
     stop = Stop()
-    for event in api.begin(recipe, out).events(stop):
+    for event in begin(recipe, out).events(stop):
         if isinstance(event, Progress) and event.step == 4:
             stop.request()
     assert [entry["event"] for entry in Run.open(out).log()][-1] == "stopped"
-    assert [event.step for event in api.resume(out).events() if isinstance(event, Evaluated)] == [6]
+    assert [event.step for event in resume(out).events() if isinstance(event, Evaluated)] == [6]
 
 
 def test_another_text_is_damaged_and_measured_too(tmp_path: Path) -> None:
     run = trained(denoise_recipe(tmp_path), tmp_path / "run")
-    found = api.load(run).evaluate_documents(["The cats purr all day . They eat milk ."])
+    found = load(run).evaluate_documents(["The cats purr all day . They eat milk ."])
     assert found["loss"] > 0 and 0 <= found["exact_spans"] <= 1
 
 
 def test_a_text_so_short_that_nothing_is_hidden(tmp_path: Path) -> None:
     run = trained(denoise_recipe(tmp_path, "noise.kind=bart", "noise.infilled=0.01"), tmp_path / "run")
-    found = api.load(run).evaluate_documents(["cats"])
+    found = load(run).evaluate_documents(["cats"])
     assert "hidden_accuracy" not in found and 0 <= found["target_accuracy"] <= 1
 
 
@@ -158,7 +159,7 @@ def test_nothing_to_damage_is_said(tmp_path: Path) -> None:
     recipe = denoise_recipe(tmp_path)
     run = trained(recipe, tmp_path / "run")
     with pytest.raises(DataError, match="no tokens: there is nothing to damage"):
-        api.load(run).evaluate_documents(["  "])
+        load(run).evaluate_documents(["  "])
 
 
 def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None:

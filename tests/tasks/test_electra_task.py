@@ -10,16 +10,18 @@ from tests.fine_tuning import classify_recipe
 from tests.masked import masked_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
 from seqloom.config import to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.data.masked_batches import MaskedBatches
 from seqloom.models.electra import Electra, ElectraConfig
+from seqloom.predict.loader import load
+from seqloom.recipes import build_recipe
 from seqloom.tasks import task_module
 from seqloom.tasks.masked_lm import EVALUATION, Task
 from seqloom.text.gaps import read_gaps
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 ELECTRA = "objective=electra"
 
@@ -30,7 +32,7 @@ def test_a_recipe_for_a_bert_becomes_one_for_an_electra(tmp_path: Path) -> None:
     assert (electra.masks.share, electra.masks.hidden, electra.masks.swapped) == (0.2, 1.0, 0.0)
     own, other = to_mapping(electra.model), to_mapping(bert.model)
     assert {key for key in own if own[key] != other.get(key)} == {"kind", "generator", "detection"}
-    assert api.build_recipe(to_mapping(electra), "what a run keeps") == electra
+    assert build_recipe(to_mapping(electra), "what a run keeps") == electra
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def test_it_learns(tmp_path: Path) -> None:
     """In the little language most of what does not fit shows."""
     changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.rows=16", "train.log_every=250"]
     changes += ["model.dropout=0", "model.norm_first=true", "model.init=0.2", "model.positions.kind=rotary"]
-    found = api.load(trained(masked_recipe(tmp_path, ELECTRA, *changes), tmp_path / "run")).evaluate("test")
+    found = load(trained(masked_recipe(tmp_path, ELECTRA, *changes), tmp_path / "run")).evaluate("test")
     assert found["replaced_f1"] > 0.5 and found["replaced_accuracy"] > 1 - 0.8 * found["replaced_rate"]
     assert found["masked_accuracy"] > 0.2
 
@@ -107,13 +109,13 @@ def test_it_learns(tmp_path: Path) -> None:
 def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path) -> None:
     recipe = masked_recipe(tmp_path, ELECTRA, "model.dropout=0.2")
     whole, stop = trained(recipe, tmp_path / "whole"), Stop()
-    for event in api.begin(recipe, tmp_path / "parts").events(stop):
+    for event in begin(recipe, tmp_path / "parts").events(stop):
         if isinstance(event, Progress) and event.step == 4:
             stop.request()
-    for _ in api.resume(tmp_path / "parts").events():
+    for _ in resume(tmp_path / "parts").events():
         pass
     assert_same_checkpoints(whole, tmp_path / "parts")
-    kept = api.load(tmp_path / "parts").run.recipe
+    kept = load(tmp_path / "parts").run.recipe
     assert kept["model"]["kind"] == "electra" and kept["masks"]["hidden"] == 1.0
 
 
@@ -124,7 +126,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_generator_fills_gaps(run: Path) -> None:
-    trained_model = api.load(run, "cpu")
+    trained_model = load(run, "cpu")
     (found,) = trained_model.fill("The cats [MASK] all day .", top=3)
     model: Electra = trained_model.model
     specials = trained_model.specials
@@ -138,7 +140,7 @@ def test_the_generator_fills_gaps(run: Path) -> None:
 
 
 def test_everything_else_is_done_with_the_model(run: Path) -> None:
-    trained_model = api.load(run, "cpu")
+    trained_model = load(run, "cpu")
     vectors, model = trained_model.embed(["The cats purr ."]), trained_model.model
     row = [
         trained_model.specials.classify,
@@ -152,11 +154,11 @@ def test_everything_else_is_done_with_the_model(run: Path) -> None:
 
 def test_fine_tuning_takes_the_model_and_leaves_the_generator(run: Path, tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, run, "train.steps=3", "train.evaluate_every=3")
-    before = api.load(run, "cpu").model.body.state_dict()
+    before = load(run, "cpu").model.body.state_dict()
     after = task_module("classify").Task.prepare(recipe).model().body.transformer.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     out = trained(recipe, tmp_path / "out")
-    assert not any("generator" in name for name in api.load(out, "cpu").model.state_dict())
+    assert not any("generator" in name for name in load(out, "cpu").model.state_dict())
     assert json.loads((out / "data.json").read_text())["init"]["kind"] == "electra"
     again = trained(classify_recipe(tmp_path, out, "train.steps=1"), tmp_path / "again")  # what was fine-tuned once
-    assert api.load(again).evaluate("dev")["accuracy"] >= 0
+    assert load(again).evaluate("dev")["accuracy"] >= 0

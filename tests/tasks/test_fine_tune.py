@@ -8,12 +8,14 @@ import torch
 from tests.fine_tuning import KINDS, classify_mapping, classify_recipe, pretrained_run, tag_recipe, token_vectors
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
 from seqloom.core.specials import Specials
+from seqloom.predict.loader import load
+from seqloom.recipes import build_recipe
 from seqloom.tasks import task_module
 from seqloom.train.events import Progress, Stopped
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +82,19 @@ def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> No
     """Across an unfreezing, too: an epoch is 13 steps or so, and a level thaws every six or seven."""
     recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.body.dropout=0.1")
     whole = trained(recipe, tmp_path / "whole")
-    stop, training = Stop(), api.begin(recipe, tmp_path / "parts")
+    stop, training = Stop(), begin(recipe, tmp_path / "parts")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step == 5:
             stop.request()
     assert isinstance(event, Stopped)
-    for _ in api.resume(tmp_path / "parts").events():
+    for _ in resume(tmp_path / "parts").events():
         pass
     assert_same_checkpoints(whole, tmp_path / "parts")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_begins_with_the_weights_of_the_run(runs: Path, tmp_path: Path, kind: str) -> None:
-    source = api.load(runs / kind).model.state_dict()
+    source = load(runs / kind).model.state_dict()
     there = token_vectors(kind, source)
     models = {}
     for weights in ("true", "false"):
@@ -106,25 +108,25 @@ def test_training_begins_with_the_weights_of_the_run(runs: Path, tmp_path: Path,
 def test_the_same_from_scratch_with_a_tokenizer_of_its_own(runs: Path, tmp_path: Path) -> None:
     words = ["init=null", "tokenizer.kind=words", "model.body.kind=gpt", "model.body.width=8", "model.body.heads=2"]
     mapping = apply_overrides(classify_mapping(tmp_path, runs / "gpt"), parse_overrides([*words, "train.steps=2"]))
-    out = trained(api.build_recipe(mapping, "the recipe"), tmp_path / "out")
-    found = api.load(out)
+    out = trained(build_recipe(mapping, "the recipe"), tmp_path / "out")
+    found = load(out)
     assert found.tokenizer.kind == "words" and "init" not in found.run.data
     assert found.evaluate("dev")["loss"] > 0
 
 
 def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Path) -> None:
     out = trained(classify_recipe(tmp_path, runs / "gpt", "loss.language_model=0.5", "train.steps=2"), tmp_path / "out")
-    run = api.load(out).run
+    run = load(out).run
     assert run.sizes["outputs"] == len(run.tokenizer)
     assert run.model("cpu").body.output is not None
-    assert api.load(out).task().goal.unit == "nats per text, with a language model's"
+    assert load(out).task().goal.unit == "nats per text, with a language model's"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_learns(runs: Path, tmp_path: Path, kind: str) -> None:
     """Even from weights that mean nothing; and every way to use it works on what comes out."""
     words = ["train.lr=0.01", "train.steps=60", "train.evaluate_every=60", "model.pooling=mean"]
-    model = api.load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))
+    model = load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))
     assert model.evaluate("train")["accuracy"] > 0.9
     found = next(model.classify("a warm, funny film", why=True))
     assert found.label == "good" and found.why is not None and found.why.kind == "influence"
@@ -140,6 +142,6 @@ def test_attention_is_shown_where_the_pooling_attends(runs: Path, tmp_path: Path
     out = trained(
         classify_recipe(tmp_path, runs / "bert", "model.pooling=attention", "train.steps=2"), tmp_path / "out"
     )
-    found = next(api.load(out).classify("a warm, funny film", why=True))
+    found = next(load(out).classify("a warm, funny film", why=True))
     assert found.why is not None and found.why.kind == "attention"
     assert sum(word.weight for word in found.why.words) + found.why.end == pytest.approx(1, abs=1e-5)

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
+from seqloom.predict.forecaster import Forecaster
+from seqloom.predict.loader import load
+from seqloom.recipes import build_recipe, read_recipe
 from seqloom.tasks.forecast import Origin, Task
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
+from seqloom.training import begin, resume
 
 Make = Callable[..., Task]
 AR = ("model.kind=ar", "model.taps=3")
@@ -37,7 +40,7 @@ def recipe(tmp_path: Path) -> Callable[..., Any]:
     def read(*overrides: str, file: Path | None = None) -> Any:
         file = file or sales(tmp_path / "sales.csv")
         own = ["data.corpus=series-file", f"data.file={file}", "forecast.horizon=6", *overrides]
-        return api.read_recipe("series-forecast", own)[1]
+        return read_recipe("series-forecast", own)[1]
 
     return read
 
@@ -83,7 +86,7 @@ def test_problems_of_a_recipe(recipe: Callable[..., Any], overrides: tuple[str, 
 
 def test_a_kind_that_learns_must_be_told_how_long() -> None:
     with pytest.raises(UsageError, match="learns by gradient: say how long"):
-        api.build_recipe({"task": "forecast", "data": {"corpus": "series"}, "model": {"kind": "lstm"}}, "it")
+        build_recipe({"task": "forecast", "data": {"corpus": "series"}, "model": {"kind": "lstm"}}, "it")
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -235,13 +238,13 @@ def test_warnings(make: Make, tmp_path: Path) -> None:
     "kind", [LSTM, ("model.kind=ffn", *LSTM[1:]), ("model.kind=transformer", "model.width=8", *LSTM[2:])]
 )
 def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
-    whole = api.begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
+    whole = begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
     for _ in whole.events():
         pass
-    part = api.begin(recipe(*kind, "train.schedule=constant", "train.steps=3"), tmp_path / "part")
+    part = begin(recipe(*kind, "train.schedule=constant", "train.steps=3"), tmp_path / "part")
     for _ in part.events():
         pass
-    again = api.resume(tmp_path / "part", ["train.steps=6"])
+    again = resume(tmp_path / "part", ["train.steps=6"])
     for _ in again.events():
         pass
     ours, theirs = (run.store().load() for run in (whole.run, again.run))
@@ -251,14 +254,14 @@ def test_stopping_changes_nothing(recipe: Callable[..., Any], tmp_path: Path, ki
 
 def test_a_run_opens_again(recipe: Callable[..., Any], tmp_path: Path) -> None:
     for name, kind in (("ar", AR), ("transformer", ("model.kind=transformer", "model.width=8", *LSTM[2:]))):
-        training = api.begin(recipe(*kind), tmp_path / name)
+        training = begin(recipe(*kind), tmp_path / name)
         for _ in training.events():
             pass
-        model = api.load(tmp_path / name, "cpu", api.Forecaster)
+        model = load(tmp_path / name, "cpu", Forecaster)
         assert model.columns == ("sales", "visits") and model.horizon == 6 and model.season == 12
-        first, second = model.forecast(seed=1), api.load(tmp_path / name, "cpu").forecast(seed=1)
+        first, second = model.forecast(seed=1), load(tmp_path / name, "cpu").forecast(seed=1)
         assert np.array_equal(first.mean, second.mean) and first.labels[0] == "2010-01"
         assert first.exact == (name == "ar")
     sales(tmp_path / "sales.csv", steps=119)
     with pytest.raises(DataError, match="has changed since it was trained"):
-        api.load(tmp_path / "ar").evaluate()
+        load(tmp_path / "ar").evaluate()

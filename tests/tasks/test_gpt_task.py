@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.tree import leaves
+from seqloom.predict.loader import load
 from seqloom.tasks.language_model import Task, numbered
 from seqloom.text import END
 from seqloom.train.events import Evaluated, Finished
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin, resume
 
 GPT = ["model.kind=gpt", "model.width=16", "model.layers=2", "model.context=8"]
 APART = [*GPT, "batch.documents=apart"]
@@ -123,7 +124,7 @@ def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> No
         for number in steps:
             made = recipe(*options, "model.dropout=0.3", f"train.steps={number}", "train.save_every=2")
             path = tmp_path / name
-            training = api.begin(made, path) if number == steps[0] else api.resume(path, [f"train.steps={number}"])
+            training = begin(made, path) if number == steps[0] else resume(path, [f"train.steps={number}"])
             assert [type(event) for event in training.events()][-1] is Finished
         newest = tmp_path / name / "checkpoints" / f"step-{steps[-1]}"
         files = sorted(newest.glob("*.safetensors"))
@@ -136,10 +137,10 @@ def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> No
 
 
 def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
-    training = api.begin(recipe(*GPT), tmp_path / "run")
+    training = begin(recipe(*GPT), tmp_path / "run")
     evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
     best = min(evaluated, key=lambda event: event.metrics["loss"])
-    assert api.load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
+    assert load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
 
 
 # --- what is refused, and what is remarked on -----------------------------------------------------------------------

@@ -10,12 +10,13 @@ from tests.prompted import instruct_mapping, instruct_recipe, wide_gpt, write_in
 from tests.understanding import assert_same_checkpoints, trained
 
 import seqloom
-from seqloom import api
 from seqloom.core.errors import CheckpointError, DataError, SeqloomError, UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.recipes import build_recipe
 from seqloom.runs.run import Run
 from seqloom.tasks.instruct import Task
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +83,10 @@ def test_exact_is_what_greedy_search_would_say(made: Path) -> None:
 def test_a_resumed_training_ends_where_one_in_one_go_does(made: Path, tmp_path: Path) -> None:
     recipe, stop = instruct_recipe(made, made / "lstm"), Stop()
     trained(recipe, tmp_path / "one-go")
-    for event in api.begin(recipe, tmp_path / "resumed").events(stop):
+    for event in begin(recipe, tmp_path / "resumed").events(stop):
         if event.step == 15:
             stop.request()
-    for _ in api.resume(tmp_path / "resumed").events():
+    for _ in resume(tmp_path / "resumed").events():
         pass
     assert_same_checkpoints(tmp_path / "resumed", tmp_path / "one-go")
 
@@ -135,7 +136,7 @@ def test_recipes_that_cannot_be(made: Path, overrides: list[str], words: str) ->
 def test_a_recipe_without_a_run_to_begin_with(made: Path) -> None:
     mapping = {key: value for key, value in instruct_mapping(made, made / "gpt").items() if key != "init"}
     with pytest.raises(UsageError, match="init: missing"):
-        api.build_recipe(mapping, "the recipe")
+        build_recipe(mapping, "the recipe")
     with pytest.raises(UsageError, match="must be a language model, of kind recurrent-lm or gpt; it is of kind bert"):
         instruct_recipe(made, made / "bert")
 

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.files import tensors_from_file
 from seqloom.core.tree import leaves, select_rows
 from seqloom.nn.cells import CELLS
+from seqloom.predict.loader import load
 from seqloom.tasks import names, task_module
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Evaluated
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin
 
 # --- the cells once more, in double precision and nothing but numpy ---------------------------------------------------
 
@@ -96,7 +97,7 @@ CASES = [("elman", 1), ("lstm", 1), ("lstm", 2), ("gru", 2), ("gru-cho", 1), ("m
 @pytest.mark.parametrize(("cell", "layers"), CASES)
 def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell, layers):
     made = recipe(f"model.cell={cell}", f"model.layers={layers}", "model.dropout=0.3")
-    training = api.begin(made, tmp_path / "run")
+    training = begin(made, tmp_path / "run")
     evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
     best = min(evaluated, key=lambda event: event.metrics["loss"])
 
@@ -121,7 +122,7 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, cell
     }
     assert size == characters + 1
     logged = next(e for e in training.run.log() if e["event"] == "evaluated" and e["step"] == best.step)["metrics"]
-    asked = api.load(tmp_path / "run", device="cpu").evaluate("dev")
+    asked = load(tmp_path / "run", device="cpu").evaluate("dev")
     assert asked == logged == dict(best.metrics)
     assert asked == pytest.approx(by_hand, rel=1e-5)
     assert training.run.metrics("dev") == asked

@@ -9,13 +9,14 @@ import torch
 from tests.masked import masked_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks.masked_lm import EVALUATION, Task
 from seqloom.train import trainer as trainer_module
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 def prepared(folder: Path, *overrides: str) -> Task:
@@ -110,7 +111,7 @@ def test_it_learns(tmp_path: Path, objective: str) -> None:
     run = trained(
         masked_recipe(tmp_path, f"objective={objective}", "model.positions.kind=rotary", *changes), tmp_path / "run"
     )
-    assert api.load(run).evaluate("test")["masked_accuracy"] > 0.45  # the most frequent word is a sixth of all
+    assert load(run).evaluate("test")["masked_accuracy"] > 0.45  # the most frequent word is a sixth of all
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
@@ -132,16 +133,16 @@ def test_control_without_seeding_each_step_it_shows(tmp_path: Path, monkeypatch:
 
 def parted_run(recipe: Any, out: Path) -> None:
     stop = Stop()
-    for event in api.begin(recipe, out).events(stop):
+    for event in begin(recipe, out).events(stop):
         if isinstance(event, Progress) and event.step == 4:
             stop.request()
     assert [entry["event"] for entry in Run.open(out).log()][-1] == "stopped"
-    assert [event.step for event in api.resume(out).events() if isinstance(event, Evaluated)] == [6]
+    assert [event.step for event in resume(out).events() if isinstance(event, Evaluated)] == [6]
 
 
 def test_another_text_is_asked_for_its_tokens_alone(tmp_path: Path) -> None:
     run = trained(masked_recipe(tmp_path), tmp_path / "run")
-    found = api.load(run).evaluate_documents(["The cats purr all day ."])
+    found = load(run).evaluate_documents(["The cats purr all day ."])
     assert "next_accuracy" not in found and found["masked_loss"] > 0
 
 
@@ -158,7 +159,7 @@ def test_a_text_of_which_nothing_is_hidden_has_no_figures(tmp_path: Path) -> Non
     """Or else the mean over no token would be a loss of zero, the best there is."""
     run = trained(masked_recipe(tmp_path), tmp_path / "run")
     with pytest.raises(DataError, match=r"^The text is too short: none of its tokens is hidden .*Give more text"):
-        api.load(run).evaluate_documents(["purr"])
+        load(run).evaluate_documents(["purr"])
     recipe = masked_recipe(tmp_path, "objective=mlm")
     (tmp_path / "dev.txt").write_text("purr\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"^The dev split of .* is too short"):

@@ -9,16 +9,17 @@ from tests.matching import pairs, recipe, write_pairs
 from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
-from seqloom.api import answering
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.data.matched import scores_of
 from seqloom.evaluate import correlation
 from seqloom.inspect.doctor_examples import about_examples, example_facts
+from seqloom.predict import answerer
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 GOAL = {"pair": "accuracy", "score": "pearson", "choice": "accuracy", "answer": "answer_f1"}
 
@@ -97,14 +98,14 @@ def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, name: str, body:
     whole = trained(made, tmp_path / "whole")
     metrics = Run.open(whole).metrics("dev") or {}
     assert metrics[GOAL[name]] > 0.9
-    stop, training = Stop(), api.begin(made, tmp_path / "halves")
+    stop, training = Stop(), begin(made, tmp_path / "halves")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step >= 25:
             stop.request()
-    for _ in api.resume(tmp_path / "halves").events():
+    for _ in resume(tmp_path / "halves").events():
         pass
     assert_same_checkpoints(whole, tmp_path / "halves")
-    found = api.load(whole, "cpu").evaluate("test")
+    found = load(whole, "cpu").evaluate("test")
     assert found[GOAL[name]] > 0.8 and found["loss"] < 1
 
 
@@ -174,7 +175,7 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
     run = trained(recipe(tmp_path, "pair", "train.steps=1"), tmp_path / "run")
     write_pairs(tmp_path / "pairs.tsv", [*pairs(), ("a new fox", "it is red", "yes")])
     with pytest.raises(DataError, match="has changed since it was trained"):
-        api.load(run).evaluate("dev")
+        load(run).evaluate("dev")
 
 
 # --- what makes no sense ----------------------------------------------------------------------------------------------
@@ -231,21 +232,21 @@ def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
 def test_a_text_is_not_what_they_are_measured_on(tmp_path: Path) -> None:
     run = trained(recipe(tmp_path, "answer", "train.steps=1"), tmp_path / "run")
     with pytest.raises(UsageError, match=r'let it answer: seqloom answer .*run --context FILE --question "…"'):
-        api.load(run).evaluate_documents(["a text"])
+        load(run).evaluate_documents(["a text"])
 
 
 def test_answers_stand_where_they_are_said_to_whatever_the_tokens(tmp_path: Path) -> None:
     pieces = ["tokenizer.kind=byte-pair", "tokenizer.size=270", "batch.question=6", "train.steps=1"]
     context = "There is a grey cat,  and\ta red hat."
     for more in ([], ["batch.apart=true"]):
-        model = api.load(trained(recipe(tmp_path, "answer", *pieces, *more), tmp_path / f"run{len(more)}"), "cpu")
+        model = load(trained(recipe(tmp_path, "answer", *pieces, *more), tmp_path / f"run{len(more)}"), "cpu")
         (found,) = model.answer("Which colour?", context, top=20)
         assert found.windows > 1 and len(found.answers) == 20
         assert all(context[one.start : one.end] == one.text == one.text.strip() for one in found.answers)
 
 
 def test_questions_are_answered_a_few_at_a_time_as_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = api.load(trained(recipe(tmp_path, "answer", "train.steps=1"), tmp_path / "run"), "cpu")
+    model = load(trained(recipe(tmp_path, "answer", "train.steps=1"), tmp_path / "run"), "cpu")
     asked, context = ["Which colour?", " ", "Which table?", "There is?"], "There is a grey cat . " * 9
     at_once, held = list(model.answer(asked, context, top=3)), list[int]()
     read = model._places
@@ -254,7 +255,7 @@ def test_questions_are_answered_a_few_at_a_time_as_all_at_once(tmp_path: Path, m
         held.append(len(every))
         return read(every, *more)
 
-    monkeypatch.setattr(answering, "BATCHES", 1)
+    monkeypatch.setattr(answerer, "BATCHES", 1)
     monkeypatch.setattr(model, "_places", counted)
     assert [one.question for one in at_once] == asked
     for one, other in zip(at_once, model.answer(asked, context, top=3, batch_size=2), strict=True):

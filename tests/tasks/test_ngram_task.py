@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from seqloom import api
 from seqloom.core.errors import DataError
+from seqloom.predict.loader import load
 from seqloom.train.events import Evaluated, Finished
+from seqloom.training import begin, resume
 
 TRAIN = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog", "on the mat the cat sat", "the end"]
 DEV = ["the cat sat on a log", "a dög and the cat"]
@@ -64,7 +65,7 @@ class SlowKneserNey:
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, order):
-    training = api.begin(recipe(f"model.order={order}", task="ngram"), tmp_path / "run")
+    training = begin(recipe(f"model.order={order}", task="ngram"), tmp_path / "run")
     events = list(training.events())
     (evaluated,) = [event for event in events if isinstance(event, Evaluated)]
 
@@ -77,7 +78,7 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, orde
             total -= math.log(slow.prob(["<s>", *tokens[:place]][-(order - 1) :] if order > 1 else [], token))
             count += 1
     logged = next(entry for entry in training.run.log() if entry["event"] == "evaluated")["metrics"]
-    asked = api.load(tmp_path / "run", device="cpu").evaluate("dev")
+    asked = load(tmp_path / "run", device="cpu").evaluate("dev")
     assert asked == logged == dict(evaluated.metrics)
     assert asked["loss"] == pytest.approx(total / count, rel=1e-9)
     assert asked["word_perplexity"] == pytest.approx(math.exp(total / 13), rel=1e-9)
@@ -87,15 +88,15 @@ def test_evaluate_the_log_and_a_computation_by_hand_agree(recipe, tmp_path, orde
 def test_a_text_shorter_than_the_order_is_refused_before_anything_is_made(recipe, tmp_path):
     (tmp_path / "train.txt").write_text("ab\nc\n")
     with pytest.raises(DataError, match="order 5") as caught:
-        api.begin(recipe("model.order=5", task="ngram"), tmp_path / "run")
+        begin(recipe("model.order=5", task="ngram"), tmp_path / "run")
     assert caught.value.exit_code == 3
     assert not (tmp_path / "run").exists()
 
 
 def test_resumed_after_counting_it_is_only_evaluated(recipe, tmp_path):
-    training = api.begin(recipe(task="ngram"), tmp_path / "run")
+    training = begin(recipe(task="ngram"), tmp_path / "run")
     for event in training.events():
         if type(event).__name__ == "Saved":
             break
-    events = list(api.resume(tmp_path / "run").events())
+    events = list(resume(tmp_path / "run").events())
     assert [type(event).__name__ for event in events] == ["Started", "Evaluated", "Finished"]

@@ -11,13 +11,15 @@ from tests.prompted import tune_recipe, wide_gpt
 from tests.understanding import assert_same_checkpoints, trained
 
 import seqloom
-from seqloom import api
 from seqloom.config import to_mapping
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.files import sha256, tensors_from_file
+from seqloom.predict.average import make_average
+from seqloom.recipes import build_recipe, recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks.prompt_tune import Task
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 @pytest.fixture(scope="module")
@@ -100,16 +102,16 @@ def test_evaluate_chooses_as_prompt_does(made: Path) -> None:
 def test_a_resumed_tuning_ends_where_one_in_one_go_does(made: Path, tmp_path: Path) -> None:
     recipe = tune_recipe(made, made / "gpt")
     stop = Stop()
-    for event in api.begin(recipe, tmp_path / "resumed").events(stop):
+    for event in begin(recipe, tmp_path / "resumed").events(stop):
         if event.step == 15:
             stop.request()
-    for _ in api.resume(tmp_path / "resumed").events():
+    for _ in resume(tmp_path / "resumed").events():
         pass
     assert_same_checkpoints(tmp_path / "resumed", made / "tuned")
 
 
 def test_a_mean_of_checkpoints_has_the_language_model_too(made: Path, tmp_path: Path) -> None:
-    api.make_average([made / "tuned"], out=tmp_path / "mean", last=2)
+    make_average([made / "tuned"], out=tmp_path / "mean", last=2)
     assert (tmp_path / "mean" / "frozen.safetensors").exists()
     assert seqloom.load(tmp_path / "mean").evaluate("test")["loss"] > 0
 
@@ -129,7 +131,7 @@ def test_long_texts_are_cut_so_that_the_label_has_room(made: Path, tmp_path: Pat
 
 def test_a_label_the_vocabulary_lacks(made: Path, tmp_path: Path) -> None:
     trained(
-        api.build_recipe(
+        build_recipe(
             {
                 "task": "language-model",
                 "data": {"corpus": "toys", "train": 200, "dev": 20, "test": 20},
@@ -172,7 +174,7 @@ def test_what_is_no_language_model(made: Path) -> None:
 
 
 def test_the_recipe_of_a_run_is_whole(made: Path) -> None:
-    recipe = api.recipe_of(Run.open(made / "tuned"))
+    recipe = recipe_of(Run.open(made / "tuned"))
     assert recipe.model.body.kind == "gpt" and recipe.model.length == 3
     assert to_mapping(recipe)["init"] == {"from": str(made / "gpt"), "weights": True}
 

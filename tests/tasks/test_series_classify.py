@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.cli.app import main
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
@@ -17,6 +16,9 @@ from seqloom.data.labelled_series import variables_of
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.transformer_encoder import TransformerEncoderConfig
+from seqloom.predict.classifier import SeriesClassifier
+from seqloom.predict.loader import load
+from seqloom.recipes import read_recipe
 from seqloom.tasks.series_classify import Task
 
 ENCODERS: dict[str, Any] = {
@@ -73,7 +75,7 @@ def test_scaling_is_that_of_train() -> None:
 
 
 def test_an_epoch_reads_every_series_once(run: Path) -> None:
-    task: Task = api.load(run).task()
+    task: Task = load(run).task()
     train = task.corpus.split("train")
     read = [
         tuple(row[row != 0].tolist()) for step in range(task.steps_per_epoch()) for row in task.batch(3, step)["values"]
@@ -85,7 +87,7 @@ def test_an_epoch_reads_every_series_once(run: Path) -> None:
 
 
 def test_waves_are_told_apart(run: Path, tmp_path: Path) -> None:
-    model = api.load(run, "cpu", api.SeriesClassifier)
+    model = load(run, "cpu", SeriesClassifier)
     assert model.labels == ["fast", "slow"] and model.evaluate("test")["accuracy"] == 1.0
     fast = model.classify([10 + math.sin(1.2 * t) for t in range(14)])
     assert fast[0].label == "fast" and sum(one.probability for one in fast) == pytest.approx(1)
@@ -108,16 +110,16 @@ def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "slow 50.0%" in capsys.readouterr().out
 
 
-def load(path: Path, **settings: Any) -> Any:
+def read_rows(path: Path, **settings: Any) -> Any:
     return corpora.load(corpora.find("series-rows").Config(train=str(path), **settings))
 
 
 def test_rows_of_ones_own(tmp_path: Path) -> None:
-    plain, named = load(rows(tmp_path / "a.csv")), load(rows(tmp_path / "b.csv", header=True), label="kind")
+    plain, named = read_rows(rows(tmp_path / "a.csv")), read_rows(rows(tmp_path / "b.csv", header=True), label="kind")
     assert plain.fingerprint() == named.fingerprint() and plain.labels == ("fast", "slow")
     assert {len(one.values) for one in plain.split("train")} == {12, 13, 14, 15, 16}
     assert all(set(plain.label_counts(split)) == {"fast", "slow"} for split in ("train", "dev", "test"))
-    two = load(rows(tmp_path / "c.csv"), variables=2)
+    two = read_rows(rows(tmp_path / "c.csv"), variables=2)
     assert variables_of(two) == 2 and len(two.split("train")[0].values) == 8
 
 
@@ -139,7 +141,7 @@ def test_bad_rows(tmp_path: Path, change: Callable[[str], str], settings: dict[s
     file = rows(tmp_path / "bad.csv")
     file.write_text(change(file.read_text()))
     with pytest.raises(DataError, match=words):
-        load(file, **settings)
+        read_rows(file, **settings)
 
 
 def test_digits() -> None:
@@ -155,6 +157,6 @@ def test_digits() -> None:
 def test_a_series_longer_than_the_encoder_knows(tmp_path: Path) -> None:
     file = rows(tmp_path / "a.csv")
     overrides = [f"data.train={file}", "model.encoder.kind=transformer", "model.encoder.positions.kind=learned"]
-    _, recipe = api.read_recipe("series-rows", [*overrides, "model.encoder.positions.max_length=10"])
+    _, recipe = read_recipe("series-rows", [*overrides, "model.encoder.positions.max_length=10"])
     with pytest.raises(UsageError, match="longest series has 16 steps, and the encoder knows 10 places"):
         Task.prepare(recipe)

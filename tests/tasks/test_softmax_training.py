@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.loader import load
 from seqloom.tasks.language_model import Task
 from seqloom.train.events import Saved, Stopped
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 SOFTMAXES = {
     "adaptive": ["model.softmax.kind=adaptive", "model.softmax.cutoffs=[5, 12]", "model.softmax.factor=2"],
@@ -23,13 +24,13 @@ SOFTMAXES = {
 @pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
 def test_stopped_and_resumed_is_the_same_to_the_bit(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
     made = recipe(*overrides, "model.dropout=0.2")
-    list(api.begin(made, tmp_path / "whole").events())
+    list(begin(made, tmp_path / "whole").events())
     stop = Stop()
-    for event in api.begin(made, tmp_path / "halves").events(stop):
+    for event in begin(made, tmp_path / "halves").events(stop):
         if isinstance(event, Saved):
             stop.request()
     assert isinstance(event, Stopped) and event.step == 3
-    list(api.resume(tmp_path / "halves").events())
+    list(resume(tmp_path / "halves").events())
     whole, halves = (tensors_from_file(tmp_path / name / "model.safetensors") for name in ("whole", "halves"))
     assert whole.keys() == halves.keys()
     assert all(torch.equal(whole[name], halves[name]) for name in whole)
@@ -37,9 +38,9 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(recipe: Any, tmp_path: Path,
 
 @pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
 def test_a_run_is_loaded_and_used_with_exact_probabilities(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
-    training = api.begin(recipe(*overrides), tmp_path / "run")
+    training = begin(recipe(*overrides), tmp_path / "run")
     list(training.events())
-    trained = api.load(tmp_path / "run", device="cpu")
+    trained = load(tmp_path / "run", device="cpu")
     assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")  # nothing is drawn
     output = trained.model.step(torch.zeros(1, 1, dtype=torch.long), trained.model.start(rows=1))
     assert output.log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
@@ -64,5 +65,5 @@ def test_cutoffs_beyond_the_vocabulary_leave_no_run_behind(recipe: Any, tmp_path
     made = recipe("model.softmax.kind=adaptive", "model.softmax.cutoffs=[10, 5000]")
     size = len(Task.prepare(recipe()).tokenizer)
     with pytest.raises(UsageError, match=f"which is {size} tokens here; got \\[10, 5000\\]"):
-        api.begin(made, tmp_path / "run")
+        begin(made, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tests.understanding import assert_same_checkpoints, sentences, tag_recipe, trained, write_sentences
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import read_tags
 from seqloom.runs.run import Run
 from seqloom.tasks.tag import Task
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 
 @pytest.fixture
@@ -148,11 +148,11 @@ def test_it_learns_and_a_resume_changes_nothing(tmp_path: Path, overrides: list[
     whole = trained(recipe, tmp_path / "whole")
     metrics = Run.open(whole).metrics("dev") or {}
     assert metrics["span_f1"] > 0.9
-    stop, training = Stop(), api.begin(recipe, tmp_path / "halves")
+    stop, training = Stop(), begin(recipe, tmp_path / "halves")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step >= 35:
             stop.request()
-    for _ in api.resume(tmp_path / "halves").events():
+    for _ in resume(tmp_path / "halves").events():
         pass
     assert_same_checkpoints(whole, tmp_path / "halves")
     run = Run.open(whole)

@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.tracks import Track
+from seqloom.predict.loader import load
+from seqloom.recipes import read_recipe
 from seqloom.tasks.track import Task, measured, within
 from seqloom.train.events import Evaluated, Finished, Saved
+from seqloom.training import begin, resume
 
 SMALL = ["data.train=4", "data.dev=4", "data.test=2", "data.steps=50", "model.rounds=12", "model.save_every=4"]
 
 
 def train(out: Path, *overrides: str) -> dict[str, float]:
-    _, recipe = api.read_recipe("kalman-track", [*SMALL, *overrides])
-    events = list(api.begin(recipe, out).events())
+    _, recipe = read_recipe("kalman-track", [*SMALL, *overrides])
+    events = list(begin(recipe, out).events())
     assert isinstance(events[-1], Finished)
     return next(dict(event.metrics) for event in events if isinstance(event, Evaluated))
 
@@ -36,7 +38,7 @@ def test_smoothed_is_better_than_filtered_and_that_than_what_was_observed(tmp_pa
 
 def test_what_is_measured_by_hand(tmp_path: Path) -> None:
     train(tmp_path / "run")
-    model = api.load(tmp_path / "run").model
+    model = load(tmp_path / "run").model
     truth = np.array([[0.0, 0], [3, 4], [6, 8], [9, 12]])
     observed = truth + np.array([[3.0, 4], [0, 0], [np.nan, np.nan], [0, 0]])
     found = measured(model, [Track("by hand", observed, truth)])
@@ -58,7 +60,7 @@ def test_an_ellipse_holds_95_of_100() -> None:
 
 def test_tracks_of_other_lengths_are_measured_as_each_alone(tmp_path: Path) -> None:
     train(tmp_path / "run")
-    trained = api.load(tmp_path / "run")
+    trained = load(tmp_path / "run")
     tracks = list(trained.task().corpus.split("dev"))
     tracks[1] = Track("shorter", tracks[1].observed[:20], tracks[1].truth[:20])
     both, alone = measured(trained.model, tracks[:2]), [measured(trained.model, [one]) for one in tracks[:2]]
@@ -68,32 +70,32 @@ def test_tracks_of_other_lengths_are_measured_as_each_alone(tmp_path: Path) -> N
 
 
 def contents(run: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = api.load(run).model.state_dict()
+    found: dict[str, torch.Tensor] = load(run).model.state_dict()
     return found
 
 
 def test_a_run_that_was_killed_goes_on_exactly(tmp_path: Path) -> None:
     train(tmp_path / "whole")
-    _, recipe = api.read_recipe("kalman-track", SMALL)
-    for event in api.begin(recipe, tmp_path / "killed").events():
+    _, recipe = read_recipe("kalman-track", SMALL)
+    for event in begin(recipe, tmp_path / "killed").events():
         if isinstance(event, Saved) and event.step == 8:
             break  # whatever came after it is lost
-    resumed = list(api.resume(tmp_path / "killed").events())
+    resumed = list(resume(tmp_path / "killed").events())
     assert resumed[0].step == 8 and isinstance(resumed[-1], Finished) and resumed[-1].step == 12
     whole, killed = contents(tmp_path / "whole"), contents(tmp_path / "killed")
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
     losses = [
-        [entry["values"]["loss"] for entry in api.load(tmp_path / name).run.log() if entry["event"] == "progress"]
+        [entry["values"]["loss"] for entry in load(tmp_path / name).run.log() if entry["event"] == "progress"]
         for name in ("whole", "killed")
     ]
     assert losses[0] == losses[1] and len(losses[0]) == 12
-    assert api.load(tmp_path / "whole").evaluate("test") == api.load(tmp_path / "killed").evaluate("test")
+    assert load(tmp_path / "whole").evaluate("test") == load(tmp_path / "killed").evaluate("test")
 
 
 def test_other_tracks_are_not_the_same_data(tmp_path: Path) -> None:
     train(tmp_path / "run")
-    run = api.load(tmp_path / "run").run
-    _, recipe = api.read_recipe("kalman-track", [*SMALL, "data.seed=1"])
+    run = load(tmp_path / "run").run
+    _, recipe = read_recipe("kalman-track", [*SMALL, "data.seed=1"])
     with pytest.raises(DataError, match="has changed since it was trained: dev, test, train of track"):
         Task.reopen(recipe, run)
 
@@ -109,10 +111,10 @@ def test_other_tracks_are_not_the_same_data(tmp_path: Path) -> None:
 )
 def test_what_a_recipe_cannot_say(override: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        api.read_recipe("kalman-track", [override])
+        read_recipe("kalman-track", [override])
 
 
 def test_a_season_a_track_does_not_have(tmp_path: Path) -> None:
-    recipe: Any = api.read_recipe("kalman-track", [*SMALL, "model.structure=seasonal"])[1]
+    recipe: Any = read_recipe("kalman-track", [*SMALL, "model.structure=seasonal"])[1]
     with pytest.raises(UsageError, match="needs a season"):
-        list(api.begin(recipe, tmp_path / "run").events())
+        list(begin(recipe, tmp_path / "run").events())

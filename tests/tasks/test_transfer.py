@@ -11,14 +11,16 @@ from tests.matching import recipe as matching_recipe
 from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
-from seqloom import api
 from seqloom.config import apply_overrides, parse_overrides
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.loader import load
+from seqloom.recipes import build_recipe
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 from seqloom.train.events import Progress, Stopped
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 PAIRS = [("The cats purr all day .", "day all purr cats"), ("They eat mice .", "mice eat"), ("owls hoot", "hoot owls")]
 SMALL = {"kind": "recurrent-seq2seq", "hidden": 8, "embedding": 6, "encoder_layers": 1, "decoder_layers": 1}
@@ -32,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trained(denoise_recipe(folder, f"noise.kind={kind}", "train.steps=3", "batch.dev_texts=0"), folder / kind)
     plain = {**mapping(folder, folder), "tokenizer": {"kind": "words"}, "model": SMALL}
     del plain["init"]
-    trained(api.build_recipe(plain, "the recipe"), folder / "recurrent")
+    trained(build_recipe(plain, "the recipe"), folder / "recurrent")
     return folder
 
 
@@ -56,7 +58,7 @@ def _dev(folder: Path) -> Path:
 
 
 def translate_recipe(folder: Path, run: Path, *overrides: str) -> Any:
-    return api.build_recipe(apply_overrides(mapping(folder, run), parse_overrides(overrides)), "the recipe")
+    return build_recipe(apply_overrides(mapping(folder, run), parse_overrides(overrides)), "the recipe")
 
 
 def prepared(recipe: Any) -> Any:
@@ -92,7 +94,7 @@ def test_it_trains_and_translates_and_says_where_it_began(runs: Path, tmp_path: 
     opened = Run.open(run)
     assert opened.recipe["model"]["width"] == 16 and opened.recipe["model"]["dropout"] == 0.3
     assert opened.data["init"]["from"] == str(runs / "spans") and len(opened.data["init"]["sha256"]) == 64
-    (line,) = api.load(run).translate("The cats purr .")
+    (line,) = load(run).translate("The cats purr .")
     assert isinstance(line.text, str) and opened.sizes == {"vocabulary": len(opened.tokenizer)}
     again = prepared(translate_recipe(tmp_path, run))  # and others may begin with it
     assert torch.equal(again.model().output.weight, tensors_from_file(run / "model.safetensors")["output.weight"])
@@ -102,12 +104,12 @@ def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
     recipe = translate_recipe(tmp_path, runs / "bart", "train.steps=6")
     whole, parted = trained(recipe, tmp_path / "whole"), tmp_path / "parted"
     stop, events = Stop(), []
-    for event in api.begin(recipe, parted).events(stop):
+    for event in begin(recipe, parted).events(stop):
         events.append(event)
         if isinstance(event, Progress) and event.step == 3:
             stop.request()
     assert isinstance(events[-1], Stopped)
-    for _ in api.resume(parted).events():
+    for _ in resume(parted).events():
         pass
     assert_same_checkpoints(whole, parted)
 
@@ -119,7 +121,7 @@ def test_what_does_not_go_together_is_said(runs: Path, tmp_path: Path) -> None:
         translate_recipe(tmp_path, runs / "bart", "tokenizer.kind=words")
     without = {key: value for key, value in mapping(tmp_path, runs).items() if key != "init"}
     with pytest.raises(UsageError, match=r"tokenizer: missing; it must be a section, or init\.from"):
-        api.build_recipe(without, "the recipe")
+        build_recipe(without, "the recipe")
     with pytest.raises(CheckpointError, match="there is no run"):
         translate_recipe(tmp_path, tmp_path / "nowhere")
 
@@ -161,7 +163,7 @@ def test_its_encoder_classifies_and_tags(runs: Path, tmp_path: Path, kind: str, 
     vocabulary = len(task.tokenizer)
     assert torch.equal(body.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
     run = trained(recipe, tmp_path / "run")
-    assert api.load(run).evaluate("dev")["loss"] > 0
+    assert load(run).evaluate("dev")["loss"] > 0
     twin = prepared(recipe_of(tmp_path, runs / kind, "init.weights=false")).model()
     assert not torch.equal(twin.body.vectors().weight[:vocabulary], there["source_embed.embed.weight"][:vocabulary])
 
@@ -172,4 +174,4 @@ def test_its_encoder_reads_pairs_choices_and_questions(runs: Path, tmp_path: Pat
     made = matching_recipe(tmp_path, task, *short, "model.body=null")
     run = trained(made, tmp_path / "run")
     assert Run.open(run).recipe["model"]["body"]["kind"] == "transformer"
-    assert api.load(run).evaluate("dev")["loss"] > 0
+    assert load(run).evaluate("dev")["loss"] > 0

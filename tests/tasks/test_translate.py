@@ -12,18 +12,20 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig
 from seqloom.evaluate.translation import score_translations
+from seqloom.predict.loader import load
+from seqloom.recipes import read_recipe, recipe_names
 from seqloom.runs.run import Run
 from seqloom.tasks import translate
 from seqloom.tasks.language_model import Task as LanguageModelTask
 from seqloom.tasks.translate import Recipe, Task
 from seqloom.train.events import Evaluated, Finished
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin, resume
 
 NAMES = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 SMALL = {
@@ -71,7 +73,7 @@ def fresh(task: Task, seed: int = 0) -> Any:
 
 
 def train(recipe: Any, out: Path) -> tuple[Run, list[Any]]:
-    training = api.begin(recipe, out)
+    training = begin(recipe, out)
     return training.run, list(training.events())
 
 
@@ -274,7 +276,7 @@ def test_both_sides_are_in_the_vocabulary(recipe: Any) -> None:
 def test_resuming_changes_nothing(recipe: Any, tmp_path: Path) -> None:
     whole, _ = train(recipe("train.steps=8", "train.evaluate_every=4"), tmp_path / "whole")
     first, _ = train(recipe("train.steps=4", "train.evaluate_every=4"), tmp_path / "parts")
-    list(api.resume(first.path, ["train.steps=8"]).events())
+    list(resume(first.path, ["train.steps=8"]).events())
     one, other = (dict(run.model("cpu").state_dict()) for run in (whole, first))
     assert all(torch.equal(one[name], other[name]) for name in one)
     other_seed, _ = train(recipe("train.steps=8", "train.evaluate_every=4", "seed=2"), tmp_path / "other")
@@ -293,7 +295,7 @@ def test_changed_data_is_refused(recipe: Any, tmp_path: Path) -> None:
 def test_a_plain_text_is_refused(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     with pytest.raises(UsageError, match="pairs of sentences, not on a text"):
-        api.load(run.path).evaluate_documents(["one two"])
+        load(run.path).evaluate_documents(["one two"])
 
 
 # --- words before training, and refusals ------------------------------------------------------------------------------
@@ -352,17 +354,17 @@ def test_either_side_too_long_for_learned_positions_is_found_before_any_work(rec
 
 
 def test_dropout_of_byte_pairs_is_not_for_streams() -> None:
-    recipe = api.read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])[1]
+    recipe = read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])[1]
     with pytest.raises(UsageError, match=r"tokenizer\.dropout is for translation"):
         LanguageModelTask.prepare(recipe)
 
 
 @pytest.mark.usefixtures("pretended_runs")
 def test_the_shipped_recipes() -> None:
-    names = [name for name in api.recipe_names() if name.startswith("translate-")]
+    names = [name for name in recipe_names() if name.startswith("translate-")]
     assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)
     assert {"translate-cldr-transformer", "translate-multi30k"} <= set(names)
     for name in names:
-        assert api.read_recipe(name)[1].task == "translate"
-    own = api.read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]
+        assert read_recipe(name)[1].task == "translate"
+    own = read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]
     assert [Path(file).name for file in own.data.train] == ["a.en", "a.de"]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from seqloom import api
 from seqloom.nn import packed
 from seqloom.nn.mixers import MIXERS
+from seqloom.recipes import read_recipe
 from seqloom.tasks.translate import Task
 from seqloom.train.trainer import Trainer
 
@@ -29,7 +29,7 @@ SMALL = [
 @pytest.mark.parametrize("kind", MIXERS)
 def test_a_short_training_on_phrases_lowers_the_loss(kind: str) -> None:
     pytest.importorskip("babel", reason="the extra corpora is not installed")
-    recipe: Any = api.read_recipe("translate-cldr", [*SMALL, f"model.encoder_layer={kind}"])[1]
+    recipe: Any = read_recipe("translate-cldr", [*SMALL, f"model.encoder_layer={kind}"])[1]
     task = Task.prepare(recipe)
     trainer = Trainer(task, recipe.train, recipe.seed)
     losses = [trainer.update().loss for _ in range(50)]
@@ -45,7 +45,7 @@ def test_translations_during_training_are_those_of_the_weights_of_the_day(
     """What decoding prepares of weights must not outlive them, however an optimizer changes them."""
     pytest.importorskip("babel", reason="the extra corpora is not installed")
     monkeypatch.setattr(packed, "WORTH", 0)  # however few they are
-    recipe: Any = api.read_recipe("translate-cldr", [*SMALL, "data.dev=40", f"train.optimizer={optimizer}"])[1]
+    recipe: Any = read_recipe("translate-cldr", [*SMALL, "data.dev=40", f"train.optimizer={optimizer}"])[1]
     task = Task.prepare(recipe)
     trainer, fresh = Trainer(task, recipe.train, recipe.seed), task.model().eval()
     for _ in range(2):

@@ -9,12 +9,13 @@ import torch
 from tests.sealing import seal
 from torch import nn
 
-from seqloom import api
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import CheckpointError, DataError, UsageError
+from seqloom.predict.loader import load
 from seqloom.tasks import task_module
 from seqloom.tasks.adding import VectorTask
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin, resume
 
 RECIPES: dict[str, dict[str, Any]] = {
     "adding": {"data": {"length": 8, "dev": 200, "test": 200}},
@@ -156,9 +157,9 @@ def test_without_the_marks_adding_cannot_be_learnt(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_keeps_its_sizes_and_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
-    training = api.begin(recipe(name), tmp_path / "run")
+    training = begin(recipe(name), tmp_path / "run")
     *_, finished = training.events()
-    trained = api.load(tmp_path / "run")
+    trained = load(tmp_path / "run")
     assert trained.run.sizes == training.task.sizes()
     assert not (tmp_path / "run/tokenizer.json").exists()
     dev = trained.evaluate("dev")
@@ -171,18 +172,18 @@ def test_a_run_keeps_its_sizes_and_gives_the_same_model_back(name: str, tmp_path
 def test_resuming_is_exact(name: str, tmp_path: Path) -> None:
     constant = ["train.schedule=constant", "model.dropout=0.2"]
     for place, steps in (("whole", 6), ("parts", 3)):
-        list(api.begin(recipe(name, *constant, f"train.steps={steps}"), tmp_path / place).events())
-    list(api.resume(tmp_path / "parts", ["train.steps=6"]).events())
-    states = [api.load(tmp_path / place).run.store().load() for place in ("whole", "parts")]
+        list(begin(recipe(name, *constant, f"train.steps={steps}"), tmp_path / place).events())
+    list(resume(tmp_path / "parts", ["train.steps=6"]).events())
+    states = [load(tmp_path / place).run.store().load() for place in ("whole", "parts")]
     whole, parts = (state.parts["model"] for state in states if state is not None)
     assert all(torch.equal(whole[key], parts[key]) for key in whole)
 
 
 def test_data_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    list(api.begin(recipe("adding"), tmp_path / "run").events())
+    list(begin(recipe("adding"), tmp_path / "run").events())
     monkeypatch.setattr("seqloom.data.adding.uniform", lambda seed, indices, width: _shifted(seed, indices, width))
     with pytest.raises(DataError, match="dev, test of adding differ"):
-        api.load(tmp_path / "run").evaluate("dev")
+        load(tmp_path / "run").evaluate("dev")
 
 
 def _shifted(seed: int, indices: Any, width: int) -> Any:
@@ -204,7 +205,7 @@ def _shifted(seed: int, indices: Any, width: int) -> Any:
     ],
 )
 def test_sizes_that_are_damaged(tmp_path: Path, content: str | None, words: str) -> None:
-    list(api.begin(recipe("adding"), tmp_path / "run").events())
+    list(begin(recipe("adding"), tmp_path / "run").events())
     path = tmp_path / "run/sizes.json"
     if content is None:
         path.unlink()
@@ -212,4 +213,4 @@ def test_sizes_that_are_damaged(tmp_path: Path, content: str | None, words: str)
         path.write_text(content)
         seal(tmp_path / "run")
     with pytest.raises(CheckpointError, match=words):
-        _ = api.load(tmp_path / "run").model
+        _ = load(tmp_path / "run").model

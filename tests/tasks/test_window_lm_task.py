@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.protocols import Goal
 from seqloom.inspect.doctor import model_facts
 from seqloom.models.window_lm import windows
+from seqloom.predict.loader import load
+from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.text import END
 from seqloom.train.events import Evaluated, Finished
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin, resume
 
 K = 4
 WINDOW = ["model.kind=window-lm", f"model.window={K}", "model.embedding=6", "model.hidden=8"]
@@ -152,7 +154,7 @@ def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> No
         for number in steps:
             made = recipe(*options, *dropped, f"train.steps={number}")
             path = tmp_path / name
-            training = api.begin(made, path) if number == steps[0] else api.resume(path, [f"train.steps={number}"])
+            training = begin(made, path) if number == steps[0] else resume(path, [f"train.steps={number}"])
             assert [type(event) for event in training.events()][-1] is Finished
         newest = tmp_path / name / "checkpoints" / f"step-{steps[-1]}"
         files = sorted(newest.glob("*.safetensors"))
@@ -166,14 +168,14 @@ def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> No
 
 
 def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
-    training = api.begin(recipe(*WINDOW), tmp_path / "run")
+    training = begin(recipe(*WINDOW), tmp_path / "run")
     evaluated = [event for event in training.events() if isinstance(event, Evaluated)]
     best = min(evaluated, key=lambda event: event.metrics["loss"])
-    assert api.load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
+    assert load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
 
 
 def test_a_training_goes_on_with_another_run(recipe: Make, tmp_path: Path) -> None:
-    assert list(api.begin(recipe(*WINDOW), tmp_path / "first").events())
+    assert list(begin(recipe(*WINDOW), tmp_path / "first").events())
     files = {name: str(tmp_path / f"{name}.txt") for name in ("train", "dev", "test")}
     made = {
         "task": "language-model",
@@ -184,10 +186,10 @@ def test_a_training_goes_on_with_another_run(recipe: Make, tmp_path: Path) -> No
     }
     path = tmp_path / "more.yaml"
     path.write_text(json.dumps(made), "utf-8")
-    _, more = api.read_recipe(str(path))
+    _, more = read_recipe(str(path))
     assert more.model == recipe(*WINDOW).model
     task = Task.prepare(more)
-    kept = api.load(tmp_path / "first", device="cpu").model.state_dict()
+    kept = load(tmp_path / "first", device="cpu").model.state_dict()
     assert all(torch.equal(value, kept[name]) for name, value in task.model().state_dict().items())
 
 
@@ -231,7 +233,7 @@ def test_all_problems_are_named(recipe: Make, overrides: list[str], words: list[
 def test_an_output_layer_that_does_not_fit_is_refused_before_the_run_is_made(recipe: Make, tmp_path: Path) -> None:
     adaptive = [*WINDOW, "model.softmax.kind=adaptive", "model.softmax.cutoffs=[500]"]
     with pytest.raises(UsageError, match="cutoffs must be below the size of the vocabulary"):
-        api.begin(recipe(*adaptive), tmp_path / "run")
+        begin(recipe(*adaptive), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -9,15 +9,17 @@ import time
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.config import build
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.predict.loader import load
+from seqloom.predict.word_vectors import WordVectors, export_vectors, import_vectors
 from seqloom.tasks import word_vectors
 from seqloom.tasks.word_vectors import Recipe, Task, plain_words, text_of
 from seqloom.text import Words, WordsConfig, encode_documents
 from seqloom.train.events import Evaluated, Progress, Saved, Started, Stopped
 from seqloom.train.stop import Stop
+from seqloom.training import begin, resume
 
 OBJECTIVES = ("skipgram", "cbow", "glove")
 
@@ -79,7 +81,7 @@ def test_only_words_have_vectors(recipe):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
-    training = api.begin(recipe(model={"objective": objective}, train={"epochs": 25}), tmp_path / "run")
+    training = begin(recipe(model={"objective": objective}, train={"epochs": 25}), tmp_path / "run")
     events = list(training.events())
     assert isinstance(events[0], Started) and events[0].parameters > 0
     progress = [event for event in events if isinstance(event, Progress)]
@@ -90,8 +92,8 @@ def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
     (evaluated,) = [event for event in events if isinstance(event, Evaluated)]
     assert evaluated.metrics["neighbours"] > 0.7
     assert (tmp_path / "run" / "card.md").exists()
-    model = api.load(tmp_path / "run")
-    assert isinstance(model, api.WordVectors)
+    model = load(tmp_path / "run")
+    assert isinstance(model, WordVectors)
     assert {near.word for near in model.nearest("cat", 3)} <= {"dog", "owl", "milk"}
     assert model.evaluate("dev") == pytest.approx(dict(evaluated.metrics))
     assert model.embed(["cat dog", "nothing known"]).shape == (2, 8)
@@ -104,18 +106,18 @@ def test_stopped_mid_training_and_resumed_it_ends_the_same_to_the_bit(recipe, tm
     if engine == "numba":
         pytest.importorskip("numba")
     chosen = recipe(model={"objective": objective}, train={"engine": engine, "block": 40, "save_every": 80})
-    list(api.begin(chosen, tmp_path / "whole").events())
-    stop, training = Stop(), api.begin(chosen, tmp_path / "halves")
+    list(begin(chosen, tmp_path / "whole").events())
+    stop, training = Stop(), begin(chosen, tmp_path / "halves")
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step > event.total // 2:
             stop.request()
     assert isinstance(event, Stopped) and 0 < event.step < progress_total(training)
-    resumed = list(api.resume(tmp_path / "halves").events())
+    resumed = list(resume(tmp_path / "halves").events())
     assert isinstance(resumed[0], Started) and resumed[0].step == event.step
     whole, halves = weights(tmp_path / "whole"), weights(tmp_path / "halves")
     assert all(torch.equal(whole[name], halves[name]) for name in whole)
     other = list(
-        api.begin(recipe(model={"objective": objective}, seed=2, train={"engine": engine}), tmp_path / "x").events()
+        begin(recipe(model={"objective": objective}, seed=2, train={"engine": engine}), tmp_path / "x").events()
     )
     assert other and not torch.equal(weights(tmp_path / "x")["vectors"], whole["vectors"])  # the control
 
@@ -130,7 +132,7 @@ def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
 
     chosen = recipe(train={"epochs": 50, "save_every": 1000, "engine": "torch"})
     (tmp_path / "r.yaml").write_text(dump_yaml(to_mapping(chosen)))
-    list(api.begin(chosen, tmp_path / "whole").events())
+    list(begin(chosen, tmp_path / "whole").events())
     command = [sys.executable, "-m", "seqloom", "train", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "killed")]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -141,18 +143,18 @@ def test_killed_and_resumed_it_ends_the_same_to_the_bit(recipe, tmp_path):
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (tmp_path / "killed" / "model.safetensors").exists(), "it was over before it was killed"
-    list(api.resume(tmp_path / "killed").events())
+    list(resume(tmp_path / "killed").events())
     whole, killed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
 
 
 def test_a_run_whose_rate_was_laid_out_cannot_grow(recipe, tmp_path):
-    list(api.begin(recipe(), tmp_path / "linear").events())
+    list(begin(recipe(), tmp_path / "linear").events())
     with pytest.raises(UsageError, match="its linear schedule was laid out for its length"):
-        api.resume(tmp_path / "linear", ["train.epochs=9"])
-    list(api.begin(recipe(train={"schedule": "constant"}), tmp_path / "short").events())
-    list(api.begin(recipe(train={"schedule": "constant", "epochs": 5}), tmp_path / "long").events())
-    list(api.resume(tmp_path / "short", ["train.epochs=5"]).events())
+        resume(tmp_path / "linear", ["train.epochs=9"])
+    list(begin(recipe(train={"schedule": "constant"}), tmp_path / "short").events())
+    list(begin(recipe(train={"schedule": "constant", "epochs": 5}), tmp_path / "long").events())
+    list(resume(tmp_path / "short", ["train.epochs=5"]).events())
     assert torch.equal(weights(tmp_path / "short")["vectors"], weights(tmp_path / "long")["vectors"])
 
 
@@ -161,7 +163,7 @@ def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
     from seqloom.core.errors import DivergedError
 
     monkeypatch.setattr(negative_sampling, "MOST", 1e9)  # the limit is what keeps large batches together
-    training = api.begin(recipe(train={"engine": "torch", "lr": 1e6, "batch": 4096}), tmp_path / "run")
+    training = begin(recipe(train={"engine": "torch", "lr": 1e6, "batch": 4096}), tmp_path / "run")
     with pytest.raises(DivergedError, match=r"Lower train\.lr, or train\.batch"):
         list(training.events())
 
@@ -171,20 +173,20 @@ def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
 
 def test_other_texts_and_vectors_from_elsewhere(recipe, tmp_path, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
-    list(api.begin(recipe(), tmp_path / "run").events())
-    model = api.load(tmp_path / "run")
+    list(begin(recipe(), tmp_path / "run").events())
+    model = load(tmp_path / "run")
     assert model.evaluate_documents(["cat dog owl cat milk"])["neighbours"] >= 0
     with pytest.raises(DataError, match="No word of other has a vector"):
         model.evaluate_documents(["nothing of this"])
-    api.export_vectors(tmp_path / "run", tmp_path / "v.bin", "binary")
-    other = api.import_vectors(tmp_path / "v.bin", tmp_path / "imported")
+    export_vectors(tmp_path / "run", tmp_path / "v.bin", "binary")
+    other = import_vectors(tmp_path / "v.bin", tmp_path / "imported")
     assert [near.word for near in other.nearest("cat")] == [near.word for near in model.nearest("cat")]
     assert other.space.words == model.space.words
     with pytest.raises(DataError, match=r"was imported and has no text.*SEQLOOM_DATA"):
         other.evaluate()
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         (tmp_path / "imported" / "model.safetensors").write_bytes(b"no")
-        api.load(tmp_path / "imported").nearest("cat")
+        load(tmp_path / "imported").nearest("cat")
 
 
 def test_held_out_draws_are_the_same_for_every_run(recipe, tmp_path):

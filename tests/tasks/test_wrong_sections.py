@@ -4,10 +4,10 @@ from functools import cache
 
 import pytest
 
-from seqloom import api, tasks
-from seqloom.api.recipes import recipe_mapping, recipe_names
+from seqloom import tasks
 from seqloom.config.messages import field_types
 from seqloom.core.errors import SeqloomError, UsageError
+from seqloom.recipes import read_recipe, recipe_mapping, recipe_names
 
 
 @cache
@@ -23,5 +23,5 @@ def test_wrong_sections_are_refused(task: str) -> None:
     for section in field_types(tasks.task_module(task).Recipe):
         for value in ("x", "[1]", "{kind: [1]}", "{kind: {a: 1}}"):
             with pytest.raises(SeqloomError) as refused:
-                api.read_recipe(recipe, [f"{section}={value}"])
+                read_recipe(recipe, [f"{section}={value}"])
             assert isinstance(refused.value, UsageError) or "init" in recipe_mapping(recipe)[1]

@@ -22,12 +22,12 @@ from typing import Any
 
 import torch
 
-from seqloom import api
 from seqloom.config import build
 from seqloom.runs import record
 from seqloom.tasks.language_model import Recipe
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin, resume
 
 PHASES = ("starting", "training", "evaluating", "saving")
 shared = mmap.mmap(-1, 16)  # what the child is doing, seen by the parent: phase, steps made in this life
@@ -69,7 +69,7 @@ def watched(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def train(path: Path) -> None:
-    training = api.resume(path) if path.exists() else api.begin(recipe(), path)
+    training = resume(path) if path.exists() else begin(recipe(), path)
     for _ in training.events():
         pass
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom import api
 from seqloom.core.protocols import Loss
 from seqloom.nn.packed import versions
+from seqloom.recipes import read_recipe
 from seqloom.train.captured import Preparation, shape_of
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped
 from seqloom.train.trainer import Trainer
+from seqloom.training import begin
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -140,10 +141,10 @@ def test_a_loss_that_waits_is_computed_one_operation_at_a_time(session, tiny_tas
 @pytest.mark.parametrize("recipe", ["translate-cldr", "translate-cldr-transformer", "lm-bpe-gru", "gpt-pydocs"])
 @pytest.mark.parametrize("steps", [20, 2000])  # recorded; compiled and recorded
 def test_models_learn_alike(recipe, steps, tmp_path):
-    _, made = api.read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
+    _, made = read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
     losses = {}
     for fast in (False, True):
-        task = api.begin(made, tmp_path / str(fast)).task
+        task = begin(made, tmp_path / str(fast)).task
         trainer = Trainer(task, replace(made.train, fast=fast), made.seed)
         losses[fast] = [trainer.update().loss for _ in range(12)]
         assert (trainer.captured is not None) == fast, trainer.preparation.notes

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from tests.train.conftest import TinyModel, TinyTask
 from torch import Tensor
 
-from seqloom import api
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Growing, Tree, leaves, tree_map
+from seqloom.recipes import read_recipe
 from seqloom.tasks import task_module
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Halved
@@ -167,7 +167,7 @@ TASKS = {
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
-    _, recipe = api.read_recipe(name, TASKS[name])
+    _, recipe = read_recipe(name, TASKS[name])
     task = task_module(recipe.task).Task.prepare(recipe)
     torch.manual_seed(1)
     model = task.model().double().eval()

@@ -85,11 +85,11 @@ def test_the_optimizers_numbers_count_and_watching_changes_nothing(tiny_task) ->
 
 
 def test_the_largest_batch_is_the_one_that_is_watched() -> None:
-    from seqloom import api
+    from seqloom.recipes import read_recipe
     from seqloom.tasks.translate import Task
 
     small = ["data.train=60", "data.dev=5", "data.test=5", "batch.tokens=40", "model.hidden=8", "tokenizer.size=300"]
-    _, recipe = api.read_recipe("translate-cldr", [*small, "train.epochs=1", "train.device=cpu"])
+    _, recipe = read_recipe("translate-cldr", [*small, "train.epochs=1", "train.device=cpu"])
     task = Task.prepare(recipe)
     every = Trainer(task, recipe.train, 1)
     every.watched = set(range(1, every.total))

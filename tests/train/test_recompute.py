@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom import api
 from seqloom.models.bert import BERTConfig
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.models.gpt import GPTConfig
@@ -16,6 +15,7 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.transformer_encoder import TransformerEncoderConfig
+from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
 from seqloom.train.memory import watch
@@ -146,7 +146,7 @@ def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
     small = ["batch.rows=8", "batch.chunk=32", "model.width=16", "model.layers=6", "train.steps=3", "train.device=cpu"]
 
     def trained(*words: str) -> Trainer:
-        _, recipe = api.read_recipe("gpt-facts", [*small, *words])
+        _, recipe = read_recipe("gpt-facts", [*small, *words])
         made = Trainer(Task.prepare(recipe), recipe.train, 1)
         for _ in range(3):
             made.update()

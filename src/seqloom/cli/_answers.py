@@ -11,7 +11,9 @@ from seqloom.cli._output import check_answers, escaped, one_line
 from seqloom.cli._understanding import figure_lines
 
 if TYPE_CHECKING:
-    from seqloom.api import Answerer, Chooser, Matcher, Understanding
+    from seqloom.predict.answerer import Answerer
+    from seqloom.predict.classifier import Understanding
+    from seqloom.predict.matcher import Chooser, Matcher
 
 EXAMPLES = 3
 LONG = 100  # letters of an example that are shown
@@ -57,7 +59,7 @@ def _write(out: Path, model: Any, split: str) -> None:
 
 
 def _rows(model: Any, split: str) -> Iterator[Row]:
-    from seqloom.api import Chooser, Matcher
+    from seqloom.predict.matcher import Chooser, Matcher
 
     if isinstance(model, Matcher):
         return _scored(model, split)

@@ -46,8 +46,9 @@ def attention(
     as_json: JsonObject = False,
 ) -> None:
     """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
-    from seqloom.api import Translator, load
     from seqloom.cli._heads import Choice, show_heads
+    from seqloom.predict.loader import load
+    from seqloom.predict.translator import Translator
 
     check_out(out)
     if font is not None:

@@ -23,9 +23,9 @@ def components(
     as_json: JsonObject = False,
 ) -> None:
     """The level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
-    from seqloom.api import load
     from seqloom.inspect.plots.components import draw_components
     from seqloom.inspect.views.components import components as of
+    from seqloom.predict.loader import load
 
     check_out(out)
     found = of(load(run, "cpu"), split, column)

@@ -16,8 +16,8 @@ def mix(
     as_json: JsonObject = False,
 ) -> None:
     """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""
-    from seqloom.api import load
     from seqloom.inspect.views.layer_mix import mix_view
+    from seqloom.predict.loader import load
 
     view = mix_view(load(run, "cpu"))
     if as_json:

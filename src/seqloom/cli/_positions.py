@@ -55,8 +55,8 @@ def positions(
 def _of_run(run: Path, length: int | None, side: "Side | None", options: dict[str, Any]) -> "PositionsView":
     if options:
         raise UsageError(f"--{next(iter(options))} is for sinusoids without a run; {run} has positions of its own.")
-    from seqloom.api import load
     from seqloom.inspect.views.positions import run_positions
+    from seqloom.predict.loader import load
 
     return run_positions(load(run, "cpu"), length, side)
 

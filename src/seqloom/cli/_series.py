@@ -7,10 +7,10 @@ from seqloom.cli._corpora import facts, print_absent, print_head, print_shares
 from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
-    from seqloom.api import Forecaster
     from seqloom.data.corpus import Corpus
     from seqloom.data.labelled_series import LabelledSeries
     from seqloom.data.series import Series
+    from seqloom.predict.forecaster import Forecaster
     from seqloom.tasks.forecast import ForecastReport
 
 FIGURES = {

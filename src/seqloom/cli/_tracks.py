@@ -27,9 +27,9 @@ def track(
     as_json: JsonObject = False,
 ) -> None:
     """A track as a Kalman filter and smoother see it: `seqloom inspect track runs/kalman-track --out track.png`."""
-    from seqloom.api import load
     from seqloom.inspect.plots.tracks import draw_track
     from seqloom.inspect.views.tracks import track_trace
+    from seqloom.predict.loader import load
 
     check_out(out)
     trace = track_trace(load(run, "cpu"), split, number)

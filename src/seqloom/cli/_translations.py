@@ -12,8 +12,9 @@ from seqloom.core.metrics import OF_HUNDRED
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
-    from seqloom.api import Ensemble, Translator
     from seqloom.evaluate.translation import Report
+    from seqloom.predict.ensembles import Ensemble
+    from seqloom.predict.translator import Translator
 
 LABELS = {
     "bleu": "BLEU",

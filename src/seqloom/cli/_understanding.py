@@ -15,10 +15,11 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
-    from seqloom.api import Judging, Tagger
     from seqloom.evaluate.classification import Report
     from seqloom.evaluate.hits import Hits
     from seqloom.evaluate.tagging import TagReport
+    from seqloom.predict.classifier import Judging
+    from seqloom.predict.tagger import Tagger
 
 LABELS = {
     "accuracy": "accuracy",
@@ -60,7 +61,8 @@ def evaluate_understanding(
     as_json: bool,
 ) -> None:
     """All figures of a split, how sure they are, and what was taken for what."""
-    from seqloom.api import Classifier, Tagger
+    from seqloom.predict.classifier import Classifier
+    from seqloom.predict.tagger import Tagger
 
     for picture in (confusion, reliability):
         check_out(picture)
@@ -107,8 +109,8 @@ def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: 
 
 
 def _write_answers(out: Path, model: "Judging | Tagger", split: str) -> None:
-    from seqloom.api import Judging
     from seqloom.core.files import write_atomic
+    from seqloom.predict.classifier import Judging
 
     lines = _classified(model, split) if isinstance(model, Judging) else _tagged(model, split)
     write_atomic(out, "".join(lines))

@@ -21,10 +21,11 @@ def window(
     as_json: JsonObject = False,
 ) -> None:
     """What each place of the window is worth: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
-    from seqloom.api import load, recipe_of
     from seqloom.core.errors import UsageError
     from seqloom.data.folder import use_data_folder
     from seqloom.inspect.views.window import draw_window, window_lm, window_view
+    from seqloom.predict.loader import load
+    from seqloom.recipes import recipe_of
 
     check_out(out)
     if most is not None and most < 2:

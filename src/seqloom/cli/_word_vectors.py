@@ -7,8 +7,8 @@ import typer
 from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
-    from seqloom.api import WordVectors
     from seqloom.evaluate.word_similarity import Judged
+    from seqloom.predict.word_vectors import WordVectors
 
 HELD_OUT = {
     "loss": "loss, per prediction",

@@ -11,7 +11,7 @@ from seqloom.cli._options import BATCH_SIZE, Device, Run, batch_option, json_opt
 from seqloom.cli._output import one_line, print_answers, printer
 
 if TYPE_CHECKING:
-    from seqloom.api import Answered
+    from seqloom.predict.answerer import Answered
 
 
 def answer(
@@ -29,8 +29,9 @@ def answer(
     device: Device = "auto",
 ) -> None:
     """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
-    from seqloom.api import Answerer, load
     from seqloom.data.readers import placed, read_filled
+    from seqloom.predict.answerer import Answerer
+    from seqloom.predict.loader import load
 
     model: Answerer = load(run, device, Answerer)
     text = read_filled(placed(context))

@@ -13,7 +13,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.metrics import OF_HUNDRED
 
 if TYPE_CHECKING:
-    from seqloom.api import Averaged
+    from seqloom.predict.average import Averaged
 
 
 def average(
@@ -27,8 +27,8 @@ def average(
     """The mean of a run's newest checkpoints as a new run, measured on dev: `seqloom average runs/X --last 10`."""
     if last is not None and len(runs) > 1:
         raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
-    from seqloom.api import make_average
     from seqloom.data.folder import use_data_folder
+    from seqloom.predict.average import make_average
 
     with use_data_folder(data_dir):
         found = make_average(runs, last, out, device)

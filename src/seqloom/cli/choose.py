@@ -12,7 +12,7 @@ from seqloom.cli.match import in_columns
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Chosen
+    from seqloom.predict.matcher import Chosen
 
 TOGETHER = 8
 
@@ -32,7 +32,8 @@ def choose(
     """Say which option is right: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
     if texts and len(texts) < 3:
         raise UsageError(f"Give a text and two options or more; got {len(texts)} in all.")
-    from seqloom.api import Chooser, load
+    from seqloom.predict.loader import load
+    from seqloom.predict.matcher import Chooser
 
     model: Chooser = load(run, device, Chooser)
     lines, size = open_lines(texts, batch, window)

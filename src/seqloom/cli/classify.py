@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from seqloom.api import Classification, SeriesClassifier
     from seqloom.inspect.views.why import Why
+    from seqloom.predict.classifier import Classification, SeriesClassifier
 
 FOR, AGAINST, LOOKED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention takes no side
 FAINT = 0.08  # of the largest weight; less is as good as nothing, and has no ground
@@ -38,7 +38,8 @@ def classify(
     device: Device = "auto",
 ) -> None:
     """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
-    from seqloom.api import Classifier, SeriesClassifier, load
+    from seqloom.predict.classifier import Classifier, SeriesClassifier
+    from seqloom.predict.loader import load
 
     found_model = load(run, device)
     if isinstance(found_model, SeriesClassifier):

@@ -30,11 +30,11 @@ def doctor(
     recipe, overrides = split_arguments(arguments or [])
     if recipe is None:
         raise UsageError("Name a recipe (`seqloom list recipes`) or a YAML file.")
-    from seqloom import api
     from seqloom.data.folder import use_data_folder
     from seqloom.inspect.doctor import examine
+    from seqloom.recipes import read_recipe
 
-    name, checked = api.read_recipe(recipe, overrides)
+    name, checked = read_recipe(recipe, overrides)
     if sys.stderr.isatty():
         typer.echo("Reading the data, then rehearsing a few updates …", err=True)
     with use_data_folder(data_dir):

@@ -18,7 +18,8 @@ from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
-    from seqloom.api import LanguageModel, Trained
+    from seqloom.predict.base import Predictor
+    from seqloom.predict.language_model import LanguageModel
 
 LABELS = {
     "loss": "loss, nats per token",
@@ -115,25 +116,22 @@ def evaluate(
     _check_data(split, text, documents, source, reference)
     given = _weights(weights, interpolate, len(runs))
     options = {"beam": beam, "length_penalty": length_penalty}
-    from seqloom.api import (
-        Forecaster,
-        Judging,
-        LanguageModel,
-        Tagger,
-        Trained,
-        Translator,
-        Understanding,
-        WordVectors,
-        ensemble,
-        load,
-    )
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.folder import use_data_folder
+    from seqloom.predict.base import Predictor
+    from seqloom.predict.classifier import Judging, Understanding
+    from seqloom.predict.ensembles import ensemble
+    from seqloom.predict.forecaster import Forecaster
+    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.loader import load
+    from seqloom.predict.tagger import Tagger
+    from seqloom.predict.translator import Translator
+    from seqloom.predict.word_vectors import WordVectors
 
     split = split or "dev"
     if split not in SPLITS:
         raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
-    models, other = [load(run, device, LanguageModel if interpolate else Trained) for run in runs], None
+    models, other = [load(run, device, LanguageModel if interpolate else Predictor) for run in runs], None
     if len(runs) > 1 and not (interpolate or isinstance(models[0], Translator)):
         raise UsageError(
             "Evaluate one run at a time, or several language models as one with --interpolate. "
@@ -210,7 +208,7 @@ def _or_other(way: str) -> Iterator[None]:
         raise (DataError(f"{error} Other data can be measured all the same: {way}.") if way else error) from None
 
 
-def _documents(model: "Trained") -> Any:
+def _documents(model: "Predictor") -> Any:
     """What a document is in the run's own data, if that can be said of any text."""
     found = (model.run.recipe.get("data") or {}).get("documents")
     return found if found in ("file", "paragraph") else "line"
@@ -230,7 +228,7 @@ def _check_data(
         raise UsageError("Evaluate either a --split of the run's own data or other sentences, --source, not both.")
 
 
-def _refuse_others(model: "Trained", text: Path | None, *of_translators: Any) -> None:
+def _refuse_others(model: "Predictor", text: Path | None, *of_translators: Any) -> None:
     """What is not for classifiers and taggers."""
     if text is not None:
         model.task([])  # says so
@@ -261,7 +259,7 @@ def _weights(words: str | None, interpolate: bool, runs: int) -> list[float] | N
         raise UsageError(f"--weights must be numbers with commas between, such as 0.6,0.4; got {words!r}.") from None
 
 
-def _alone(model: "Trained", split: str, documents: list[str] | None) -> dict[str, float]:
+def _alone(model: "Predictor", split: str, documents: list[str] | None) -> dict[str, float]:
     return model.evaluate(split) if documents is None else model.evaluate_documents(documents)
 
 
@@ -269,7 +267,7 @@ def _mixed(
     models: list["LanguageModel"], split: str, documents: list[str] | None, weights: list[float] | None
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """The metrics of the mixture, and what it is made of: the weights, and what each run can do alone."""
-    from seqloom.api import interpolate
+    from seqloom.predict.ensembles import interpolate
 
     mixture = interpolate(models, weights)
     metrics, *alone = mixture.measure(split, documents)

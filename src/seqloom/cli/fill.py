@@ -11,7 +11,7 @@ from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Wi
 from seqloom.cli._output import one_line, print_answers, printer
 
 if TYPE_CHECKING:
-    from seqloom.api import Filled
+    from seqloom.predict.masked_lm import Filled
 
 
 def fill(
@@ -24,7 +24,8 @@ def fill(
     device: Device = "auto",
 ) -> None:
     """Tell hidden tokens: `seqloom fill runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
-    from seqloom.api import MaskedLM, load
+    from seqloom.predict.loader import load
+    from seqloom.predict.masked_lm import MaskedLM
 
     model: MaskedLM = load(run, device, MaskedLM)
     lines, size = open_lines(texts, batch, window)

@@ -49,7 +49,8 @@ def forecast(
     if file is None and (time is not None or time_format is not None):
         raise UsageError("--time and --time-format are about a file: name it with --input.")
     check_out(out)
-    from seqloom.api import Forecaster, load
+    from seqloom.predict.forecaster import Forecaster
+    from seqloom.predict.loader import load
 
     model: Forecaster = load(run, device, Forecaster)
     column: int | str | None = int(time) if time is not None and time.isdecimal() else time

@@ -9,7 +9,7 @@ import typer
 from seqloom.cli._options import Device, Run
 
 if TYPE_CHECKING:
-    from seqloom.api import Continuation
+    from seqloom.predict.language_model import Continuation
 
 
 def generate(
@@ -36,7 +36,8 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Continue a prompt, streaming: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
-    from seqloom.api import LanguageModel, load
+    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.loader import load
 
     chance = {
         "--temperature": temperature != 1,

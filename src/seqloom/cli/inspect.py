@@ -20,9 +20,9 @@ from seqloom.cli._tracks import track
 from seqloom.cli._window import window
 
 if TYPE_CHECKING:
-    from seqloom.api import Trained
     from seqloom.inspect.views.gates import GateTrace, LayerTrace
     from seqloom.inspect.views.gradients import Report
+    from seqloom.predict.base import Predictor
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
 inspect.command("attention", short_help="Where a model with attention looked.")(attention)
@@ -55,9 +55,9 @@ def gates(
     as_json: JsonObject = False,
 ) -> None:
     """Gates and states while a text is read: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
-    from seqloom.api import load
     from seqloom.inspect.plots.gates import draw_gates, draw_unit
     from seqloom.inspect.views.gates import gate_trace
+    from seqloom.predict.loader import load
 
     check_out(out)
     trace = gate_trace(load(run, "cpu"), text, part=part, allow_unknown=allow_unknown)
@@ -89,10 +89,10 @@ def gradients(
     as_json: JsonObject = False,
 ) -> None:
     """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
-    from seqloom.api import load
     from seqloom.data.folder import use_data_folder
     from seqloom.inspect.plots.gradients import draw_gradients
     from seqloom.inspect.views.gradients import report
+    from seqloom.predict.loader import load
 
     check_out(out)
     reports = []
@@ -111,9 +111,9 @@ def gradients(
         _print_gradients(reports, of)
 
 
-def _dev_tokens(trained: "Trained") -> list[int]:
-    from seqloom.api import recipe_of
+def _dev_tokens(trained: "Predictor") -> list[int]:
     from seqloom.inspect.views.reading import recurrent_lm
+    from seqloom.recipes import recipe_of
     from seqloom.tasks import task_module
 
     recurrent_lm(trained)  # what has no gradients to show is refused before its data is read

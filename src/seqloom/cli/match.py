@@ -13,7 +13,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 
 if TYPE_CHECKING:
-    from seqloom.api import Match
+    from seqloom.predict.matcher import Match
 
 
 def match(
@@ -29,7 +29,8 @@ def match(
     device: Device = "auto",
 ) -> None:
     """Say how two texts go together: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
-    from seqloom.api import Matcher, load
+    from seqloom.predict.loader import load
+    from seqloom.predict.matcher import Matcher
 
     model: Matcher = load(run, device, Matcher)
     lines, size = open_lines(pairs, batch, window)

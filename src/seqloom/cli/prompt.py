@@ -15,7 +15,7 @@ from seqloom.cli._output import label_fields, one_line, print_answers, printer
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Completion, Prompted
+    from seqloom.predict.prompter import Completion, Prompted
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
@@ -54,8 +54,9 @@ def prompt(
         raise UsageError("--generate writes freely: leave out --choices, --by, --calibrate and --top.")
     if first is not None and shots is None:
         raise UsageError("--first N takes the first of the --shots; give these too.")
-    from seqloom.api import LanguageModel, load
     from seqloom.data.prompts import read_shots
+    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.loader import load
 
     examples = [] if shots is None else read_shots(shots)[:first]
     model: LanguageModel = load(run, device, LanguageModel)

@@ -14,10 +14,11 @@ from seqloom.cli._options import run_out_option
 from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Training, Translator
     from seqloom.data.parallel import Pair
     from seqloom.inspect.views.alignment import AlignmentView
+    from seqloom.predict.translator import Translator
     from seqloom.train.stop import Stop
+    from seqloom.training import Training
 
 SHOWN = ("full date", "countries", "quantity", "duration")  # of dev one phrase of each kind is followed …
 WATCHED = 3  # … as far as the languages have them, but no more than this
@@ -30,17 +31,18 @@ def quickstart(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
     """Train a translator with attention on phrases that come with seqloom, watch it learn, see its alignments."""
-    from seqloom import api
+    from seqloom.recipes import read_recipe
     from seqloom.train.stop import Stop
+    from seqloom.training import begin
 
     began, stop = time.perf_counter(), Stop()
     languages = [f"data.source={source}", f"data.target={target}"]
-    _, recipe = api.read_recipe("translate-cldr", [*languages, *(overrides or [])])
+    _, recipe = read_recipe("translate-cldr", [*languages, *(overrides or [])])
     place = out or _free(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
     if not place.name:
         raise UsageError(f"--out must name a directory to make; got {str(place)!r}.")
     with stop.on_signals():
-        training = api.begin(recipe, place)
+        training = begin(recipe, place)
         _introduce(training)
         translator = _follow(training, stop)
         _report(translator, _examples(training.task.corpus.split("test"), 1)[0].source, began)
@@ -68,8 +70,8 @@ def _examples(pairs: "Sequence[Pair]", most: int) -> "list[Pair]":
 
 def _follow(training: "Training", stop: "Stop") -> "Translator":
     """Show the training, and after each evaluation how it translates a few lines of dev."""
-    from seqloom.api import load
     from seqloom.cli.progress import display
+    from seqloom.predict.loader import load
     from seqloom.train.events import Evaluated, Stopped
 
     watched = _examples(training.task.corpus.split("dev"), WATCHED)

@@ -11,7 +11,7 @@ from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Wi
 from seqloom.cli._output import one_line, print_answers, printer
 
 if TYPE_CHECKING:
-    from seqloom.api import Restored
+    from seqloom.predict.denoiser import Restored
 
 
 def restore(
@@ -31,7 +31,8 @@ def restore(
     device: Device = "auto",
 ) -> None:
     """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
-    from seqloom.api import Restorer, load
+    from seqloom.predict.denoiser import Restorer
+    from seqloom.predict.loader import load
 
     model: Restorer = load(run, device, Restorer)
     lines, size = open_lines(texts, batch, window)

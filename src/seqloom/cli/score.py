@@ -12,7 +12,7 @@ from seqloom.cli._output import escaped, printer
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Scored
+    from seqloom.predict.language_model import Scored
 
 AT_ONCE = 1024  # lines read before the first is answered
 
@@ -28,7 +28,8 @@ def score(
     """Log-probability of texts, end included: `seqloom score runs/lm-word-lstm "a text" "another"`."""
     if not texts and sys.stdin.isatty():
         raise UsageError("Give texts to score, or pipe lines in.")
-    from seqloom.api import LanguageModel, load
+    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.loader import load
 
     model = load(run, device, LanguageModel)
     lines = iter(read_lines(texts))

@@ -23,7 +23,7 @@ from seqloom.cli._output import Notes, one_line, unknown_of, unknown_seen
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Found
+    from seqloom.predict.embeddings import Found
 
 
 def similar(
@@ -39,9 +39,10 @@ def similar(
 ) -> None:
     """Find lines like a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
     queries = _queries(query or [], query_file)
-    from seqloom.api import Trained, load
+    from seqloom.predict.base import Predictor
+    from seqloom.predict.loader import load
 
-    model: Trained = load(run, device)
+    model: Predictor = load(run, device)
     lines, _ = open_lines(texts, batch, None)
     notes = Notes()
     seen = unknown_seen(lines, model, notes)

@@ -12,7 +12,7 @@ from seqloom.cli._output import one_line, print_answers, printer
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import TaggedLine
+    from seqloom.predict.tagger import TaggedLine
 
 FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
     "text": lambda line: one_line(line.marked),
@@ -39,7 +39,8 @@ def tag(
     """Say what each word is: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
     if as_json and form is not None:
         raise UsageError("--json is a format of its own; leave out --format.")
-    from seqloom.api import Tagger, load
+    from seqloom.predict.loader import load
+    from seqloom.predict.tagger import Tagger
 
     model: Tagger = load(run, device, Tagger)
     lines, size = open_lines(texts, batch, window)

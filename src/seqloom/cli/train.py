@@ -17,9 +17,9 @@ from seqloom.cli._options import DataDir, RecipeWords, json_option, run_out_opti
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Training
     from seqloom.runs.run import Run
     from seqloom.train.stop import Stop
+    from seqloom.training import Training
 
 
 def train(
@@ -72,14 +72,15 @@ def parse_seeds(text: str | None) -> list[int]:
 
 
 def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int], stop: "Stop", as_json: bool) -> None:
-    from seqloom import api
+    from seqloom.recipes import read_recipe
+    from seqloom.training import begin
 
-    name, checked = api.read_recipe(recipe, overrides)
+    name, checked = read_recipe(recipe, overrides)
     out = Path("runs") / name if out is None else out
     if not out.name:
         raise UsageError(f"--out must name a directory to make; got {str(out)!r}.")
     if not seeds:
-        follow(_prepare(lambda: api.begin(checked, out), stop), stop, as_json)
+        follow(_prepare(lambda: begin(checked, out), stop), stop, as_json)
         return
     places = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
     for place in places:  # all of them before any work
@@ -89,7 +90,7 @@ def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int]
     for seed, place in zip(seeds, places, strict=True):
         seeded = replace(checked, seed=seed)
         try:
-            training = _prepare(lambda: api.begin(seeded, place), stop)  # noqa: B023 (called before the loop goes on)
+            training = _prepare(lambda: begin(seeded, place), stop)  # noqa: B023 (called before the loop goes on)
             results.append(follow(training, stop, as_json, hint=False))
         except Interrupted as stopped:
             begun = not isinstance(stopped, NotBegun)
@@ -101,11 +102,12 @@ def _begin(recipe: str, overrides: list[str], out: Path | None, seeds: list[int]
 
 
 def _resume(path: Path, recipe: str | None, overrides: list[str], stop: "Stop", as_json: bool) -> None:
-    from seqloom import api
+    from seqloom.recipes import read_recipe
+    from seqloom.training import resume
 
-    checked = api.read_recipe(recipe)[1] if recipe else None
+    checked = read_recipe(recipe)[1] if recipe else None
     try:
-        training = _prepare(lambda: api.resume(path, overrides, checked), stop)
+        training = _prepare(lambda: resume(path, overrides, checked), stop)
     except NotBegun as stopped:
         raise Interrupted(str(stopped)) from None  # the run is there as before
     follow(training, stop, as_json)

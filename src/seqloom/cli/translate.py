@@ -15,7 +15,7 @@ from seqloom.cli._output import print_answers, printer
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.api import Candidate, Translating, Translation
+    from seqloom.predict.translator import Candidate, Translating, Translation
 
 CUT = "cut before its end came (--max-length allows more): the translation of {lines}"
 
@@ -114,7 +114,9 @@ def _is_run(word: str) -> bool:
 
 
 def _load(runs: list[Path], device: str) -> "Translating":
-    from seqloom.api import Translator, ensemble, load
+    from seqloom.predict.ensembles import ensemble
+    from seqloom.predict.loader import load
+    from seqloom.predict.translator import Translator
 
     one: Translator
     if len(runs) > 1:

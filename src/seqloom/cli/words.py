@@ -101,7 +101,7 @@ def import_file(
         raise UsageError(f"{run} exists. Name a run directory that is not there yet.")
     if not file.is_file():
         raise DataError(f"{file} is a folder, not a file of vectors." if file.exists() else f"{file} does not exist.")
-    from seqloom.api import import_vectors
+    from seqloom.predict.word_vectors import import_vectors
 
     space = import_vectors(file, run).space
     name = shlex.quote(str(run))
@@ -120,7 +120,7 @@ def export_file(
     """Write word vectors for other programs, and for the `model.vectors.file` of a classifier or tagger."""
     if file.exists():
         raise UsageError(f"{file} exists. Choose another name, or remove it first.")
-    from seqloom.api import export_vectors
+    from seqloom.predict.word_vectors import export_vectors
 
     binary = file.name.removesuffix(".gz").endswith(".bin")
     space = export_vectors(run, file, form or ("binary" if binary else "text"))
@@ -128,7 +128,8 @@ def export_file(
 
 
 def _space(run: Path) -> "WordSpace":
-    from seqloom.api import load, word_space
+    from seqloom.predict.loader import load
+    from seqloom.predict.word_vectors import word_space
 
     return word_space(load(run, "cpu"))
 

@@ -8,17 +8,17 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
-from seqloom import api
 from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.metrics import HIGHER_IS_BETTER
 from seqloom.core.words import nearest
 from seqloom.inspect.doctor import budget_of, parameters_of
 from seqloom.nn.cells import CELLS
+from seqloom.recipes import RECIPES, build_recipe, recipe_mapping
 from seqloom.tasks import task_module
 from seqloom.train.config import FitConfig
 
-LADDERS = api.RECIPES / "ladders"
+LADDERS = RECIPES / "ladders"
 WITHIN = 0.01  # how far a rung's parameters, or the tokens it sees, may be from the others'
 LARGEST = 1 << 20  # no size is looked for beyond this
 REGISTRIES = {"cells": ("model.cell", CELLS)}  # what `rungs` may name: a rung for every member
@@ -121,7 +121,7 @@ def read_ladder(
     told = {"seeds": seeds and list(seeds), "parameters": parameters}
     mapping = {**load_yaml(path), **{key: value for key, value in told.items() if value is not None}}
     chosen = build(LadderConfig, mapping, source=f"ladder {source}")
-    base = api.recipe_mapping(_beside(path, chosen.base))[1] if isinstance(chosen.base, str) else chosen.base
+    base = recipe_mapping(_beside(path, chosen.base))[1] if isinstance(chosen.base, str) else chosen.base
     own = _rung_overrides(chosen)
     _refuse_for_all(overrides, own)
     rungs = [_rung(name, base, (chosen.overrides, words, overrides), chosen) for name, words in own.items()]
@@ -166,7 +166,7 @@ def _rung(name: str, base: dict[str, Any], layers: Sequence[Sequence[str]], chos
         mapping = base
         for words in layers:
             mapping = apply_overrides(mapping, parse_overrides(words))
-        recipe = api.build_recipe(mapping, "its recipe")
+        recipe = build_recipe(mapping, "its recipe")
         return Rung(name, mapping, recipe, chosen.size_of(recipe))
     except SeqloomError as error:
         raise type(error)(f"rung {name}: {error}") from error
@@ -273,9 +273,7 @@ def _sized(rung: Rung, task: Any, chosen: LadderConfig, target: int | None) -> R
         raise UsageError(f"`size` names no key for a model of kind {kind}. Add it, or set `equal: nothing`.")
 
     def built(value: int) -> Any:
-        return api.build_recipe(
-            apply_overrides(rung.mapping, [(path, value)]), f"its recipe with {rung.size_key}={value}"
-        )
+        return build_recipe(apply_overrides(rung.mapping, [(path, value)]), f"its recipe with {rung.size_key}={value}")
 
     value, count = nearest_size(lambda n: parameters_of(_with_recipe(task, built(n))), target)
     if abs(count - target) > WITHIN * target:

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from seqloom import api
 from seqloom.core.errors import DataError, DivergedError, SeqloomError, UsageError
 from seqloom.core.files import read_file, to_json, write_atomic
 from seqloom.ladder.plan import Ladder, Rung
+from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 from seqloom.train.events import Event, Finished
 from seqloom.train.stop import Stop
+from seqloom.training import Training, begin, refuse_other_recipe, resume
 
 Happening = Event | str | None  # an event; why a run diverged; None for one that was finished before
 SHARED = "shared.json"  # of a run: how many trained at once when it ended, and the threads it had
@@ -106,16 +107,16 @@ def _refuse_other(place: Place) -> None:
     """What lies where a run belongs must be that run."""
     try:
         if place.path.exists():
-            api.refuse_other_recipe(Run.open(place.path), place.recipe)
+            refuse_other_recipe(Run.open(place.path), place.recipe)
     except SeqloomError as error:
         raise place.rung.named(error) from error
 
 
-def _training(recipe: Any, path: Path) -> api.Training | None:
+def _training(recipe: Any, path: Path) -> Training | None:
     """The training of a run from where it is; None if it is over."""
     if not path.exists():
-        return api.begin(recipe, path)
-    return None if _trained(recipe, path) else api.resume(path, recipe=recipe)
+        return begin(recipe, path)
+    return None if _trained(recipe, path) else resume(path, recipe=recipe)
 
 
 def _trained(recipe: Any, path: Path) -> bool:
@@ -123,7 +124,7 @@ def _trained(recipe: Any, path: Path) -> bool:
     if not path.exists():
         return False
     run = Run.open(path)
-    return not api.refuse_other_recipe(run, recipe) and finished(run) is not None
+    return not refuse_other_recipe(run, recipe) and finished(run) is not None
 
 
 def shared(run: Run) -> dict[str, int]:
@@ -152,7 +153,7 @@ def figures(run: Run, split: str) -> dict[str, float]:
         raise DataError(f"The data of {run.path} has no {split} split.")
     found = _kept(run, split)
     if found is None:
-        found = api.load(run.path, run.recipe["train"]["device"]).evaluate(split)
+        found = load(run.path, run.recipe["train"]["device"]).evaluate(split)
     return {name: value for name, value in found.items() if name not in NOT_FIGURES}
 
 

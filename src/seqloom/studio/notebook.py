@@ -96,7 +96,7 @@ def _check_view(name: str) -> None:
 
 
 def _still(path: Path, view: str, parameters: dict[str, Any]) -> str:
-    from seqloom.api import load
+    from seqloom.predict.loader import load
 
     if view not in STILLS:
         raise UsageError(f"Only {', '.join(STILLS)} can be shown without a server; {view} needs one: leave static out.")

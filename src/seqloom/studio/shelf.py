@@ -85,7 +85,7 @@ class Shelf:
         yield self._trained(run)
 
     def _trained(self, run: str) -> Any:
-        from seqloom.api import load
+        from seqloom.predict.loader import load
 
         path, stamp = self.find(run), self.stamp(run)
         with self._lock:

@@ -7,7 +7,6 @@ import numpy as np
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
-from seqloom.api.points import kinds_of_points, points_of
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.points import (
     Colouring,
@@ -21,6 +20,7 @@ from seqloom.inspect.views.points import (
     project_tsne,
 )
 from seqloom.inspect.views.tsne import Layout
+from seqloom.predict.points import kinds_of_points, points_of
 from seqloom.studio.arrays import lines
 from seqloom.studio.asking import POINTS, Document, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

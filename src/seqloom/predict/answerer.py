@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from seqloom.api.classifying import Understanding
-from seqloom.api.lines import alike, check_sizes, windows
 from seqloom.core.tree import to_device
 from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, Window
 from seqloom.evaluate.answers import AnswerReport
+from seqloom.predict.batching import alike, check_sizes, windows
+from seqloom.predict.classifier import Understanding
 from seqloom.tasks.answer import Place, best, placed, places_of
 from seqloom.tasks.pair import row_reader
 

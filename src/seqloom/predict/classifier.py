@@ -9,21 +9,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.api.lines import alike, answered, check_sizes
-from seqloom.api.trained import Trained
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
+from seqloom.data.labelled_series import LabelledSeries
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches
 from seqloom.evaluate.classification import Report
 from seqloom.inspect.views.alignment import one_line
 from seqloom.inspect.views.heads import HeadsView, Read, heads_of_reader
 from seqloom.inspect.views.why import Why, WhyKind, explain, without
+from seqloom.predict.base import Predictor
+from seqloom.predict.batching import alike, answered, check_sizes
 from seqloom.runs.init import read_length
 from seqloom.tasks.classify import spellings_of, text_reader
+from seqloom.tasks.series_classify import tree_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Judged:
     probability: float
 
 
-class Understanding(Trained):
+class Understanding(Predictor):
     """What classifiers and taggers share."""
 
     @property
@@ -252,3 +255,28 @@ def as_it_came(one: Classification, line: str) -> Classification:
     """The answer to a line that was read without the white space at its ends."""
     before = len(line) - len(line.lstrip())
     return replace(one, text=line, why=None if one.why is None else one.why.moved(before))
+
+
+class SeriesClassifier(Judging):
+    """A trained classifier of series."""
+
+    what = "a classifier of series"
+    used_by = "`seqloom classify` uses it"
+
+    @property
+    def variables(self) -> int:
+        return self.run.sizes["variables"]
+
+    def classify(self, values: Sequence[float] | NDArray[np.floating[Any]], *, top: int | None = None) -> list[Said]:
+        """What a series is, best first: values (T, C), or in one row all of the first variable, then of the second …"""
+        array = np.asarray(values, dtype=np.float64)
+        if array.ndim == 1:
+            if len(array) == 0 or len(array) % self.variables:
+                raise UsageError(f"{self.name} reads {self.variables} variables; got {len(array)} numbers.")
+            array = array.reshape(self.variables, -1).T
+        if array.ndim != 2 or array.shape[1] != self.variables or len(array) == 0 or np.isinf(array).any():
+            raise UsageError(f"{self.name} reads finite values (T, {self.variables}); got {array.shape}.")
+        batch = to_device(tree_of([LabelledSeries(array, "")], {}, len(array)), self.device)
+        ordered = self.model.probabilities(batch)[0].sort(descending=True, stable=True)
+        pairs = zip(ordered.indices.tolist(), ordered.values.tolist(), strict=True)
+        return [Said(self.labels[label], probability) for label, probability in pairs][:top]

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from seqloom.api.lines import alike, check_sizes, check_source, lines_of, windows
-from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.words import shown
 from seqloom.data.nbest import Scored
@@ -21,6 +19,8 @@ from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.side_by_side import most_together, side_by_side
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import Report
+from seqloom.predict.base import Predictor
+from seqloom.predict.batching import alike, check_sizes, check_source, lines_of, windows
 from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 from seqloom.text.spans import decoded_spans, token_spans
@@ -154,7 +154,7 @@ class Translating(ABC):
 
         score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length penalty.
         """
-        from seqloom.api.rescoring import rescored
+        from seqloom.predict.rescorer import rescored
 
         changes = {} if length_penalty is None else {"length_penalty": length_penalty}
         return rescored(self, lists, share, self.decode_options(**changes).length_penalty)
@@ -181,7 +181,7 @@ class Translating(ABC):
         return speaker.encode(prefix)
 
 
-class Translator(Trained, Translating):
+class Translator(Predictor, Translating):
     """A trained translator."""
 
     what = "a translator"

@@ -14,7 +14,7 @@ from seqloom.runs.init import filled_in
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 
-RECIPES = Path(__file__).parent.parent / "recipes"
+RECIPES = Path(__file__).parent
 
 
 def recipe_names() -> list[str]:

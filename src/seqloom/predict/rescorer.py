@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from seqloom.api.translating import TOKENS, Candidate, Given, LineReader, ReadLine, Translating, Translation
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.data.pair_batches import PairBatches
+from seqloom.predict.translator import TOKENS, Candidate, Given, LineReader, ReadLine, Translating, Translation
 
 BLANK = Candidate("", 0.0, 0.0, [])
 

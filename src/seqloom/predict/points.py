@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from seqloom.api.embedding import embed, reader_of
-from seqloom.api.words import token_vectors, word_space
 from seqloom.classical.word_vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
+from seqloom.predict.embeddings import embed, reader_of
+from seqloom.predict.word_vectors import token_vectors, word_space
 from seqloom.text import Words
 
 MOST = 20_000  # points

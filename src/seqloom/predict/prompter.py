@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-from seqloom.api.lines import answered
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.prompts import Prompt, Shot, Template, check_choices
 from seqloom.evaluate.continuations import continuation_log_probs, in_common
+from seqloom.predict.batching import answered
 from seqloom.text import Tokenizer
 
 By = Literal["mean", "sum"]

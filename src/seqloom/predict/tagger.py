@@ -7,8 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from seqloom.api.classifying import Understanding
-from seqloom.api.lines import alike, answered
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.tree import to_device
 from seqloom.data.reading import Piece, SentenceReader
@@ -18,6 +16,8 @@ from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.alignment import one_line
 from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.tag_paths import TagPaths, how, joined, lattice_of
+from seqloom.predict.batching import alike, answered
+from seqloom.predict.classifier import Understanding
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.tag import sentence_reader
 from seqloom.text.spans import Span, token_spans

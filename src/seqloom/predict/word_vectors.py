@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from seqloom.api.trained import Trained
 from seqloom.classical.word_vectors import WordVectors as Model
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data.vector_files import Format, read_whole, write_vectors
 from seqloom.data.word_questions import word_sets
 from seqloom.evaluate.word_similarity import Judged, as_metrics
 from seqloom.evaluate.word_space import NearWord, WordSpace
+from seqloom.predict.base import Predictor
 from seqloom.runs.run import refuse_existing
 from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
 from seqloom.text import Words
@@ -31,8 +31,8 @@ class WordReport:
     missing: tuple[str, ...]  # the sets that are not there
 
 
-class WordVectors(Trained):
-    """Trained word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
+class WordVectors(Predictor):
+    """Predictor word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
 
     what: ClassVar[str] = "word vectors"
     used_by: ClassVar[str] = "`seqloom words` asks them, `seqloom evaluate` measures them"
@@ -69,7 +69,7 @@ class WordVectors(Trained):
         return WordReport(held_out, judged, tuple(sets.missing))
 
 
-def word_space(trained: Trained) -> WordSpace:
+def word_space(trained: Predictor) -> WordSpace:
     """The vectors of the words that a model reads, whatever it was trained for."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     if isinstance(model, Model):
@@ -114,9 +114,9 @@ def import_vectors(file: str | Path, out: str | Path) -> WordVectors:
 
 def export_vectors(run: str | Path, file: str | Path, form: Format = "text") -> WordSpace:
     """Write the word vectors of a run, those of any model that reads whole words, for other programs."""
-    from seqloom.api.loading import load
+    from seqloom.predict.loader import load
 
-    trained: Trained = load(run, "cpu")
+    trained: Predictor = load(run, "cpu")
     space = word_space(trained)
     write_vectors(Path(file), space.words, space.vectors, form)
     return space

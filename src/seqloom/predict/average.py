@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import accel
-from seqloom.api.loading import load
-from seqloom.api.recipes import recipe_of
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.files import check_writable
+from seqloom.predict.loader import load
+from seqloom.recipes import recipe_of
 from seqloom.runs import average as averages
 from seqloom.runs.average import Figures, Mean
 from seqloom.runs.run import Run, refuse_existing

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.seeding import generator
 from seqloom.core.words import shown
@@ -17,10 +16,11 @@ from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
 from seqloom.inspect.views.forecasts import Forecasted
+from seqloom.predict.base import Predictor
 from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
 
 
-class Forecaster(Trained):
+class Forecaster(Predictor):
     """A trained model of series."""
 
     what = "a forecaster"

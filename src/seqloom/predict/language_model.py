@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from seqloom.api.prompting import Prompting
-from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.instructions import as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -16,6 +14,8 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
 from seqloom.evaluate.perplexity import score_texts
+from seqloom.predict.base import Predictor
+from seqloom.predict.prompter import Prompting
 from seqloom.tasks.hmm import letters
 from seqloom.tasks.language_model import device_of
 
@@ -159,7 +159,7 @@ class Writer(Prompting):
         ]
 
 
-class LanguageModel(Trained, Writer):
+class LanguageModel(Predictor, Writer):
     """A trained language model: it writes, and scores what others wrote."""
 
     what = "a language model"

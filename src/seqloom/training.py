@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import accel
-from seqloom.api.loading import load
-from seqloom.api.recipes import read_recipe, recipe_of, whole_recipe
 from seqloom.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
 from seqloom.core.errors import Interrupted, UsageError
 from seqloom.core.words import shown
+from seqloom.predict.loader import load
+from seqloom.recipes import read_recipe, recipe_of, whole_recipe
 from seqloom.runs.record import record
 from seqloom.runs.run import Run, claim
 from seqloom.tasks import task_module

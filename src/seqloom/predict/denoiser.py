@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from seqloom.api.filling import OTHERS
-from seqloom.api.lines import alike, answered, check_source
-from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.seeding import derive
 from seqloom.core.specials import MASK_TEXT, Specials
@@ -21,6 +18,9 @@ from seqloom.data.noised_batches import joined
 from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.predict.base import Predictor
+from seqloom.predict.batching import alike, answered, check_source
+from seqloom.predict.masked_lm import OTHERS
 from seqloom.text.base import END
 from seqloom.text.gaps import read_gaps, with_gaps
 from seqloom.text.spans import Span
@@ -53,7 +53,7 @@ class _Read:
     gaps: list[Span] | None = None  # where in the text its gaps stand; None where it was damaged here
 
 
-class Restorer(Trained):
+class Restorer(Predictor):
     """A trained denoiser."""
 
     what = "a denoiser, which restores damaged texts"

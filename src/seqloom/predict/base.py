@@ -6,19 +6,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from seqloom import accel
-from seqloom.api.recipes import recipe_of
 from seqloom.core.errors import ResourceError
+from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_module
 from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
-    from seqloom.api.embedding import Array, TextPooling
-    from seqloom.api.similarity import Found
+    from seqloom.predict.embeddings import Array, Found, TextPooling
 
 
-class Trained:
+class Predictor:
     """A trained model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
 
     what: ClassVar[str] = "a trained model"  # in words, for whoever tries to use it as something else
@@ -72,7 +71,7 @@ class Trained:
         window: int = 1024,
     ) -> "Array":
         """A vector for each text (N, H), float32: what the model makes of its tokens, pooled; zero for a blank one."""
-        from seqloom.api.embedding import embed
+        from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
 
@@ -87,7 +86,7 @@ class Trained:
         window: int = 1024,
     ) -> "list[Found]":
         """The texts whose vectors lie nearest to that of each query, best first, with their cosines."""
-        from seqloom.api.similarity import similar
+        from seqloom.predict.embeddings import similar
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 

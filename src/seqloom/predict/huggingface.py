@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from seqloom.api.loading import load
 from seqloom.exchange.exporting import export_run
 from seqloom.exchange.importing import import_directory
 from seqloom.exchange.minilm import LICENCE, NAME, minilm_directory
+from seqloom.predict.loader import load
 
 
 def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> Any:

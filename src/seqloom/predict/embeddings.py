@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.api.lines import alike, check_sizes, lines_of, windows
 from seqloom.classical.word_vectors import WordVectors
-from seqloom.core.errors import UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
@@ -33,6 +32,8 @@ from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 from seqloom.models.window_lm import WindowLM
+from seqloom.predict.base import Predictor
+from seqloom.predict.batching import alike, check_sizes, lines_of, windows
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.language_model import device_of
 from seqloom.tasks.word_vectors import plain_words
@@ -227,3 +228,71 @@ def _by_lexicon(trained: Any) -> Reader:
             yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
 
     return Reader(model.lexicon.width if model.encoder is None else model.encoder.width, states)
+
+
+EQUAL = 6  # decimals in which scores must differ: a line has the last digits of those it was read with
+
+
+@dataclass(frozen=True)
+class Near:
+    """A text near a query."""
+
+    score: float  # the cosine, from -1 to 1
+    line: int  # where it came, counted from 1
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A query, and the texts nearest to it, best first; of texts equally near, those that came first."""
+
+    query: str
+    best: list[Near]
+    texts: int  # how many it was compared with
+    blank: int = 0  # how many more there were, which are like nothing
+
+
+def similar(
+    trained: Any,
+    queries: str | Iterable[str],
+    texts: Iterable[str],
+    *,
+    top: int = 5,
+    pooling: TextPooling = "mean",
+    batch_size: int = 32,
+    window: int = 1024,
+) -> list[Found]:
+    """Each query with the `top` texts whose cosines with it are largest."""
+    check_sizes(top=top, batch_size=batch_size, window=window)
+    check_pooling(pooling)
+    asked = list(lines_of(queries))
+    if blank := [number for number, query in enumerate(asked, start=1) if not query.strip()]:
+        raise DataError(f"A query must not be blank; number {blank[0]:,} of {len(asked):,} is.")
+
+    def vectors(lines: Sequence[str]) -> Array:
+        return embed(trained, lines, pooling, normalize=True, batch_size=batch_size, window=window)
+
+    wanted = vectors(asked)  # (Q, H)
+    best: list[list[Near]] = [[] for _ in asked]
+    seen = read = 0
+    for lines in windows(texts, window):
+        kept = [(seen + place, line) for place, line in enumerate(lines, start=1) if line.strip()]
+        seen, read = seen + len(lines), read + len(kept)
+        if kept:
+            scores = wanted @ vectors([line for _, line in kept]).T  # (Q, N)
+            best = [_merged(own, row, kept, top) for own, row in zip(best, scores, strict=True)]
+    return [Found(query, own, read, seen - read) for query, own in zip(asked, best, strict=True)]
+
+
+def _merged(best: list[Near], scores: Array, lines: Sequence[tuple[int, str]], top: int) -> list[Near]:
+    """The best of those before and of those that came now. Sorting is stable: who came first stands first."""
+    chosen = np.argsort(-scores.round(EQUAL), kind="stable")[:top]
+    new = [Near(float(scores[place]), *lines[place]) for place in chosen]
+    return sorted([*best, *new], key=lambda near: -round(near.score, EQUAL))[:top]
+
+
+class BidirectionalLM(Predictor):
+    """A trained bidirectional language model (ELMo)."""
+
+    what = "a bidirectional language model"
+    used_by = "`seqloom embed` makes vectors with it, and init.from begins with it"

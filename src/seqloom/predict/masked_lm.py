@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from seqloom.api.lines import alike, answered, check_sizes
-from seqloom.api.trained import Trained
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import MASK_TEXT, Specials
 from seqloom.core.words import shown
 from seqloom.nn.softmax import at_least_float32
+from seqloom.predict.base import Predictor
+from seqloom.predict.batching import alike, answered, check_sizes
 from seqloom.text.base import END
 from seqloom.text.gaps import Gaps, read_gaps, told_after
 from seqloom.text.specials import frame_length, framed
@@ -47,7 +47,7 @@ class Filled:
     cut: int = 0  # tokens far from the masks that could not be read
 
 
-class MaskedLM(Trained):
+class MaskedLM(Predictor):
     """A trained masked language model."""
 
     what = "a masked language model"

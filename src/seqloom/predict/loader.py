@@ -4,35 +4,35 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from seqloom.api.trained import Trained
 from seqloom.core.errors import UsageError
+from seqloom.predict.base import Predictor
 from seqloom.runs.run import Run
 
 # How models of a task are used, by the file here and the class in it; those of any other task can be measured, and that
 # is all. What a run does not need is not imported.
 USES = {
-    "language-model": "writing:LanguageModel",
-    "ngram": "writing:LanguageModel",
-    "hmm": "writing:LanguageModel",
-    "prompt-tune": "writing:LanguageModel",
-    "instruct": "writing:LanguageModel",
-    "masked-lm": "filling:MaskedLM",
-    "bidirectional-lm": "bidirectional:BidirectionalLM",
-    "denoise": "restoring:Restorer",
-    "translate": "translating:Translator",
-    "classify": "classifying:Classifier",
-    "tag": "tagging:Tagger",
-    "hmm-tag": "tagging:Tagger",
-    "pair": "matching:Matcher",
-    "choice": "matching:Chooser",
-    "answer": "answering:Answerer",
-    "word-vectors": "words:WordVectors",
-    "forecast": "forecasting:Forecaster",
-    "series-classify": "series_classifying:SeriesClassifier",
+    "language-model": "language_model:LanguageModel",
+    "ngram": "language_model:LanguageModel",
+    "hmm": "language_model:LanguageModel",
+    "prompt-tune": "language_model:LanguageModel",
+    "instruct": "language_model:LanguageModel",
+    "masked-lm": "masked_lm:MaskedLM",
+    "bidirectional-lm": "embeddings:BidirectionalLM",
+    "denoise": "denoiser:Restorer",
+    "translate": "translator:Translator",
+    "classify": "classifier:Classifier",
+    "tag": "tagger:Tagger",
+    "hmm-tag": "tagger:Tagger",
+    "pair": "matcher:Matcher",
+    "choice": "matcher:Chooser",
+    "answer": "answerer:Answerer",
+    "word-vectors": "word_vectors:WordVectors",
+    "forecast": "forecaster:Forecaster",
+    "series-classify": "classifier:SeriesClassifier",
 }
 
 
-def load(path: str | Path, device: str = "auto", use: type[Trained] = Trained) -> Any:
+def load(path: str | Path, device: str = "auto", use: type[Predictor] = Predictor) -> Any:
     """A trained model from its run directory: of the class that can do what its task is about.
 
     With `use`, a model that can be used so, or a word on what it is instead.
@@ -46,10 +46,10 @@ def load(path: str | Path, device: str = "auto", use: type[Trained] = Trained) -
     raise UsageError(f"{path} is {model.what}: {model.uses()}. What was asked for needs {use.what}.")
 
 
-def use_of(task: str) -> type[Trained]:
+def use_of(task: str) -> type[Predictor]:
     """The class that can do what a task is about."""
     if task not in USES:
-        return Trained
+        return Predictor
     module, _, name = USES[task].partition(":")
-    found: type[Trained] = getattr(import_module(f"seqloom.api.{module}"), name)
+    found: type[Predictor] = getattr(import_module(f"seqloom.predict.{module}"), name)
     return found

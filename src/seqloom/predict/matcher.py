@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from seqloom.api.classifying import Judging, Said, Understanding
-from seqloom.api.lines import alike, check_sizes, windows
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import to_device
 from seqloom.data.row_batches import RowBatches, Rows
 from seqloom.data.row_reading import RowReader
 from seqloom.evaluate.figures import Figures
+from seqloom.predict.batching import alike, check_sizes, windows
+from seqloom.predict.classifier import Judging, Said, Understanding
 from seqloom.tasks.pair import row_reader
 
 Example = TypeVar("Example")
