@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import typer
 
-from seqloom.config.messages import BOUNDS
 from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
 from seqloom.core.version import VERSION
 
@@ -212,6 +211,8 @@ def _usage(error: Any) -> tuple[int, str]:
 
 def _in_our_words(error: Any) -> str | None:
     """What is wrong with a value, where pydantic found it for typer; None where it did not, or we have no words."""
+    from seqloom.config.messages import BOUNDS
+
     name = re.match(r"Invalid value for (.+?): ", error.format_message())
     cause: Any = error.__cause__
     if name is None or not hasattr(cause, "errors"):
