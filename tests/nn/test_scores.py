@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
-from seqloom.nn import scores
-from seqloom.nn.scores import LOCATIONS, SCORES, Location, score_class
+from seqloom.nn.scores import LOCATIONS, SCORES, Location, score_class, standard
 
 B, K, T, S, H, M = 2, 3, 4, 5, 6, 8
 
@@ -164,7 +163,7 @@ def test_too_many_states_for_one_tanh_are_scored_in_turn(monkeypatch, coverage):
     s, keys = torch.randn(B, K, T, H).double(), score.prepare(torch.randn(B, S, M).double())
     a = torch.rand(B, K, T, S).double() if coverage else None
     together = score(s, keys, a)
-    monkeypatch.setattr(scores, "AT_ONCE", 5 * keys.numel())
+    monkeypatch.setattr(standard, "AT_ONCE", 5 * keys.numel())
     exactly(score(s, keys, a), together)
 
 

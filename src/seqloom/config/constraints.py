@@ -4,7 +4,8 @@
 fields belongs to the config's method `problems`.
 """
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin
@@ -26,6 +27,7 @@ __all__ = [
     "PositiveFloat",
     "PositiveInt",
     "Probability",
+    "bounds",
     "violations",
 ]
 
@@ -35,6 +37,13 @@ PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Probability = Annotated[float, Ge(0), Le(1)]
 Fraction = Annotated[float, Ge(0), Lt(1)]  # a share that is never the whole, such as the rate of dropout
+
+_BOUNDS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
+    Ge: ("ge", operator.ge, "at least"),
+    Gt: ("gt", operator.gt, "greater than"),
+    Le: ("le", operator.le, "at most"),
+    Lt: ("lt", operator.lt, "less than"),
+}
 
 
 @dataclass(frozen=True)
@@ -69,16 +78,20 @@ def _broken_rule(constraint: Any, value: Any) -> str | None:
         return None if len(value) >= constraint.min_length else f"have at least {constraint.min_length} entries"
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    rules = (
-        (Ge, "ge", lambda bound: value >= bound, "at least"),
-        (Gt, "gt", lambda bound: value > bound, "greater than"),
-        (Le, "le", lambda bound: value <= bound, "at most"),
-        (Lt, "lt", lambda bound: value < bound, "less than"),
-    )
-    for kind, attribute, holds, words in rules:
-        if isinstance(constraint, kind) and not holds(bound := getattr(constraint, attribute)):
-            return f"be {words} {shown(bound)}"
-    return None
+    attribute, holds, words = _BOUNDS[type(constraint)]
+    bound = getattr(constraint, attribute)
+    return None if holds(value, bound) else f"be {words} {shown(bound)}"
+
+
+def bounds(annotation: Any) -> list[str]:
+    """The bounds of a number in words: `["at least 0", "less than 1"]`."""
+    found = _read(annotation)
+    numeric = [constraint for constraint in found.constraints if type(constraint) in _BOUNDS] if found else []
+    return [
+        f"{words} {shown(getattr(constraint, attribute))}"
+        for constraint in numeric
+        for attribute, _, words in (_BOUNDS[type(constraint)],)
+    ]
 
 
 @cache

@@ -1,95 +1,12 @@
-"""Recurrent cells: what happens in one time step.
+"""The cells of the literature: Elman's, LSTM, both forms of the GRU, and the mutations of Jozefowicz et al. (2015)."""
 
-A cell says everything once, in `equations`: the next state, and all it computes on the way there. Its forward, the
-gate traces and the contract of the fused kernels derive from that. Adding a cell is a class and its entry in `CELLS`.
-
-Weights are laid out as torch lays them, the blocks of all gates stacked, so that a fused kernel takes them as they are:
-
-    weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
-
-Where a gate has no product with x, or none with h, that matrix has no block for it (`x_blocks`, `h_blocks`).
-"""
-
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqloom.core.words import did_you_mean
-
-State = dict[str, Tensor]  # by name, each (B, H)
-
-
-class Cell(nn.Module, ABC):
-    """One time step of a recurrent network: inputs (B, D) and a state of tensors (B, H) to the next state."""
-
-    blocks: ClassVar[tuple[str, ...]]  # what the rows of the weights are for, H rows each
-    x_blocks: ClassVar[tuple[str, ...]] = ()  # those weight_x has, where it has not all
-    h_blocks: ClassVar[tuple[str, ...]] = ()  # those weight_h has, where it has not all
-    projects: ClassVar[bool] = False  # adds x to h without a matrix, and so needs one where their sizes differ
-    state_names: ClassVar[tuple[str, ...]] = ("h",)
-    gates: ClassVar[dict[str, str]] = {}  # gate -> what it does when it is near 1
-    options: ClassVar[tuple[str, ...]] = ()  # settings of this cell beyond its sizes
-    two_biases: ClassVar[bool] = False  # a second bias, beside weight_h
-
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__()
-        self.inputs, self.hidden = inputs, hidden
-        projected = self.projects and inputs != hidden
-        rows, width = len(self.blocks) * hidden, hidden if projected else inputs
-        self.weight_x = nn.Parameter(torch.empty(len(self.x_blocks or self.blocks) * hidden, width))
-        self.weight_h = nn.Parameter(torch.empty(len(self.h_blocks or self.blocks) * hidden, hidden))
-        self.bias_x = nn.Parameter(torch.empty(rows))
-        self.bias_h = nn.Parameter(torch.empty(rows)) if self.two_biases else None
-        self.weight_p = nn.Parameter(torch.empty(hidden, inputs)) if projected else None
-        self.reset_parameters()
-
-    def reset_parameters(self, scale: float | None = None) -> None:
-        """Draw every parameter uniformly from (-scale, scale); as in torch, 1/√H unless told otherwise."""
-        scale = 1 / math.sqrt(self.hidden) if scale is None else scale
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -scale, scale)
-
-    def recurrent_matrices(self) -> dict[str, Tensor]:
-        """W_h by what it is for: each (H, H)."""
-        names = self.h_blocks or self.blocks
-        return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
-
-    def notes(self) -> list[str]:
-        """What this cell does beyond its equations, in words for whoever trains it."""
-        if self.weight_p is None:
-            return []
-        return [f"{type(self).__name__} projects its {self.inputs}-wide input to {self.hidden} first (W_xp)"]
-
-    def project(self, x_t: Tensor) -> Tensor:
-        """x_t, or W_xp x_t where x could not meet h otherwise (B, H)."""
-        return x_t if self.weight_p is None else F.linear(x_t, self.weight_p)
-
-    def from_x(self, x_t: Tensor) -> Tensor:
-        """W_x x_t + b for all blocks at once (B, G·H)."""
-        return F.linear(x_t, self.weight_x, self.bias_x)
-
-    def from_h(self, h: Tensor) -> Tensor:
-        """W_h h_{t-1} (+ the second bias) for all blocks at once (B, G·H)."""
-        return F.linear(h, self.weight_h, self.bias_h)
-
-    @abstractmethod
-    def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
-        """Everything computed in this step by name, each (B, H); the next state is among it."""
-
-    def forward(self, x_t: Tensor, state: State) -> State:
-        values = self.equations(x_t, state)
-        return {name: values[name] for name in self.state_names}
-
-    def initial_state(self, rows: int) -> State:
-        return {name: self.weight_h.new_zeros(rows, self.hidden) for name in self.state_names}
-
-    def extra_repr(self) -> str:
-        return f"{self.inputs}, {self.hidden}"
+from seqloom.nn.cells.base import Cell, State
 
 
 class Elman(Cell):
@@ -98,6 +15,7 @@ class Elman(Cell):
     b_h is kept as two vectors, bias_x + bias_h, because the fused kernels ask for both.
     """
 
+    name = "elman"
     blocks = ("h",)
     options = ("activation",)
     two_biases = True
@@ -124,6 +42,7 @@ class LSTM(Cell):
     `forget_bias` higher than the others, so that a fresh cell remembers; 0 leaves it as torch and Zaremba have it.
     """
 
+    name = "lstm"
     blocks = ("i", "f", "g", "o")
     state_names = ("h", "c")
     gates: ClassVar = {
@@ -160,6 +79,7 @@ class GRU(Cell):
     cuDNN's form: the reset gate acts after the matrix, so all products of a step are one.
     """
 
+    name = "gru"
     blocks = ("r", "z", "candidate")
     gates: ClassVar = {
         "r": "near 1 lets the old state into the candidate; near 0 the candidate sees the input alone",
@@ -185,6 +105,7 @@ class GRUCho(Cell):
     The form of 2014: the reset gate acts before the matrix. No kernel of torch's computes it.
     """
 
+    name = "gru-cho"
     blocks = ("r", "z", "candidate")
     gates: ClassVar = GRU.gates
 
@@ -208,6 +129,7 @@ class MUT1(Cell):
     throughout, and `notes` says so. No kernel of torch's computes it.
     """
 
+    name = "mut1"
     blocks = ("r", "z", "candidate")
     x_blocks = ("r", "z")
     h_blocks = ("r", "candidate")
@@ -236,6 +158,7 @@ class MUT2(Cell):
     says so. No kernel of torch's computes it.
     """
 
+    name = "mut2"
     blocks = ("r", "z", "candidate")
     x_blocks = ("z", "candidate")
     gates: ClassVar = MUT1.gates
@@ -262,6 +185,7 @@ class MUT3(Cell):
     Here z admits the new. No kernel of torch's computes it.
     """
 
+    name = "mut3"
     blocks = ("r", "z", "candidate")
     gates: ClassVar = MUT1.gates
 
@@ -274,47 +198,3 @@ class MUT3(Cell):
         candidate = torch.tanh(F.linear(r * h, w_h) + x_h)
         h = candidate * z + h * (1 - z)
         return {"r": r, "z": z, "candidate": candidate, "h": h}
-
-
-CELLS: dict[str, type[Cell]] = {
-    "elman": Elman,
-    "lstm": LSTM,
-    "gru": GRU,
-    "gru-cho": GRUCho,
-    "mut1": MUT1,
-    "mut2": MUT2,
-    "mut3": MUT3,
-}
-
-
-def cell_class(name: str) -> type[Cell]:
-    """The cell of that name; a wrong name is answered with the right ones."""
-    if name in CELLS:
-        return CELLS[name]
-    raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")
-
-
-class CellChoice(Protocol):
-    """What a model's config says of its cells."""
-
-    @property
-    def cell(self) -> str: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def forget_bias(self) -> float | None: ...
-
-
-def cell_problems(choice: CellChoice) -> Iterator[str]:
-    """What is wrong with a choice of cell; a cell that does not exist ends the list."""
-    options = cell_class(choice.cell).options
-    if choice.activation != "tanh" and "activation" not in options:
-        yield f"activation can be chosen for the elman cell only; leave it out for {choice.cell!r}"
-    if choice.forget_bias is not None and "forget_bias" not in options:
-        yield f"forget_bias belongs to the lstm cell only; leave it out for {choice.cell!r}"
-
-
-def make_cell(choice: CellChoice, inputs: int, hidden: int) -> Cell:
-    kind = cell_class(choice.cell)
-    values = {name: getattr(choice, name) for name in kind.options}
-    return kind(inputs, hidden, **{name: value for name, value in values.items() if value is not None})

@@ -1,0 +1,53 @@
+"""Members of a package are found by their files."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from seqloom.core.discovery import subclasses_by_name
+from seqloom.nn.cells import CELLS, LSTM
+from seqloom.nn.scores import SCORES
+
+MEMBER = """
+from seqloom.nn.cells.base import Cell
+
+class {cls}(Cell):
+    name = "{name}"
+
+class Part(Cell):  # has no name: a base class of others
+    pass
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "extra_cells"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "b.py").write_text(MEMBER.format(cls="Second", name="second"))
+    (folder / "a.py").write_text(MEMBER.format(cls="First", name="first"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("extra_cells")]:
+        del sys.modules[name]
+
+
+def test_every_file_is_searched_in_order(package: Path) -> None:
+    from seqloom.nn.cells.base import Cell
+
+    assert list(subclasses_by_name(Cell, "extra_cells", [str(package)])) == ["first", "second"]
+
+
+def test_two_members_of_one_name_are_refused(package: Path) -> None:
+    from seqloom.nn.cells.base import Cell
+
+    (package / "c.py").write_text(MEMBER.format(cls="Third", name="first"))
+    with pytest.raises(ValueError, match="First and Third are both called 'first'"):
+        subclasses_by_name(Cell, "extra_cells", [str(package)])
+
+
+def test_cells_and_scores_are_discovered() -> None:
+    assert list(CELLS) == ["elman", "lstm", "gru", "gru-cho", "mut1", "mut2", "mut3"]
+    assert CELLS["lstm"] is LSTM
+    assert list(SCORES) == ["dot", "scaled-dot", "cosine", "general", "additive", "location"]
