@@ -77,7 +77,7 @@ def all_sections() -> dict[str, Any]:
     """By heading; a section without a kind is named by its tasks: all those that share it."""
     found: dict[tuple[str, Any], list[str]] = {}
     for task in tasks.names():
-        for heading, section in sections(tasks.task_module(task).Recipe):
+        for heading, section in sections(tasks.task_info(task).recipe):
             found.setdefault((heading, section), []).append(f"`{task}`")
     users = {what: list(dict.fromkeys(names)) for what, names in found.items()}  # a task may have it in several places
     made: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def test_recipes_describes_no_section_that_is_gone() -> None:
 
 def test_the_top_level_of_recipes() -> None:
     table = tables(page("docs/recipes.md"))[TOP]
-    recipes = [tasks.task_module(task).Recipe for task in tasks.names()]
+    recipes = [tasks.task_info(task).recipe for task in tasks.names()]
     assert set(table) == {entry.name for recipe in recipes for entry in dataclasses.fields(recipe)}
     for recipe in recipes:
         assert table["seed"] == str(recipe.seed)

@@ -33,7 +33,7 @@ from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views import layers, memory
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import read_recipe, recipe_names
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.training import begin
 
@@ -391,7 +391,7 @@ def epoch_of(name: str, overrides: tuple[str, ...]) -> int:
     if recipe.data.corpus == "cldr":
         few = dataclasses.replace(recipe.data, train=min(10_000, recipe.data.train), dev=50, test=50)
         recipe = dataclasses.replace(recipe, data=few)
-    return int(task_module(recipe.task).Task.prepare(recipe).steps_per_epoch())
+    return int(task_info(recipe.task).task.prepare(recipe).steps_per_epoch())
 
 
 def test_the_readme_shows_what_matters() -> None:

@@ -16,7 +16,7 @@ from tests.nn.running import run
 from torch import Tensor, nn
 
 from seqloom.cli.app import main
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor, Task
 from seqloom.core.seeding import seed_step
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer, TransformerConfig
@@ -141,10 +141,10 @@ def test_seeding_a_step_costs_next_to_nothing() -> None:
     assert times_as_fast(seed, lambda: [a @ a for _ in range(20)]) > 2
 
 
-class Regression:
+class Regression(Task):
     """The least that can be trained: some layers, one batch."""
 
-    goal = Goal("loss")
+    monitor = Monitor("loss")
 
     def model(self) -> nn.Module:
         return nn.Sequential(*(nn.Linear(128, 128) for _ in range(8)))

@@ -13,7 +13,7 @@ from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe, recipe_of, whole_recipe
 from seqloom.runs.record import record
 from seqloom.runs.run import Run, claim
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
 from seqloom.train.events import Event, Stopped
@@ -47,7 +47,7 @@ class Training:
 
     def warnings(self) -> list[str]:
         """What a person should know before it begins, in plain sentences; usually nothing."""
-        found: list[str] = self.task.warnings() if hasattr(self.task, "warnings") else []
+        found: list[str] = self.task.warnings()
         if isinstance(self.recipe.train, FitConfig):
             found += self.recipe.train.warnings(self.recipe.train.total_steps(self.task.steps_per_epoch()))
         return found
@@ -58,11 +58,10 @@ def begin(recipe: Any, out: Path) -> Training:
     with claim(out):
         if isinstance(recipe.train, FitConfig):
             device_for(recipe.train)  # what this machine cannot do is refused before anything is made
-        task = task_module(recipe.task).Task.prepare(recipe)
+        task = task_info(recipe.task).task.prepare(recipe)
         if isinstance(recipe.train, FitConfig):
             task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
-        files = task.files() if hasattr(task, "files") else {}
-        run = Run.create_claimed(out, to_mapping(recipe), task.documents(), files)
+        run = Run.create_claimed(out, to_mapping(recipe), task.documents(), task.files())
     return Training(run, task, recipe)
 
 
@@ -78,7 +77,7 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
     wanted = to_mapping(recipe if recipe is not None else recipe_of(run))
     built = whole_recipe(apply_overrides(wanted, parse_overrides(overrides)), f"recipe of {path}")
     changed = refuse_other_recipe(run, built)
-    task = task_module(built.task).Task.reopen(built, run)
+    task = task_info(built.task).task.reopen(built, run)
     if changed:
         with run.locked():
             run.update_recipe(to_mapping(built))

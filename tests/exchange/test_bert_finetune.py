@@ -14,7 +14,7 @@ from tests.understanding import trained
 from seqloom.exchange.importing import import_directory
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 
 pytest.importorskip("transformers")
 
@@ -73,7 +73,7 @@ def recipe_for(task: str, folder: Path, run: Path) -> Any:
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair"])
 def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path) -> None:
     recipe = recipe_for(task, tmp_path, run)
-    fresh = task_module(task).Task.prepare(recipe).model()
+    fresh = task_info(task).task.prepare(recipe).model()
     there = load(run, "cpu").model.state_dict()
     for name, tensor in fresh.body.as_pretrained(fresh.body.state_dict()).items():
         assert torch.equal(tensor, there[name]), name
@@ -86,7 +86,7 @@ def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path
 
 def test_answers_come_back_as_they_are_written(run: Path, tmp_path: Path) -> None:
     """A model that points exactly at the right tokens is always right: accents, vowel signs and emoji included."""
-    task = task_module("answer").Task.prepare(recipe_for("answer", tmp_path, run))
+    task = task_info("answer").task.prepare(recipe_for("answer", tmp_path, run))
     for split in ("train", "dev", "test"):
         for window, (start, end) in zip(task.windows(split), task._targets(split), strict=True):
             question = task.corpus.split(split)[window.number]

@@ -17,7 +17,7 @@ from seqloom.exchange.exporting import export_run
 from seqloom.exchange.importing import import_directory
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
 
 TEXTS = ["The cat sat on the mat.\nThe dog didn't, न म!", "the dog  sat\n\non it <unk> again and the cat"]
@@ -43,7 +43,7 @@ def make_run(path: Path, tokens: Any = TOKENS["byte-pair"], task: str = "languag
         "model": section,
         "train": {"steps": 1},
     }
-    recipe = build(task_module(task).Recipe, mapping)
+    recipe = build(task_info(task).recipe, mapping)
     torch.manual_seed(3)
     made = recipe.model.build(len(tokenizer))
     for parameter in made.parameters():
@@ -179,7 +179,7 @@ def test_a_kind_that_no_family_has(tmp_path: Path) -> None:
         "model": section,
         "train": {"steps": 1},
     }
-    recipe = build(task_module("language-model").Recipe, mapping)
+    recipe = build(task_info("language-model").recipe, mapping)
     data = {"corpus": "pydocs", "version": "1", "licence": "", "sha256": {}, "counts": {}}
     documents = {"tokenizer.json": tokenizer.to_json(), "data.json": data}
     weights = recipe.model.build(len(tokenizer)).state_dict()

@@ -19,7 +19,7 @@ from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.recipes import read_recipe
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.training import begin
 
 GIB = 1 << 30
@@ -88,7 +88,7 @@ def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
 @pytest.mark.parametrize("more", [[], ["model.layers=2"], ["model.tied=true", "model.embedding=12"]])
 def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: str, more: list[str]) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text", f"model.cell={cell}", *more)
-    task = task_module(checked.task).Task.prepare(checked)
+    task = task_info(checked.task).task.prepare(checked)
     facts, model = doctor.model_facts(task, torch.device("cpu")), task.model()
     assert facts.parameters == sum(facts.parts.values()) == sum(p.numel() for p in model.parameters())
     assert set(facts.parts) == {"embedding", "layers", "output"}

@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.runs import record
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 
 TOYS = {"corpus": "toys", "train": 60, "dev": 6, "test": 6, "longest": 6}
 RECIPES: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 def recipe() -> Callable[..., Any]:
     def make(*overrides: str, task: str = "language-model") -> Any:
         mapping = apply_overrides(RECIPES[task], parse_overrides(overrides))
-        return build(task_module(task).Recipe, mapping)
+        return build(task_info(task).recipe, mapping)
 
     return make
 

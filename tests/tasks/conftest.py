@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.runs import record
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 
 TRAIN = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog", "on the mat the cat sat", "the end"]
 DEV = ["the cat sat on a log", "a dög and the cat"]  # ö is not in the training text
@@ -33,7 +33,7 @@ def recipe(tmp_path: Path) -> Callable[..., Any]:
 
     def make(*overrides: str, task: str = "language-model") -> Any:
         shared = {"data": {"corpus": "text", "documents": "line", **files}, "tokenizer": {"kind": "characters"}}
-        return build(task_module(task).Recipe, apply_overrides({**recipes[task], **shared}, parse_overrides(overrides)))
+        return build(task_info(task).recipe, apply_overrides({**recipes[task], **shared}, parse_overrides(overrides)))
 
     return make
 

@@ -16,7 +16,7 @@ from seqloom.data.masked_batches import MaskedBatches
 from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.tasks.masked_lm import EVALUATION, Task
 from seqloom.text.gaps import read_gaps
 from seqloom.train.events import Progress
@@ -84,7 +84,7 @@ def test_what_is_measured_is_what_both_think(tmp_path: Path) -> None:
     precision = hits / max(said, 1)
     assert found["replaced_precision"] == pytest.approx(precision)
     assert found["replaced_f1"] == pytest.approx(2 * hits / (said + replaced))
-    assert task.goal.unit == "nats per masked token + 50 times per token"
+    assert task.monitor.unit == "nats per masked token + 50 times per token"
 
 
 def test_every_row_has_its_own_draws_however_many_are_read_together(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_everything_else_is_done_with_the_model(run: Path) -> None:
 def test_fine_tuning_takes_the_model_and_leaves_the_generator(run: Path, tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, run, "train.steps=3", "train.evaluate_every=3")
     before = load(run, "cpu").model.body.state_dict()
-    after = task_module("classify").Task.prepare(recipe).model().body.transformer.state_dict()
+    after = task_info("classify").task.prepare(recipe).model().body.transformer.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     out = trained(recipe, tmp_path / "out")
     assert not any("generator" in name for name in load(out, "cpu").model.state_dict())

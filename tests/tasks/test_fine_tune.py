@@ -12,7 +12,7 @@ from seqloom.config import apply_overrides, parse_overrides
 from seqloom.core.specials import Specials
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.events import Progress, Stopped
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prepared(recipe: Any) -> Any:
-    return task_module(recipe.task).Task.prepare(recipe)
+    return task_info(recipe.task).task.prepare(recipe)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +119,7 @@ def test_a_model_with_a_language_model_keeps_its_output(runs: Path, tmp_path: Pa
     run = load(out).run
     assert run.sizes["outputs"] == len(run.tokenizer)
     assert run.model("cpu").body.output is not None
-    assert load(out).task().goal.unit == "nats per text, with a language model's"
+    assert load(out).task().monitor.unit == "nats per text, with a language model's"
 
 
 @pytest.mark.parametrize("kind", KINDS)

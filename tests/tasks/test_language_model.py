@@ -10,7 +10,6 @@ from seqloom.core.files import tensors_from_file
 from seqloom.core.tree import leaves, select_rows
 from seqloom.nn.cells import CELLS
 from seqloom.predict.loader import load
-from seqloom.tasks import names, task_module
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Evaluated
@@ -263,14 +262,6 @@ def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
 
 
 # --- the registry -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", names())
-def test_every_task_has_what_a_task_must_have(name):
-    module = task_module(name)
-    assert module.Recipe.__dataclass_fields__["task"].default == name
-    assert callable(module.Task.prepare)
-    assert callable(module.Task.reopen)
 
 
 def test_with_shift_every_epoch_begins_elsewhere_and_the_seed_says_where(recipe):

@@ -100,7 +100,7 @@ def test_without_pairs_there_is_nothing_to_say_of_them(tmp_path: Path) -> None:
     found = task.evaluate(task.model().eval(), "dev")
     assert found.keys() == {"loss", "masked_loss", "masked_perplexity", "masked_accuracy", "unknown_rate"}
     assert found["loss"] == found["masked_loss"]
-    assert task.goal.unit == "nats per masked token"
+    assert task.monitor.unit == "nats per masked token"
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])

@@ -16,7 +16,7 @@ from seqloom.inspect.doctor_examples import about_examples, example_facts
 from seqloom.predict import answerer
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.events import Progress
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
@@ -25,7 +25,7 @@ GOAL = {"pair": "accuracy", "score": "pearson", "choice": "accuracy", "answer": 
 
 
 def task_of(made: Any) -> Any:
-    return task_module(made.task).Task.prepare(made)
+    return task_info(made.task).task.prepare(made)
 
 
 def model_of(task: Any) -> Any:

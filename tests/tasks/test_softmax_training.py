@@ -57,7 +57,7 @@ def test_the_sampler_gets_the_counts_of_the_training_text(recipe: Any) -> None:
 
 
 def test_the_loss_of_samples_is_not_called_nats_of_the_text(recipe: Any) -> None:
-    units = [Task.prepare(recipe(*overrides)).goal.unit for overrides in ([], *SOFTMAXES.values())]
+    units = [Task.prepare(recipe(*overrides)).monitor.unit for overrides in ([], *SOFTMAXES.values())]
     assert units == ["nats", "nats", "nats, of samples", "nats, of samples"]
 
 

@@ -110,11 +110,11 @@ def test_one_tag_only_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_goal_follows_the_tags(tmp_path: Path) -> None:
-    assert Task.prepare(tag_recipe(tmp_path)).goal.metric == "span_f1"
+    assert Task.prepare(tag_recipe(tmp_path)).monitor.metric == "span_f1"
     plain = [[(word, "NAME" if tag != "O" else "OTHER") for word, tag in one] for one in sentences()]
     write_sentences(tmp_path / "mine.conll", plain)
     task = Task.prepare(tag_recipe(tmp_path))
-    assert task.goal.metric == "token_accuracy"
+    assert task.monitor.metric == "token_accuracy"
     assert task.names == ("NAME", "OTHER")
     with pytest.raises(UsageError, match=r"goal span_f1 needs tags that mark spans.*Set goal=token_accuracy"):
         Task.prepare(tag_recipe(tmp_path, "goal=span_f1"))

@@ -17,7 +17,7 @@ from seqloom.core.files import tensors_from_file
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.events import Progress, Stopped
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
@@ -62,7 +62,7 @@ def translate_recipe(folder: Path, run: Path, *overrides: str) -> Any:
 
 
 def prepared(recipe: Any) -> Any:
-    return task_module(recipe.task).Task.prepare(recipe)
+    return task_info(recipe.task).task.prepare(recipe)
 
 
 @pytest.mark.parametrize("kind", ["spans", "bart", "recurrent"])

@@ -148,7 +148,7 @@ def test_the_loss_is_that_of_the_model(recipe: Any) -> None:
     found = task.loss(model, batch, None)
     torch.testing.assert_close(found.value, smoothed)
     assert found.carry is None
-    assert task.goal.unit == "nats, smoothed" and Task.prepare(recipe()).goal.unit == "nats"
+    assert task.monitor.unit == "nats, smoothed" and Task.prepare(recipe()).monitor.unit == "nats"
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -222,9 +222,9 @@ def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
 
 
 @pytest.mark.parametrize(("goal", "higher"), [("loss", False), ("bleu", True), ("chrf", True)])
-def test_the_goal(recipe: Any, tmp_path: Path, goal: str, higher: bool) -> None:
+def test_the_monitor(recipe: Any, tmp_path: Path, goal: str, higher: bool) -> None:
     chosen = recipe(f"goal={goal}", "train.steps=9")
-    assert Task.prepare(chosen).goal.better(2.0, 1.0) is higher
+    assert Task.prepare(chosen).monitor.better(2.0, 1.0) is higher
     run, events = train(chosen, tmp_path / "run")
     figures = {event.step: event.metrics[goal] for event in events if isinstance(event, Evaluated)}
     best = next(event for event in events if isinstance(event, Finished))
@@ -350,7 +350,7 @@ def test_either_side_too_long_for_learned_positions_is_found_before_any_work(rec
     for pair, side in ((Pair("one two", "eins " * 9), "target"), (Pair("one " * 9, "eins"), "source")):
         corpus = replace(task.corpus, splits={**task.corpus.splits, "train": [Pair("one", "eins")], "dev": [pair]})
         with pytest.raises(DataError, match=rf"A {side} of dev has \d+ tokens"):
-            Task(learned, corpus, task.tokenizer).refuse_too_long()
+            Task(learned, corpus, task.tokenizer).check_model()
 
 
 def test_dropout_of_byte_pairs_is_not_for_streams() -> None:

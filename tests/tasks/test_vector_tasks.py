@@ -12,7 +12,7 @@ from torch import nn
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.predict.loader import load
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.tasks.adding import VectorTask
 from seqloom.train.trainer import Trainer
 from seqloom.training import begin, resume
@@ -26,11 +26,11 @@ TRAIN = {"steps": 4, "lr": 0.01, "schedule": "cosine", "device": "cpu"}
 
 def recipe(task: str, *overrides: str) -> Any:
     base = {"task": task, "batch": {"rows": 16}, "model": {"hidden": 8}, "train": TRAIN, **RECIPES[task]}
-    return build(task_module(task).Recipe, apply_overrides(base, parse_overrides(overrides)))
+    return build(task_info(task).recipe, apply_overrides(base, parse_overrides(overrides)))
 
 
 def prepared(task: str, *overrides: str) -> VectorTask:
-    made: VectorTask = task_module(task).Task.prepare(recipe(task, *overrides))
+    made: VectorTask = task_info(task).task.prepare(recipe(task, *overrides))
     return made
 
 

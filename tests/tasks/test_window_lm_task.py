@@ -11,7 +11,7 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
-from seqloom.core.protocols import Goal
+from seqloom.core.protocols import Monitor
 from seqloom.inspect.doctor import model_facts
 from seqloom.models.window_lm import windows
 from seqloom.predict.loader import load
@@ -202,7 +202,7 @@ def test_it_is_looked_over_before_training(recipe: Make) -> None:
 
 def test_a_sampled_loss_is_no_perplexity(recipe: Make) -> None:
     sampled = Task.prepare(recipe(*WINDOW, "model.softmax.kind=sampled", "model.softmax.sampler=unigram"))
-    assert sampled.goal.unit == "nats, of samples" and Task.prepare(recipe(*WINDOW)).goal == Goal("loss")
+    assert sampled.monitor.unit == "nats, of samples" and Task.prepare(recipe(*WINDOW)).monitor == Monitor("loss")
     proposal = sampled.model().output.proposal
     assert proposal.max() > 2 * proposal.min()  # the counts of the training text have come through
 

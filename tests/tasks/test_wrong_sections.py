@@ -20,7 +20,7 @@ def test_wrong_sections_are_refused(task: str) -> None:
     """With a message of ours; an error of Python's would be a bug."""
     if (recipe := recipe_of_each_task().get(task)) is None:
         pytest.skip(f"no recipe is shipped for {task}")
-    for section in field_types(tasks.task_module(task).Recipe):
+    for section in field_types(tasks.task_info(task).recipe):
         for value in ("x", "[1]", "{kind: [1]}", "{kind: {a: 1}}"):
             with pytest.raises(SeqloomError) as refused:
                 read_recipe(recipe, [f"{section}={value}"])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.files import tensors_from_file
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor, Task
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Growing, Tree
 from seqloom.train.checkpoints import CheckpointStore
@@ -57,14 +57,14 @@ class TinyModel(nn.Module):
         return torch.stack(logits, 1), h
 
 
-class TinyTask:
+class TinyTask(Task):
     """Random tokens in rows, five batches to an epoch, the state carried on.
 
     `spoil` maps a batch to what happens to it: "loss" makes its loss NaN, a number multiplies the gradient of
     `embed.weight`.
     """
 
-    goal = Goal("loss")
+    monitor = Monitor("loss")
 
     def __init__(self, dropout: float = 0.2, spoil: dict[int, Any] | None = None, batch_rows: int = ROWS) -> None:
         self.dropout, self.spoil, self.rows = dropout, spoil or {}, batch_rows

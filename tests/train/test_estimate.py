@@ -5,7 +5,7 @@ import torch
 
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file
-from seqloom.core.protocols import Estimate, Goal
+from seqloom.core.protocols import Estimable, Estimate, Monitor
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.estimate import EstimateConfig, estimate
 from seqloom.train.events import Damaged, Evaluated, Finished, Progress, Saved, Started, Stopped
@@ -27,10 +27,10 @@ class Mean:
         self.value = tensors["value"]
 
 
-class Halving:
+class Halving(Estimable):
     """Comes half way nearer to 1 at each of six stages; every second one is worth keeping."""
 
-    goal = Goal("loss")
+    monitor = Monitor("loss")
 
     def __init__(self, before=lambda stage: None):
         self.before, self.began_at = before, None

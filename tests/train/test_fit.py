@@ -7,7 +7,7 @@ import torch
 
 from seqloom.config import build
 from seqloom.core.errors import DivergedError, ResourceError, UsageError
-from seqloom.core.protocols import Goal
+from seqloom.core.protocols import Monitor
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Damaged, Evaluated, Finished, Progress, Saved, Skipped, Started, event_to_json
 from seqloom.train.trainer import Trainer
@@ -267,13 +267,13 @@ def test_only_plateau_lowers_the_rate(tiny_task):
 
 def test_higher_may_be_better(tiny_task):
     task = tiny_task()
-    task.goal = Goal("loss", higher_is_better=True)
+    task.monitor = Monitor("loss", higher_is_better=True)
     assert [best for best, _ in judged(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
 
 
 def test_equally_good_evaluations_are_told_apart_by_their_loss(tiny_task):
     task = tiny_task()
-    task.goal = Goal("f1", higher_is_better=True)
+    task.monitor = Monitor("f1", higher_is_better=True)
     subject = trainer(task)
     evaluations = [(0.9, 0.5), (0.9, 0.4), (0.9, 0.4), (0.9, 0.6), (0.8, 0.1), (0.9, math.nan), (0.95, 0.7)]
     assert [subject.judge({"f1": f1, "loss": loss}) for f1, loss in evaluations] == [True, True, *[False] * 4, True]

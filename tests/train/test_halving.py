@@ -12,7 +12,7 @@ from torch import Tensor
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Growing, Tree, leaves, tree_map
 from seqloom.recipes import read_recipe
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Halved
 from seqloom.train.halving import Fitting, gradient_in_parts, join, portions, rows_of
@@ -168,7 +168,7 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
     _, recipe = read_recipe(name, TASKS[name])
-    task = task_module(recipe.task).Task.prepare(recipe)
+    task = task_info(recipe.task).task.prepare(recipe)
     torch.manual_seed(1)
     model = task.model().double().eval()
     if getattr(task, "class_weights", None) is not None:

@@ -114,11 +114,12 @@ def gradients(
 def _dev_tokens(trained: "Predictor") -> list[int]:
     from seqloom.inspect.views.reading import recurrent_lm
     from seqloom.recipes import recipe_of
-    from seqloom.tasks import task_module
+    from seqloom.tasks import task_info
 
     recurrent_lm(trained)  # what has no gradients to show is refused before its data is read
     recipe = recipe_of(trained.run)
-    found: list[int] = task_module(recipe.task).Task.reopen(recipe, trained.run).stream("dev")[:DEV_TOKENS].tolist()
+    task: Any = task_info(recipe.task).task.reopen(recipe, trained.run)
+    found: list[int] = task.stream("dev")[:DEV_TOKENS].tolist()
     return found
 
 

@@ -181,8 +181,8 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """The metric that chooses the best checkpoint."""
+class Monitor:
+    """The metric of dev that selects the best checkpoint."""
 
     metric: str = "loss"
     higher_is_better: bool = False
@@ -201,19 +201,27 @@ class Goal:
 
 
 class Task(Protocol):
-    """What training by gradient needs to know, and all it knows.
+    """What training by gradient needs to know of a task, and all it knows.
 
-    Where a whole evaluation takes long, a task may also have `validate(model)`: the metrics of dev, or fewer, or of a
-    part of it, that are looked at while a model trains.
+    A class that inherits from it need not define what has a default here.
     """
 
-    goal: Goal
+    monitor: Monitor
+    counted: str = "tokens"  # what speed is measured in
 
     def model(self) -> Any:
         """A freshly initialised `nn.Module`; the caller has set the seed."""
         ...
 
+    def model_section(self) -> Any:
+        """The recipe's section of the model, for messages; None where there is no recipe."""
+        return None
+
     def steps_per_epoch(self) -> int: ...
+
+    def largest_step(self, seed: int) -> int | None:
+        """The step of the first epoch whose batch takes most memory; None where all batches have one shape."""
+        return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """The batch of this step: a pure function of its arguments, of one of a finite set of shapes.
@@ -227,8 +235,12 @@ class Task(Protocol):
         ...
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """Every metric of a split by name; `goal.metric` is among them."""
+        """Every metric of a split by name; `monitor.metric` is among them."""
         ...
+
+    def validate(self, model: Any) -> dict[str, float]:
+        """The metrics of dev during training: all of them, unless a whole evaluation takes long."""
+        return self.evaluate(model, "dev")
 
 
 @dataclass(frozen=True)
@@ -245,15 +257,18 @@ class Estimate:
 
 
 class Estimable(Protocol):
-    """What estimation without gradients (counting, expectation–maximisation) needs to know.
+    """What estimation without gradients (counting, expectation–maximisation) needs to know of a task.
 
-    A task whose model has its size from the beginning may have `scale()`: how many numbers it learns, and where. A
-    model that needs more than its weights to go on has `training_state()` and `load_training_state(state)`.
+    A model that needs more than its weights to go on has `training_state()` and `load_training_state(state)`.
     """
 
-    goal: Goal
+    monitor: Monitor
 
     def model(self) -> Any: ...
+
+    def scale(self) -> tuple[int, str]:
+        """How many numbers it learns, and where; 0 if that is not known before the data is counted."""
+        return 0, "cpu"
 
     def estimates(self, model: Any | None, step: int) -> Iterator[Estimate]:
         """Go on from `model`, which was kept at `step`, or from the beginning if it is None."""

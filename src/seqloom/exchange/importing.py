@@ -23,7 +23,7 @@ from seqloom.exchange.family import Config, Family, Ids, find_family
 from seqloom.exchange.weights import named, read_tensors, uncovered
 from seqloom.runs.models import MODELS
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.text import Tokenizer
 
 TRAIN = {"epochs": 1, "lr": 5e-5, "schedule": "cosine", "warmup": 100, "clip": 1.0}  # to go on with, gently
@@ -148,7 +148,7 @@ def recipe_of(found: Read) -> dict[str, Any]:
         **found.family.recipe(found.model),
         **found.family.decoding(found.directory),
     }
-    recipe: dict[str, Any] = to_mapping(build(task_module(task).Recipe, mapping, source="the imported model"))
+    recipe: dict[str, Any] = to_mapping(build(task_info(task).recipe, mapping, source="the imported model"))
     return recipe
 
 

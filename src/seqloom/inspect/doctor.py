@@ -21,7 +21,7 @@ from seqloom.inspect.lengths import lengths as lengths
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.tasks.classify import ReadingTask
 from seqloom.tasks.language_model import TextTask
 from seqloom.tasks.translate import SIDES
@@ -115,7 +115,7 @@ def examine(recipe: Any) -> Diagnosis:
     """Look a recipe over and rehearse it."""
     gradient = isinstance(recipe.train, FitConfig)
     device = device_for(recipe.train) if gradient else torch.device("cpu")
-    task = task_module(recipe.task).Task.prepare(recipe)
+    task = task_info(recipe.task).task.prepare(recipe)
     budget = budget_of(task, recipe) if gradient else None
     splits = [split_facts(task, name) for name in task.corpus.splits] if isinstance(task, TextTask) else []
     pairs = pair_facts(task) if isinstance(task, TranslateTask) else None
@@ -128,7 +128,7 @@ def examine(recipe: Any) -> Diagnosis:
     warnings = [*_about_data(splits), *(about_pairs(pairs) if pairs is not None else ())]
     warnings += about_examples(examples) if examples is not None else []
     warnings += _about_unknown(splits, tokenizer.kind) if tokenizer is not None else []
-    warnings += task.warnings() if hasattr(task, "warnings") else []
+    warnings += task.warnings()
     warnings += _about_training(recipe, budget) if budget is not None else []
     warnings += _about_rehearsal(rehearsal, at_hand, recipe)
     kind, sizes = str(device), {} if splits or pairs or examples else _sizes(task)
@@ -261,8 +261,8 @@ def budget_of(task: Any, recipe: Any) -> Budget:
 
 
 def _tokens_per_step(task: Any, recipe: Any) -> int | None:
-    if hasattr(task, "tokens_per_step"):  # where batches differ: on average
-        return round(task.tokens_per_step() * recipe.train.accumulate)
+    if (average := task.tokens_per_step()) is not None:
+        return round(average * recipe.train.accumulate)
     batch = task.batch(recipe.seed, 0)
     targets = batch.get("targets") if isinstance(batch, dict) else None
     return None if targets is None else targets.numel() * recipe.train.accumulate

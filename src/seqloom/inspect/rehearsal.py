@@ -27,7 +27,7 @@ from seqloom.core.errors import Interrupted, SeqloomError
 from seqloom.data.folder import data_folder, use_data_folder
 from seqloom.runs.record import record
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
@@ -91,7 +91,7 @@ def rehearse(recipe: Any) -> Rehearsal:
 def perform(recipe: Any, folder: Path) -> Rehearsal:
     """Train a little, into `folder`."""
     found = Rehearsal()
-    task = task_module(recipe.task).Task.prepare(recipe)
+    task = task_info(recipe.task).task.prepare(recipe)
     run = Run.create(folder / "rehearsal", to_mapping(recipe), task.documents())
     accel.install()
     gradient = isinstance(recipe.train, FitConfig)
@@ -121,8 +121,8 @@ def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> It
         found.skipped += update.cause is not None
         found.updates += 1
     found.seconds_per_update = statistics.median(seconds[1:])
-    if hasattr(task, "largest_step"):  # where batches differ, the peak is that of the largest
-        trainer.tally.step = task.largest_step(recipe.seed) // recipe.train.accumulate
+    if (largest := task.largest_step(recipe.seed)) is not None:  # the peak is that of the largest batch
+        trainer.tally.step = largest // recipe.train.accumulate
         trainer.update()
         trainer.tally.step = found.updates
     found.parts = max([1, *trainer.halved.values()])
@@ -186,7 +186,7 @@ def _volunteer() -> None:
 def main() -> int:
     _volunteer()
     order = json.load(sys.stdin)
-    recipe = build(task_module(order["recipe"]["task"]).Recipe, order["recipe"])
+    recipe = build(task_info(order["recipe"]["task"]).recipe, order["recipe"])
     with use_data_folder(order["data_dir"]), tempfile.TemporaryDirectory() as folder:
         try:
             found = perform(recipe, Path(folder))

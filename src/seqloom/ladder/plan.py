@@ -15,7 +15,8 @@ from seqloom.core.words import nearest
 from seqloom.inspect.doctor import budget_of, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import RECIPES, build_recipe, recipe_mapping
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
+from seqloom.tasks.base import Task
 from seqloom.train.config import FitConfig
 
 LADDERS = RECIPES / "ladders"
@@ -82,14 +83,12 @@ class Ladder:
     rungs: tuple[Rung, ...]
 
     @property
-    def task(self) -> Any:
-        return task_module(self.rungs[0].recipe.task).Task
+    def task(self) -> type[Task]:
+        return task_info(self.rungs[0].recipe.task).task
 
     @property
     def metric(self) -> str:
-        chosen = getattr(self.rungs[0].recipe, "goal", None)  # some tasks leave it to the recipe
-        goal = getattr(self.task, "goal", None)  # and a tagger's depends on its data
-        return self.config.metric or chosen or (str(goal.metric) if goal else "")
+        return self.config.metric or self.task.metric_of(self.rungs[0].recipe)
 
     @property
     def higher_is_better(self) -> bool:
@@ -238,15 +237,14 @@ def solve(ladder: Ladder) -> Ladder:
 def _task(recipe: Any, prepared: dict[str, Any]) -> Any:
     """The task of a rung. Where only model and training differ, the data is read once for all of them, unless the model
     says how: what of it does, the task knows."""
-    kind = task_module(recipe.task).Task
+    kind = task_info(recipe.task).task
     shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
-    shared += [getattr(recipe.model, name, None) for name in getattr(kind, "read_by_model", ())]
+    shared += [getattr(recipe.model, name, None) for name in kind.read_by_model]
     if (name := repr(shared)) not in prepared:
         prepared[name] = kind.prepare(recipe)
         return prepared[name]
     task = _with_recipe(prepared[name], recipe)
-    if hasattr(task, "refuse_too_long"):  # what `prepare` would have said of this model
-        task.refuse_too_long()
+    task.check_model()  # as `prepare` would have done
     return task
 
 

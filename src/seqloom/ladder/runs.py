@@ -13,7 +13,7 @@ from seqloom.core.files import read_file, to_json, write_atomic
 from seqloom.ladder.plan import Ladder, Rung
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.events import Event, Finished
 from seqloom.train.stop import Stop
 from seqloom.training import Training, begin, refuse_other_recipe, resume
@@ -163,5 +163,5 @@ def _kept(run: Run, split: str) -> dict[str, Any] | None:
     if found is None:
         return None
     if "step" in found:
-        return None if hasattr(task_module(run.recipe["task"]).Task, "validate") else found
+        return None if task_info(run.recipe["task"]).task.validates_part else found
     return found if file.stat().st_mtime >= (run.path / "model.safetensors").stat().st_mtime else None

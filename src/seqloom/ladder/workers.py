@@ -26,7 +26,7 @@ from seqloom.core import errors
 from seqloom.core.errors import Interrupted, ResourceError, SeqloomError
 from seqloom.data.folder import data_folder, use_data_folder
 from seqloom.ladder.runs import Happening, Place, over, work
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.events import Stopped, event_from_json, event_to_json
 from seqloom.train.stop import Stop
 
@@ -167,7 +167,7 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever else is printed is no answer
     order = json.loads(_line())
-    recipe = build(task_module(order["recipe"]["task"]).Recipe, order["recipe"])
+    recipe = build(task_info(order["recipe"]["task"]).recipe, order["recipe"])
     stop = Stop()
     with use_data_folder(order["data_dir"]), stop.on_signals():
         threading.Thread(target=_leash, daemon=True).start()

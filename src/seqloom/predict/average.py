@@ -14,7 +14,7 @@ from seqloom.recipes import recipe_of
 from seqloom.runs import average as averages
 from seqloom.runs.average import Figures, Mean
 from seqloom.runs.run import Run, refuse_existing
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 
 LAST = 10  # checkpoints, where nothing is said
@@ -78,15 +78,14 @@ def make_average(paths: Sequence[Path], last: int | None, out: Path | None, devi
     alone = [Figures(_name(run, runs), _measure_best(own, run, device)) for own, run in zip(tasks, runs, strict=True)]
     task, model = tasks[0], runs[0].model_of(made.weights, device, f"The mean of {made.what}")
     kept = _measure(task, model)
-    validate = getattr(task, "validate", None)
-    in_training = _figures(kept) if validate is None else validate(model)
+    in_training = task.validate(model) if task.validates_part else _figures(kept)
     made_run = averages.create(place, made, kept, alone, in_training)
-    return Averaged(made_run, made, _figures(kept), alone, task.goal.metric)
+    return Averaged(made_run, made, _figures(kept), alone, task.monitor.metric)
 
 
 def _task(run: Run) -> Any:
     recipe = recipe_of(run)
-    return task_module(recipe.task).Task.reopen(recipe, run)
+    return task_info(recipe.task).task.reopen(recipe, run)
 
 
 def _place(runs: Sequence[Run], out: Path | None) -> Path:
@@ -129,7 +128,7 @@ def _measure_best(task: Any, run: Run, device: str) -> dict[str, float]:
 
 def _measure(task: Any, model: Any) -> dict[str, Any]:
     """Every metric of dev, and of translations how they were measured."""
-    found: dict[str, Any] = task.report(model, "dev").kept() if hasattr(task, "report") else task.evaluate(model, "dev")
+    found: dict[str, Any] = task.report(model, "dev").kept()
     return found
 
 

@@ -9,7 +9,7 @@ from seqloom import accel
 from seqloom.core.errors import ResourceError
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 
@@ -103,7 +103,7 @@ class Predictor:
 
     @property
     def _task(self) -> Any:
-        return task_module(self._recipe.task).Task
+        return task_info(self._recipe.task).task
 
     def __repr__(self) -> str:
         recipe = self.run.recipe

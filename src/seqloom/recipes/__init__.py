@@ -12,7 +12,7 @@ from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.data.readers import located
 from seqloom.runs.init import filled_in
 from seqloom.runs.run import Run
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 
 RECIPES = Path(__file__).parent
 
@@ -81,7 +81,7 @@ def _find_recipe(source: str) -> tuple[str, Path]:
 def build_recipe(mapping: dict[str, Any], source: str) -> Any:
     """A recipe, checked; where it begins with a run, its model's body is filled in from there, and what a task makes of
     its other keys by itself."""
-    completed = getattr(task_module(mapping.get("task")), "completed", dict)
+    completed = task_info(mapping.get("task")).task.complete
     try:
         filled = filled_in(mapping)
     except SeqloomError:
@@ -100,7 +100,7 @@ def _refuse_unknown_keys(mapping: dict[str, Any], source: str) -> None:
 
 def whole_recipe(mapping: dict[str, Any], source: str) -> Any:
     """The recipe of a run, or one made from it, checked: nothing is left to be filled in."""
-    return build(task_module(mapping.get("task")).Recipe, mapping, source=source)
+    return build(task_info(mapping.get("task")).recipe, mapping, source=source)
 
 
 def recipe_of(run: Run) -> Any:

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree
 from seqloom.data.adding import AddingConfig
 from seqloom.data.vectors import VectorData
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.train.config import FitConfig
 
@@ -42,13 +44,13 @@ class Recipe:
     train: FitConfig
 
 
-class VectorTask(ABC):
+class VectorTask(base.Task, ABC):
     """What every task shares that reads vectors made on the spot and answers once.
 
     `data` gives the sequences; a subclass says what the loss of an answer is, and which answers are right.
     """
 
-    goal = Goal("loss", unit="nats per answer")
+    monitor = Monitor("loss", unit="nats per answer")
     counted = "vectors"  # what is read
     eval_rows = 500  # sequences read at once in evaluation
 
@@ -118,10 +120,20 @@ class VectorTask(ABC):
 class Task(VectorTask):
     """The loss is the squared error. Always answering 1 has the variance of the sum, 1/6, and is rarely right."""
 
-    goal = Goal("loss", unit="squared error")
+    monitor = Monitor("loss", unit="squared error")
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(answers.squeeze(1).float(), targets, reduction="none")
 
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
         return (answers.squeeze(1) - targets).abs() < CLOSE
+
+
+INFO = TaskInfo(
+    name="adding",
+    recipe=Recipe,
+    task=Task,
+    metric="success",
+    loss_per="answer",
+    examples="sequences",
+)

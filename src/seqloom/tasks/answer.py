@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from seqloom.config import Discriminator, config
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.answers import Question
@@ -27,6 +27,7 @@ from seqloom.data.row_reading import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.matching import FineTunedAnswerConfig, Spans
 from seqloom.runs.init import InitConfig, read_length
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.choice import LossConfig
 from seqloom.tasks.language_model import device_of
 from seqloom.tasks.pair import RowTask, row_problems
@@ -107,7 +108,11 @@ class Task(RowTask):
         super().__init__(recipe, corpus, tokenizer)
         self._windows: dict[str, list[Window]] = {}
         self._spans: dict[str, list[Span]] = {}  # by context
-        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("window"))
+        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("window"))
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def load(cls, recipe: Recipe) -> Corpus[Question]:
@@ -231,3 +236,17 @@ def best(places: Sequence[Place], most: int) -> list[Place]:
 def text_of(places: Sequence[Place], context: str, spans: Sequence[Span]) -> list[str]:
     """What stands at these places of a context, without white space at its ends."""
     return [context[spans[place.first][0] : spans[place.last][1]].strip() for place in places]
+
+
+INFO = TaskInfo(
+    name="answer",
+    recipe=Recipe,
+    task=Task,
+    forms=("answers",),
+    predictor="seqloom.predict.answerer:Answerer",
+    command='answer {run} --context page.txt --question "…"',
+    metric="answer_f1",
+    loss_per="window",
+    examples="questions",
+    views=("understand", "vectors"),
+)

@@ -20,6 +20,7 @@ from seqloom.data.example_batches import ExampleBatches
 from seqloom.data.pair_batches import Ragged
 from seqloom.evaluate.perplexity import Totals, exp, metrics
 from seqloom.models.bilm import BiLMConfig
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import END, Tokenizer, TokenizerConfig
 from seqloom.train.config import FitConfig
@@ -148,3 +149,15 @@ class Task(TextTask):
         documents = self.corpus.split(split)
         encoded = self.tokenizer.encode_batch(documents)
         return Counts.of([document for document, ids in zip(documents, encoded, strict=True) if ids])
+
+
+INFO = TaskInfo(
+    name="bidirectional-lm",
+    recipe=Recipe,
+    task=Task,
+    forms=("text",),
+    predictor="seqloom.predict.embeddings:BidirectionalLM",
+    command="embed {run}",
+    metric="perplexity",
+    views=("vectors", "cell"),
+)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from seqloom.config import Discriminator, config
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.choices import Choice
@@ -18,6 +18,7 @@ from seqloom.evaluate.figures import Figures
 from seqloom.models.matching import FineTunedChoiceConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.init import InitConfig
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import device_of
 from seqloom.tasks.pair import BatchConfig, RowTask, row_problems
 from seqloom.text import Tokenizer, TokenizerConfig
@@ -60,7 +61,11 @@ class Task(RowTask):
 
     def __init__(self, recipe: Recipe, corpus: Corpus[Choice], tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
-        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("example"))
+        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("example"))
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def load(cls, recipe: Recipe) -> Corpus[Choice]:
@@ -101,3 +106,17 @@ class Task(RowTask):
             for place, row in zip(members.tolist(), rows, strict=False):
                 found[place] = row[: len(choices[place].options)]
         return found
+
+
+INFO = TaskInfo(
+    name="choice",
+    recipe=Recipe,
+    task=Task,
+    forms=("choices",),
+    predictor="seqloom.predict.matcher:Chooser",
+    command="choose {run}",
+    metric="accuracy",
+    loss_per="example",
+    examples="examples",
+    views=("understand", "vectors"),
+)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
@@ -41,6 +41,8 @@ from seqloom.runs.init import (
     still_needed,
 )
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
 from seqloom.train.config import FitConfig
@@ -126,7 +128,7 @@ def reading_problems(recipe: Any) -> Iterator[str]:
         yield "model.characters spells words, and tokenizer.kind is characters: leave one of them out"
 
 
-class ReadingTask(ABC):
+class ReadingTask(base.Task, ABC):
     """What tasks share that read texts and answer in names: labels of texts, or tags of words.
 
     `names` are what a model can say, in the order of its output; `spellings` are there where characters are read too.
@@ -262,7 +264,11 @@ class Task(ReadingTask):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         self.names, self.spellings = labels, spellings
         self._numbers = {label: number for number, label in enumerate(labels)}
-        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=loss_unit(recipe.loss))
+        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=loss_unit(recipe.loss))
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -415,3 +421,16 @@ def describe(corpus: Corpus[Any]) -> dict[str, Any]:
         "counts": {split: corpus.sizes(split) for split in corpus.splits},
         "notes": list(corpus.notes),
     }
+
+
+INFO = TaskInfo(
+    name="classify",
+    recipe=Recipe,
+    task=Task,
+    forms=("labelled",),
+    predictor="seqloom.predict.classifier:Classifier",
+    command="classify {run}",
+    metric="accuracy",
+    loss_per="text",
+    views=("understand", "vectors", "walk", "heads", "cell"),
+)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
@@ -31,6 +31,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.captured import forget
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.train.config import FitConfig
@@ -94,7 +95,7 @@ class Task(TextTask):
 
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
-        self.goal = Goal("loss", unit="nats per token that is said")
+        self.monitor = Monitor("loss", unit="nats per token that is said")
         self._read: dict[str, NoisedBatches] = {}
 
     @classmethod
@@ -103,16 +104,15 @@ class Task(TextTask):
         task.batches, task.read("dev")  # a split without a text is refused here
         return task
 
-    @property
     def sizes(self) -> dict[str, int]:
         """What else a model must know to be built: how many tokens it has beside the tokenizer's."""
         return {"extra": self.recipe.noise.extra}
 
     def documents(self) -> dict[str, Any]:
-        return {**super().documents(), "sizes.json": self.sizes}
+        return {**super().documents(), "sizes.json": self.sizes()}
 
     def model(self) -> Any:
-        return self.recipe.model.build(len(self.tokenizer), **self.sizes)
+        return self.recipe.model.build(len(self.tokenizer), **self.sizes())
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -220,3 +220,15 @@ def _sums(model: Any, batch: Tree) -> Tensor:
         counts = right.sum(), torch.ones_like(own).sum(), (right & unseen).sum(), unseen.sum()
         sums += torch.stack([F.cross_entropy(logits, own, reduction="sum").double(), *(one.double() for one in counts)])
     return sums
+
+
+INFO = TaskInfo(
+    name="denoise",
+    recipe=Recipe,
+    task=Task,
+    forms=("text",),
+    predictor="seqloom.predict.denoiser:Restorer",
+    command="restore {run}",
+    metric="target_accuracy",
+    views=("write", "vectors", "heads", "alignment"),
+)

@@ -19,7 +19,7 @@ from seqloom.classical.autoregressive import AutoregressiveConfig
 from seqloom.classical.linear_dynamical import KalmanConfig
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Estimate, Goal, Loss
+from seqloom.core.protocols import Estimate, Loss, Monitor
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
 from seqloom.data import corpora
@@ -33,6 +33,8 @@ from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
 from seqloom.models.transformer_forecaster import TransformerForecasterConfig
 from seqloom.models.window_forecaster import WindowForecasterConfig
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
@@ -109,21 +111,6 @@ class Recipe:
             yield f"train: model.kind {self.model.kind} learns by gradient: say how long, train.epochs or train.steps"
 
 
-def completed(mapping: dict[str, Any]) -> dict[str, Any]:
-    """A kind that is estimated has nothing to learn by gradient: what the recipe says of that is left out."""
-    model, train = mapping.get("model"), mapping.get("train")
-    kinds = [
-        get_args(one.__annotations__["kind"])[0] for one in get_args(AnyForecasterConfig) if hasattr(one, "estimates")
-    ]
-    if not isinstance(model, Mapping) or model.get("kind") not in kinds or not isinstance(train, Mapping):
-        return mapping
-    known = {field.name for field in fields(FitConfig)}
-    return {
-        **mapping,
-        "train": {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known},
-    }
-
-
 @dataclass(frozen=True)
 class Origin:
     """A place from which the future of a series is forecast: the first step of that future."""
@@ -148,15 +135,34 @@ class ForecastReport:
         return {**self.metrics, "horizon": self.horizon, "origins": self.origins}
 
 
-class Task:
+class Task(base.Task):
+    validates_part = True
     counted = "values"
     recipe: Recipe
 
     def __init__(self, recipe: Recipe, corpus: Corpus[Series]):
         self.recipe, self.corpus = recipe, corpus
         logarithms = ", of logarithms" if recipe.forecast.transform == "log" else ""
-        self.goal = Goal(recipe.goal, unit=f"nats per value{logarithms}")
+        self.monitor = Monitor(recipe.goal, unit=f"nats per value{logarithms}")
         self._check()
+
+    @classmethod
+    def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """A kind that is estimated has nothing to learn by gradient: what the recipe says of that is left out."""
+        model, train = mapping.get("model"), mapping.get("train")
+        estimated = [one for one in get_args(AnyForecasterConfig) if hasattr(one, "estimates")]
+        kinds = [get_args(one.__annotations__["kind"])[0] for one in estimated]
+        if not isinstance(model, Mapping) or model.get("kind") not in kinds or not isinstance(train, Mapping):
+            return dict(mapping)
+        known = {field.name for field in fields(FitConfig)}
+        return {
+            **mapping,
+            "train": {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known},
+        }
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -428,3 +434,16 @@ def describe(corpus: Corpus[Series]) -> dict[str, Any]:
         "columns": list(columns_of(corpus)),
         "step": corpus.splits["train"][0].clock.said(),
     }
+
+
+INFO = TaskInfo(
+    name="forecast",
+    recipe=Recipe,
+    task=Task,
+    forms=("series",),
+    predictor="seqloom.predict.forecaster:Forecaster",
+    command="forecast {run}",
+    metric="crps",
+    loss_per="value",
+    examples="series",
+)

@@ -23,6 +23,7 @@ from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.tagged import Tagged
 from seqloom.evaluate.clusters import cluster_figures
 from seqloom.runs.run import Run
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask, refuse_changed_data
 from seqloom.text import TokenizerConfig, train_tokenizer
 from seqloom.text.spans import token_spans
@@ -148,3 +149,15 @@ def read(text: str, recipe: Any) -> str:
 def letters(text: str) -> str:
     """Small letters alone, and one space for all between and after them."""
     return re.sub(r"[\W\d_]+", " ", text.lower()).lstrip()
+
+
+INFO = TaskInfo(
+    name="hmm",
+    recipe=Recipe,
+    task=Task,
+    forms=("text", "tagged"),
+    predictor="seqloom.predict.language_model:LanguageModel",
+    command="generate {run}",
+    metric="perplexity",
+    views=("write", "understand"),
+)

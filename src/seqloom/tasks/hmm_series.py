@@ -15,12 +15,14 @@ from seqloom.classical.hmm_gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm_search import Search, SearchConfig, climb
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Estimate, Goal
+from seqloom.core.protocols import Estimate, Monitor
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import Series, columns_of
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.forecast import describe
 from seqloom.tasks.language_model import refuse_changed_data
 
@@ -34,9 +36,9 @@ class Recipe:
     train: SearchConfig = SearchConfig()
 
 
-class Task:
+class Task(base.Task):
     counted = "values"
-    goal = Goal("loss", unit="nats per value")
+    monitor = Monitor("loss", unit="nats per value")
 
     def __init__(self, recipe: Recipe, corpus: Corpus[Series]):
         self.recipe, self.corpus = recipe, corpus
@@ -120,3 +122,14 @@ def loss_of(model: GaussianHMM, series: Sequence[Series]) -> float:
         log_probs = model.score(torch.from_numpy(one.values)[None].to(model.device))[0, one.begins :]
         total, count = total - float(log_probs.sum()), count + int(one.mask[one.begins :].sum())
     return total / count if count else float("nan")
+
+
+INFO = TaskInfo(
+    name="hmm-series",
+    recipe=Recipe,
+    task=Task,
+    forms=("series",),
+    command="inspect states {run} --out states.png",
+    loss_per="value",
+    examples="series",
+)

@@ -17,6 +17,7 @@ from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.spellings import LONGEST
 from seqloom.data.tagged import Tagged
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
 from seqloom.text import TokenizerConfig, WordsConfig
@@ -71,3 +72,17 @@ class Task(TagTask):
             rows = self.spellings.characters(torch.tensor(self.spellings.numbers(own))).numpy()
             characters[:, : rows.shape[1]] = rows
         return Counted(words, np.concatenate([np.array(row) for row in tags]), characters, first)
+
+
+INFO = TaskInfo(
+    name="hmm-tag",
+    recipe=Recipe,
+    task=Task,
+    forms=("tagged",),
+    predictor="seqloom.predict.tagger:Tagger",
+    command="tag {run}",
+    metric="token_accuracy",
+    loss_per="word",
+    examples="sentences",
+    views=("understand",),
+)

@@ -11,7 +11,7 @@ import torch
 
 from seqloom.config import config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Goal
+from seqloom.core.protocols import Monitor
 from seqloom.core.tree import to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
@@ -24,6 +24,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.soft_prompt import LanguageModelConfig
 from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, still_needed
 from seqloom.runs.run import Run
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import describe
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.tasks.prompt_tune import ToldTask, language_model_problems, whole_model
@@ -74,7 +75,8 @@ class Recipe:
 
 
 class Task(ToldTask):
-    goal = Goal("loss", unit="nats per token of the answer")
+    validates_part = True
+    monitor = Monitor("loss", unit="nats per token of the answer")
     counted = "tokens"
     pretrained: Pretrained | StillNeeded | None = None
 
@@ -188,3 +190,15 @@ class Task(ToldTask):
             nll -= (scores.double() * here["counted"]).sum().item()
             tokens += int(batch["counted"].sum())
         return nll, tokens
+
+
+INFO = TaskInfo(
+    name="instruct",
+    recipe=Recipe,
+    task=Task,
+    forms=("instructions",),
+    predictor="seqloom.predict.language_model:LanguageModel",
+    command='prompt {run} --generate "…"',
+    metric="perplexity",
+    views=("write", "vectors", "walk", "heads", "cell"),
+)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import ChangedDataError, DataError, UsageError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
 from seqloom.data import corpora
@@ -31,6 +31,8 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, pretrained, still_needed
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.text import END, Tokenizer, TokenizerConfig, encode_documents, train_tokenizer
 from seqloom.text.spans import token_spans
 from seqloom.train.config import FitConfig
@@ -83,10 +85,10 @@ class Recipe:
             )
 
 
-class TextTask:
+class TextTask(base.Task):
     """What every task on plain text shares: its corpus, its tokenizer, its streams, its perplexity."""
 
-    goal = Goal("loss")
+    monitor = Monitor("loss")
     eval_chunk = 256  # tokens read at once in evaluation
 
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
@@ -198,7 +200,7 @@ class Task(TextTask):
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         if _sampled(recipe.model):  # the loss is that of an easier problem: its exp is no perplexity
-            self.goal = replace(self.goal, unit="nats, of samples")
+            self.monitor = replace(self.monitor, unit="nats, of samples")
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -348,3 +350,15 @@ def refuse_changed_data(run: Run, corpus: Fingerprinted) -> None:
             f"The data of {run.path} has changed since it was trained: {', '.join(changed)} of {corpus.name} differ "
             f"(then {run.data['version']}, now {corpus.version}). Bring the old data back, or train anew on the new."
         )
+
+
+INFO = TaskInfo(
+    name="language-model",
+    recipe=Recipe,
+    task=Task,
+    forms=("text",),
+    predictor="seqloom.predict.language_model:LanguageModel",
+    command="generate {run}",
+    metric="perplexity",
+    views=("write", "vectors", "walk", "heads", "cell"),
+)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.seeding import generator
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
@@ -36,6 +36,7 @@ from seqloom.models.bert import BERTConfig
 from seqloom.models.electra import Detected, Electra, ElectraConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.run import Run
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
 from seqloom.train.config import FitConfig
@@ -90,27 +91,27 @@ class Recipe:
             )
 
 
-def completed(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """`objective: electra` of a recipe for a bert: the model is an electra of the same shape, and all masks hide."""
-    if mapping.get("objective") != "electra":
-        return dict(mapping)
-    model, masks = (mapping.get(name) or {} for name in ("model", "masks"))
-    found = dict(mapping)
-    if isinstance(model, Mapping) and model.get("kind", "bert") == "bert":
-        found["model"] = {**model, "kind": "electra"}
-    if isinstance(masks, Mapping):
-        found["masks"] = {"hidden": ALL_HIDDEN[0], "swapped": ALL_HIDDEN[1], **masks}
-    return found
-
-
 class Task(TextTask):
     recipe: Recipe
 
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.specials = Specials.after(len(tokenizer))
-        self.goal = Goal("loss", unit=_unit(recipe))
+        self.monitor = Monitor("loss", unit=_unit(recipe))
         self._batches: dict[str, MaskedBatches] = {}
+
+    @classmethod
+    def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """With `objective: electra`, make a bert an electra of the same shape, and let all masks hide."""
+        if mapping.get("objective") != "electra":
+            return dict(mapping)
+        model, masks = (mapping.get(name) or {} for name in ("model", "masks"))
+        found = dict(mapping)
+        if isinstance(model, Mapping) and model.get("kind", "bert") == "bert":
+            found["model"] = {**model, "kind": "electra"}
+        if isinstance(masks, Mapping):
+            found["masks"] = {"hidden": ALL_HIDDEN[0], "swapped": ALL_HIDDEN[1], **masks}
+        return found
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -283,3 +284,15 @@ def _sums(model: Any, batch: Tree) -> Tensor:
     else:
         found += [known.new_zeros(())] * 3
     return torch.stack([one.double() for one in found])
+
+
+INFO = TaskInfo(
+    name="masked-lm",
+    recipe=Recipe,
+    task=Task,
+    forms=("text",),
+    predictor="seqloom.predict.masked_lm:MaskedLM",
+    command="fill {run}",
+    metric="masked_accuracy",
+    views=("write", "vectors", "walk", "heads"),
+)

@@ -11,6 +11,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.runs.run import Run
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask
 from seqloom.text import TokenizerConfig, Words, WordsConfig
 from seqloom.train.estimate import EstimateConfig
@@ -55,3 +56,15 @@ def adopt(model: NGram, words: list[str], path: Path) -> Run:
     run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": ADOPTED})
     run.store().save_best(model.state_dict())
     return run
+
+
+INFO = TaskInfo(
+    name="ngram",
+    recipe=Recipe,
+    task=Task,
+    forms=("text",),
+    predictor="seqloom.predict.language_model:LanguageModel",
+    command="generate {run}",
+    metric="perplexity",
+    views=("write",),
+)

@@ -15,7 +15,7 @@ import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Goal
+from seqloom.core.protocols import Monitor
 from seqloom.core.tree import to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
@@ -31,6 +31,7 @@ from seqloom.models.matching import FineTunedPair, FineTunedPairConfig, spread
 from seqloom.runs.init import InitConfig, frame_of, init_problems, pretrained, read_length, still_needed
 from seqloom.runs.run import Run
 from seqloom.tasks import classify
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import LossConfig, ReadingTask, language_model_problems, loss_unit, tokenizer_for
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig
@@ -209,7 +210,7 @@ class Task(RowTask, classify.Task):
         classify.Task.__init__(self, cast(Any, recipe), corpus, tokenizer, labels, None)  # the same keys are read
         metric = recipe.goal or ("pearson" if self.scored else "accuracy")
         unit = "squared error / variance" if self.scored else loss_unit(recipe.loss).replace("text", "pair", 1)
-        self.goal = Goal(metric, higher_is_better=metric != "loss", unit=unit)
+        self.monitor = Monitor(metric, higher_is_better=metric != "loss", unit=unit)
 
     @classmethod
     def load(cls, recipe: Recipe) -> Corpus[Matched]:
@@ -266,3 +267,17 @@ class Task(RowTask, classify.Task):
         for members, batch in batches.every():
             found[torch.from_numpy(members)] = model(to_device(batch, device_of(model)))[: len(members)].float().cpu()
         return [float(score) for score in found]
+
+
+INFO = TaskInfo(
+    name="pair",
+    recipe=Recipe,
+    task=Task,
+    forms=("matched",),
+    predictor="seqloom.predict.matcher:Matcher",
+    command="match {run}",
+    metric="accuracy",
+    loss_per="pair",
+    examples="pairs",
+    views=("understand", "vectors"),
+)

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_to_bytes
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
 from seqloom.data import corpora
@@ -30,6 +30,8 @@ from seqloom.evaluate.continuations import continuation_log_probs, in_common
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
 from seqloom.runs.init import InitConfig, Pretrained
 from seqloom.runs.run import FROZEN_FILE, Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import BatchConfig, describe
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig
@@ -65,7 +67,7 @@ def language_model_problems(recipe: Any) -> Iterator[str]:
         yield "tokenizer is that of the run in init.from: leave the section out"
 
 
-class ToldTask(ABC):
+class ToldTask(base.Task, ABC):
     """What tasks share whose language model is told a question and learns the answer."""
 
     recipe: Any
@@ -120,7 +122,11 @@ class Task(ToldTask):
         self.recipe, self.corpus, self.tokenizer, self.names = recipe, corpus, tokenizer, list(labels)
         self.template = Template.parse(recipe.template)
         self.frozen, self.described = frozen, described
-        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per token of the label")
+        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per token of the label")
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -256,3 +262,15 @@ def whole_model(init: InitConfig) -> Pretrained:
     source = Pretrained.open(init.from_).as_language_model()
     source.sha256  # noqa: B018 (says so where it has no weights yet)
     return source
+
+
+INFO = TaskInfo(
+    name="prompt-tune",
+    recipe=Recipe,
+    task=Task,
+    forms=("labelled",),
+    predictor="seqloom.predict.language_model:LanguageModel",
+    command="prompt {run}",
+    metric="accuracy",
+    views=("write",),
+)

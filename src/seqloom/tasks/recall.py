@@ -10,6 +10,7 @@ from seqloom.config import Discriminator, config
 from seqloom.data.recall import RecallConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.tasks.adding import BatchConfig, VectorTask
+from seqloom.tasks.base import TaskInfo
 from seqloom.train.config import FitConfig
 
 
@@ -33,3 +34,13 @@ class Task(VectorTask):
         """The likeliest alone counts: where several are equally likely, each is right by its share."""
         best = answers == answers.amax(dim=1, keepdim=True)
         return torch.where(best.gather(1, targets.unsqueeze(1)).squeeze(1), 1 / best.sum(dim=1), 0.0)
+
+
+INFO = TaskInfo(
+    name="recall",
+    recipe=Recipe,
+    task=Task,
+    metric="success",
+    loss_per="answer",
+    examples="sequences",
+)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.seeding import derive
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
@@ -25,6 +25,8 @@ from seqloom.evaluate.classification import Report, report
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.train.config import FitConfig
 
@@ -55,13 +57,17 @@ class Recipe:
     train: FitConfig
 
 
-class Task:
+class Task(base.Task):
     counted = "steps"
 
     def __init__(self, recipe: Recipe, corpus: Corpus[LabelledSeries], labels: Sequence[str]):
         self.recipe, self.corpus, self.names = recipe, corpus, labels
         self._numbers = {label: number for number, label in enumerate(labels)}
-        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per series")
+        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per series")
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -179,3 +185,15 @@ def tree_of(examples: Sequence[LabelledSeries], numbers: Mapping[str, int], leng
         "mask": torch.from_numpy(mask),
         "labels": torch.tensor([numbers.get(one.label, UNSEEN) for one in examples]),
     }
+
+
+INFO = TaskInfo(
+    name="series-classify",
+    recipe=Recipe,
+    task=Task,
+    forms=("series-labelled",),
+    predictor="seqloom.predict.classifier:SeriesClassifier",
+    metric="accuracy",
+    loss_per="series",
+    examples="series",
+)

@@ -13,7 +13,7 @@ import torch
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.iob import marks_spans
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
@@ -26,6 +26,7 @@ from seqloom.models.fine_tuned import FineTunedTaggerConfig
 from seqloom.models.tagger import TaggerConfig
 from seqloom.runs.init import InitConfig, frame_of, pretrained, read_length, still_needed
 from seqloom.runs.run import Run
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import UNSEEN, BatchConfig, ReadingTask, reading_problems, spellings_of, tokenizer_for
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import Tokenizer, TokenizerConfig
@@ -66,7 +67,11 @@ class Task(ReadingTask):
         self._numbers = {tag: number for number, tag in enumerate(tags)}
         self._pieces: dict[str, list[Piece]] = {}
         metric = recipe.goal or ("span_f1" if marks_spans(tags) else "token_accuracy")
-        self.goal = Goal(metric, higher_is_better=metric != "loss", unit="nats per word")
+        self.monitor = Monitor(metric, higher_is_better=metric != "loss", unit="nats per word")
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal or ""
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -190,3 +195,17 @@ class Task(ReadingTask):
 def sentence_reader(recipe: Any, tokenizer: Tokenizer, spellings: Spellings | None) -> SentenceReader:
     """How sentences are read, in training and in use."""
     return SentenceReader(tokenizer, spellings, read_length(recipe), frame_of(recipe.model, tokenizer))
+
+
+INFO = TaskInfo(
+    name="tag",
+    recipe=Recipe,
+    task=Task,
+    forms=("tagged",),
+    predictor="seqloom.predict.tagger:Tagger",
+    command="tag {run}",
+    metric="token_accuracy",
+    loss_per="word",
+    examples="sentences",
+    views=("understand", "vectors", "walk", "heads", "cell"),
+)

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.config import Discriminator, config
-from seqloom.core.protocols import Estimate, Goal
+from seqloom.core.protocols import Estimate, Monitor
 from seqloom.data.corpora import CorpusConfig, load
 from seqloom.data.corpus import Corpus
 from seqloom.data.tracks import Track
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import refuse_changed_data
 from seqloom.train.estimate import EstimateConfig
 
@@ -32,8 +34,8 @@ class Recipe:
     train: EstimateConfig = EstimateConfig()
 
 
-class Task:
-    goal = Goal("loss", unit="nats per value")
+class Task(base.Task):
+    monitor = Monitor("loss", unit="nats per value")
 
     def __init__(self, recipe: Any, corpus: Corpus[Track]) -> None:
         self.recipe, self.corpus = recipe, corpus
@@ -129,3 +131,14 @@ def _rms(errors: Tensor, chosen: Tensor) -> float:
 def batched(arrays: list[Any]) -> Tensor:
     """Sequences of any lengths (B, T, C), NaN after the end of the shorter ones."""
     return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(one) for one in arrays], True, torch.nan)
+
+
+INFO = TaskInfo(
+    name="track",
+    recipe=Recipe,
+    task=Task,
+    forms=("tracks",),
+    loss_per="value",
+    examples="tracks",
+    metric="rmse_smoothed",
+)

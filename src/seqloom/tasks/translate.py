@@ -16,7 +16,7 @@ import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Goal, Loss
+from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
@@ -33,6 +33,8 @@ from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Tokens, pretrained, still_needed
 from seqloom.runs.run import Run
+from seqloom.tasks import base
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import device_of, refuse_changed_data
 from seqloom.text import BytePair, Tokenizer, TokenizerConfig, train_tokenizer
 from seqloom.text.bytepair_dropout import DropoutTexts
@@ -103,15 +105,20 @@ class Recipe:
         return getattr(self.tokenizer, "dropout", 0.0)
 
 
-class Task:
+class Task(base.Task):
+    validates_part = True
     pretrained: Pretrained | StillNeeded | None = None
 
     def __init__(self, recipe: Recipe, corpus: Corpus[Pair], tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         smoothed = "nats, smoothed" if recipe.loss.label_smoothing else "nats"  # exp of the first is no perplexity
-        self.goal = Goal(recipe.goal, higher_is_better=recipe.goal != "loss", unit=smoothed)
+        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=smoothed)
         self._sides: dict[tuple[str, str], Ragged] = {}
         self._cut: dict[tuple[str, str, int], Ragged] = {}  # and to how many places
+
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.goal
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -120,7 +127,7 @@ class Task:
         source = pretrained(recipe)
         task = cls(recipe, corpus, _tokenizer(recipe, corpus) if source is None else source.tokenizer)
         task.pretrained = source
-        task.refuse_too_long()
+        task.check_model()
         return task
 
     @classmethod
@@ -156,7 +163,7 @@ class Task:
             self.pretrained.give(Tokens(model, len(self.tokenizer)))
         return model
 
-    def refuse_too_long(self) -> None:
+    def check_model(self) -> None:
         """What the model cannot read is said before the work, not in the midst of it."""
         begun = self.recipe.init is not None  # then the places are as they are, and dev is cut
         for side, longest in self.places.items():
@@ -392,3 +399,16 @@ def describe(corpus: Corpus[Pair]) -> dict[str, Any]:
         "counts": {split: corpus.sizes(split) for split in corpus.splits},
         "notes": list(corpus.notes),
     }
+
+
+INFO = TaskInfo(
+    name="translate",
+    recipe=Recipe,
+    task=Task,
+    forms=("pairs",),
+    predictor="seqloom.predict.translator:Translator",
+    command="translate {run}",
+    metric="bleu",
+    examples="pairs",
+    views=("write", "vectors", "walk", "heads", "alignment", "cell"),
+)

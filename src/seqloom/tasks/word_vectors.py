@@ -27,6 +27,7 @@ from seqloom.data.word_questions import WordSets, word_sets
 from seqloom.evaluate.word_similarity import Judged, Question, RatedPair, as_metrics, measure
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.runs.run import Run
+from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask
 from seqloom.text import END, Tokenizer, TokenizerConfig, Words, WordsConfig
 from seqloom.text.words import NEWLINE
@@ -207,3 +208,14 @@ def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
     run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": ADOPTED})
     run.store().save_best(model.state_dict())
     return run
+
+
+INFO = TaskInfo(
+    name="word-vectors",
+    recipe=Recipe,
+    task=Task,
+    forms=("text",),
+    predictor="seqloom.predict.word_vectors:WordVectors",
+    command="words plot {run} --out words.png",
+    views=("vectors",),
+)

@@ -43,7 +43,7 @@ def estimate(
 
     checkpoint = store.load(restore) if resume else None
     step = 0 if checkpoint is None else checkpoint.step
-    parameters, device = task.scale() if hasattr(task, "scale") else (0, "cpu")
+    parameters, device = task.scale()
     yield Started(step, step, parameters, device, resumed=checkpoint is not None)
     for name, cause in store.damaged:
         yield Damaged(step, name, cause)

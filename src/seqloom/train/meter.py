@@ -36,5 +36,5 @@ class Meter:
         seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
         self._reported = now
         left = (total - step) * seconds / steps
-        speed, counted = tokens / seconds if seconds else 0.0, getattr(task, "counted", "tokens")
-        return Progress(step, total, values, speed, left, task.goal.unit, counted)
+        speed = tokens / seconds if seconds else 0.0
+        return Progress(step, total, values, speed, left, task.monitor.unit, task.counted)

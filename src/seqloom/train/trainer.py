@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import to_mapping
 from seqloom.core.allocations import build_within_memory
 from seqloom.core.device import choose_device, make_deterministic
 from seqloom.core.errors import CheckpointError, ResourceError, out_of_memory
@@ -66,7 +65,7 @@ class Trainer:
         if config.deterministic:
             make_deterministic()
         torch.manual_seed(derive(seed, "initial weights"))
-        with build_within_memory({"model": to_mapping(getattr(getattr(task, "recipe", None), "model", None))}):
+        with build_within_memory({"model": task.model_section()}):
             self.model: nn.Module = task.model()
         self.model.to(self.device)
         self.recomputed = recompute(self.model) if config.recompute else None
@@ -92,8 +91,8 @@ class Trainer:
         self.unknown: list[tuple[float, int]] = []  # … and rate and tokens of those that are still under way
         self.diverged: str | None = None  # why, if too many updates in a row were not finite
         self.watched = {min(1, self.total - 1)}  # the second update is the first that finds the optimizer's numbers
-        if hasattr(task, "largest_step"):  # where batches differ
-            self.watched.add(task.largest_step(seed) // config.accumulate)
+        if (largest := task.largest_step(seed)) is not None:
+            self.watched.add(largest // config.accumulate)
 
     def update(self) -> Update:
         """One optimizer step. If it is not finite, the weights and the optimizer stay exactly as they were."""
@@ -260,7 +259,7 @@ class Trainer:
             autocast=self._autocast,
             device=self.device,
             # A compiler chooses kernels by the shapes it happens to meet first, so a resume would not be exact.
-            fused=Fusing(dynamic=hasattr(task, "largest_step")) if worth and not c.deterministic else None,
+            fused=Fusing(dynamic=task.largest_step(self.seed) is not None) if worth and not c.deterministic else None,
         )
         self.preparation = captured.preparation
         self._ready_optimizer()
@@ -289,14 +288,13 @@ class Trainer:
     def evaluate(self) -> dict[str, float]:
         """Dev: as the task looks at it while a model trains, where that is less than a whole evaluation."""
         self.model.eval()
-        validate = getattr(self.task, "validate", None)
-        return validate(self.model) if validate is not None else self.task.evaluate(self.model, "dev")
+        return self.task.validate(self.model)
 
     def judge(self, metrics: dict[str, float]) -> bool:
         """Record an evaluation; is it the best so far?"""
         tally = self.tally
         tally.evaluated = tally.step
-        if tally.best is None or self.task.goal.prefers(metrics, tally.best):
+        if tally.best is None or self.task.monitor.prefers(metrics, tally.best):
             tally.best_step, tally.best, tally.stale, tally.since_decay = tally.step, metrics, 0, 0
             return True
         tally.stale += 1
@@ -346,7 +344,7 @@ class Trainer:
         parts: dict[str, Any] = checkpoint.parts
         try:
             check_tree(dict.fromkeys(parts), dict.fromkeys(self._state()), "the checkpoint")
-            tally = Tally.restored(parts["tally"], checkpoint.step, self.task.goal.metric)
+            tally = Tally.restored(parts["tally"], checkpoint.step, self.task.monitor.metric)
             check_tree(parts["model"], dict(self.model.state_dict()), "model")
             optimizer = validated_state(self.optimizer, parts["optimizer"])
             check_tree(parts["scaler"], self.scaler.state_dict(), "scaler")

@@ -25,7 +25,7 @@ from seqloom.core.words import did_you_mean
 from seqloom.inspect.plots.figures import COLOURS, legend, new_figure, tidy
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.nn.cells import CELLS
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ class MemoryPlan:
             model["forget_bias"] = self.forget_bias
         fit = {"steps": self.updates, "lr": self.lr, "schedule": "cosine", "clip": 1.0, "device": self.device}
         mapping = {"task": self.test, "seed": seed, "data": data, "batch": {"rows": self.rows}, "model": model}
-        return build(task_module(self.test).Recipe, {**mapping, "train": fit}, source="the memory test")
+        return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """For each cell its width, and the parameters it then has: as near as can be to those of the LSTM."""
-        task = task_module(self.test).Task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
+        task = task_info(self.test).task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
         wanted = parameters("lstm", self.hidden, **task.sizes())
         widths = {cell: equal_width(cell, wanted, **task.sizes()) for cell in self.cells}
         return {cell: (width, parameters(cell, width, **task.sizes())) for cell, width in widths.items()}
@@ -137,7 +137,7 @@ def measure(plan: MemoryPlan) -> Iterator[Outcome]:
         for lag in plan.lags:
             for seed in plan.seeds:
                 recipe = plan.recipe(cell, lag, seed, sizes[cell][0])
-                task = task_module(plan.test).Task.prepare(recipe)
+                task = task_info(plan.test).task.prepare(recipe)
                 trainer = Trainer(task, recipe.train, seed)
                 for _ in range(plan.updates):
                     trainer.update()

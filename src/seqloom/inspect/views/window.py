@@ -18,7 +18,7 @@ from seqloom.inspect.plots.figures import COLOURS, legend, literal, new_figure, 
 from seqloom.inspect.views.reading import evaluating
 from seqloom.models.window_lm import WindowLM, windows, within_document
 from seqloom.nn.softmax import SCORED_AT_ONCE
-from seqloom.tasks import task_module
+from seqloom.tasks import task_info
 from seqloom.tasks.language_model import device_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def window_lm(trained: Any) -> WindowLM:
 def window_view(trained: Any, recipe: Any, split: str = "dev", most: int | None = None, name: str = "") -> WindowView:
     """What the window of a run, as `seqloom.load` gives it, is worth on a split, or on its first `most` tokens."""
     model = window_lm(trained)
-    task = task_module(recipe.task).Task.reopen(recipe, trained.run)
+    task: Any = task_info(recipe.task).task.reopen(recipe, trained.run)
     targets = task.stream(split)[:most].to(device_of(model))
     seen = _seen(model, targets, apart=recipe.batch.documents == "apart")
     losses = [_loss(model, _dealt(seen, place), targets) for place in range(1, model.config.window + 1)]

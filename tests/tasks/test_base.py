@@ -1,0 +1,40 @@
+"""What every task says of itself: its record, and the class that is in it."""
+
+from pathlib import Path
+
+import pytest
+
+import seqloom.studio.views
+from seqloom.cli.app import COMMANDS
+from seqloom.core.errors import UsageError
+from seqloom.data.corpora import of_form
+from seqloom.predict.base import Predictor
+from seqloom.tasks import names, task_info
+from seqloom.tasks.base import Task
+
+
+@pytest.mark.parametrize("name", names())
+def test_record_describes_its_file(name):
+    info = task_info(name)
+    assert info.name == name == info.recipe.__dataclass_fields__["task"].default
+    assert info.recipe.__module__ == info.task.__module__ == f"seqloom.tasks.{name.replace('-', '_')}"
+    assert issubclass(info.task, Task)
+    assert callable(info.task.prepare)
+    assert callable(info.task.reopen)
+
+
+@pytest.mark.parametrize("name", names())
+def test_record_names_what_exists(name):
+    info = task_info(name)
+    assert issubclass(info.predictor_class(), Predictor)
+    assert all(of_form(form) for form in info.forms)
+    assert not info.command or (info.command.split()[0] in COMMANDS and "{run}" in info.command)
+    views = Path(seqloom.studio.views.__file__).parent
+    assert all((views / f"{view}.py").is_file() for view in info.views)
+
+
+def test_unknown_task_is_refused_with_the_nearest_name():
+    with pytest.raises(UsageError, match="did you mean translate"):
+        task_info("tranlsate")
+    with pytest.raises(UsageError, match="needs the key `task`"):
+        task_info(None)
