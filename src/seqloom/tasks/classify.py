@@ -432,5 +432,6 @@ INFO = TaskInfo(
     command="classify {run}",
     metric="accuracy",
     loss_per="text",
+    example="a funny and moving story",
     views=("understand", "vectors", "walk", "heads", "cell"),
 )

@@ -230,5 +230,6 @@ INFO = TaskInfo(
     predictor="seqloom.predict.denoiser:Restorer",
     command="restore {run}",
     metric="target_accuracy",
-    views=("write", "vectors", "heads", "alignment"),
+    example="The class statement defines a new [MASK] of object.",
+    views=("write", "beam", "vectors", "heads", "alignment"),
 )

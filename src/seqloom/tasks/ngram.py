@@ -66,5 +66,8 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command="generate {run}",
     metric="perplexity",
-    views=("write",),
+    views=(
+        "write",
+        "beam",
+    ),
 )

@@ -272,5 +272,8 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command="prompt {run}",
     metric="accuracy",
-    views=("write",),
+    views=(
+        "write",
+        "beam",
+    ),
 )

@@ -207,5 +207,6 @@ INFO = TaskInfo(
     metric="token_accuracy",
     loss_per="word",
     examples="sentences",
+    example="The old man saw the boats in the harbour.",
     views=("understand", "vectors", "walk", "heads", "cell"),
 )

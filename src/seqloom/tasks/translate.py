@@ -410,5 +410,6 @@ INFO = TaskInfo(
     command="translate {run}",
     metric="bleu",
     examples="pairs",
-    views=("write", "vectors", "walk", "heads", "alignment", "cell"),
+    example="Two children are playing in the park.",
+    views=("write", "beam", "vectors", "walk", "heads", "alignment", "cell"),
 )
