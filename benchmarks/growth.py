@@ -40,9 +40,9 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import PositionsConfig
+from seqloom.train.gradient_checkpointing import checkpoint_layers
 from seqloom.train.memory import watch
 from seqloom.train.optimizers import build_optimizer
-from seqloom.train.recompute import recompute
 
 HEADS, MASKED = 4, 0.15
 ROUNDS, ENOUGH = 3, 0.3  # steps timed at least, and seconds after which it is enough
@@ -251,7 +251,7 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
     torch.manual_seed(1)
     model = family.build(size).to(device).train()
     if less:
-        recompute(model)
+        checkpoint_layers(model)
     optimizer = build_optimizer("adamw", model, lr=1e-3, weight_decay=0.01, momentum=0.0, betas=(0.9, 0.999))
     batch = _moved(family.batch(size), device)
 

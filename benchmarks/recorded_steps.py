@@ -17,9 +17,14 @@ from pathlib import Path
 import torch
 from peers.asked import say_load
 
+from seqloom import accel
+from seqloom.accel.training.graphed_step import MIN_COMPILED_STEPS
 from seqloom.core.errors import SeqloomError
 from seqloom.recipes import read_recipe
-from seqloom.train.trainer import WORTH_COMPILING, Trainer
+from seqloom.train.events import Prepared
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import wrap
 from seqloom.training import begin
 
 RECIPES = [
@@ -47,19 +52,22 @@ RECIPES = [
 LOSSES, TIMED = 12, 40
 
 
-def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, Trainer]:
+def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, TrainState]:
     """The first losses, tokens per second after them, and who made them."""
-    settings = [f"train.steps={WORTH_COMPILING - 1}", "train.epochs=null", "train.precision=fp32"]
+    settings = [f"train.steps={MIN_COMPILED_STEPS - 1}", "train.epochs=null", "train.precision=fp32"]
     _, recipe = read_recipe(name, [*settings, f"train.device={device}"])
     with tempfile.TemporaryDirectory() as folder:
         task = begin(recipe, Path(folder) / "run").task
-    trainer = Trainer(task, replace(recipe.train, fast=fast), recipe.seed)
-    losses = [trainer.update().loss for _ in range(LOSSES)]
-    before, began = trainer.tally.tokens, time.perf_counter()
+    accel.install()
+    state = TrainState(task, replace(recipe.train, fast=fast), recipe.seed)
+    step = wrap(state)
+    first = [make_step(state, step) for _ in range(LOSSES)]
+    state.settle()
+    before, began = state.tally.tokens, time.perf_counter()
     for _ in range(TIMED):
-        trainer.advance()
-    trainer.settle()
-    return losses, (trainer.tally.tokens - before) / (time.perf_counter() - began), trainer
+        make_step(state, step)
+    state.settle()
+    return [result.loss for result in first], (state.tally.tokens - before) / (time.perf_counter() - began), state
 
 
 def main() -> None:
@@ -75,12 +83,12 @@ def main() -> None:
     for name in options.recipes:
         try:
             plain, slow, _ = trained(name, False, options.device)
-            recorded, fast, trainer = trained(name, True, options.device)
+            recorded, fast, state = trained(name, True, options.device)
         except SeqloomError as error:
             print(f"{name:28} {error}")
             continue
         apart = max(abs(a - b) / abs(a) for a, b in zip(plain, recorded, strict=True))
-        notes = "; ".join(trainer.preparation.notes)
+        notes = "; ".join(note for event in state.events if isinstance(event, Prepared) for note in event.notes)
         print(f"{name:28} {apart:8.1e} {slow:12,.0f} {fast:12,.0f} {fast / slow:5.1f}  {notes}", flush=True)
 
 

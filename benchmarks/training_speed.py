@@ -19,9 +19,12 @@ from peers.asked import Parser, count, say_load, told
 from peers.turns import Spread, ratios
 from torch import nn
 
+from seqloom import accel
 from seqloom.core.tree import to_device
 from seqloom.recipes import read_recipe
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import wrap
 from seqloom.training import begin
 
 
@@ -70,14 +73,16 @@ def bare_loop(task, recipe, device):
 
 
 def seqloom_loop(task, recipe):
-    trainer = Trainer(task, recipe.train, recipe.seed)
+    accel.install()
+    state = TrainState(task, recipe.train, recipe.seed)
+    step = wrap(state)
 
     def run(steps: int) -> int:
-        before = trainer.tally.tokens
+        before = state.tally.tokens
         for _ in range(steps):
-            trainer.advance()
-        trainer.settle()
-        return trainer.tally.tokens - before
+            make_step(state, step)
+        state.settle()
+        return state.tally.tokens - before
 
     return run
 

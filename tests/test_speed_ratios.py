@@ -25,7 +25,8 @@ from seqloom.nn.cross_entropy import linear_cross_entropy
 from seqloom.nn.dropout import drop
 from seqloom.nn.recurrent import Recurrent
 from seqloom.train.config import FitConfig
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 
 ROUNDS = 7
 
@@ -164,8 +165,7 @@ class Regression(Task):
 
 def test_the_trainer_adds_little_to_a_bare_loop() -> None:
     task = Regression()
-    trainer = Trainer(task, FitConfig(steps=1000, device="cpu"), seed=1)
-    trainer.watched = set()  # no memory is measured here
+    trainer = TrainState(task, FitConfig(steps=1000, device="cpu"), seed=1)
     model = task.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
@@ -178,7 +178,7 @@ def test_the_trainer_adds_little_to_a_bare_loop() -> None:
             optimizer.step()
             loss.item()
 
-    assert times_as_fast(lambda: [trainer.update() for _ in range(5)], bare) > 0.7
+    assert times_as_fast(lambda: [make_step(trainer) for _ in range(5)], bare) > 0.7
 
 
 def test_threads_of_a_command_do_not_spin_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,14 @@ from peers.synthetic import pairs, recipe_of, stream
 from peers.turns import Spread, ratios
 from torch import Tensor
 
+from seqloom import accel
 from seqloom.core.tree import to_device
 from seqloom.tasks import translate
-from seqloom.train.trainer import Trainer
+from seqloom.train.events import Prepared
+from seqloom.train.loop import make_step
+from seqloom.train.microbatches import split_on_oom
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import accelerate
 
 PADDING = -100
 Batch = dict[str, Tensor]
@@ -116,22 +121,19 @@ def works(small: bool, real: bool) -> list[Work]:
 class Ours:
     def __init__(self, work: Work, device: str, fast: bool = True) -> None:
         self.task = work.task(device, fast)
-        self.trainer = Trainer(self.task, self.task.recipe.train, 1)
-        self.trainer.watched = set()  # no memory is measured here
-        self.parameters = sum(p.numel() for p in self.trainer.model.parameters())
+        accel.install()
+        self.state = TrainState(self.task, self.task.recipe.train, 1)
+        self.step = accelerate(split_on_oom, self.state)  # no memory is measured here
+        self.parameters = self.state.parameter_count()
+        self.prepared = 0.0  # seconds that went into compiling and capturing
 
     def run(self, steps: int) -> int:
         """So many updates; waits until they are done."""
-        before = self.trainer.tally.tokens
+        before = self.state.tally.tokens
         for _ in range(steps):
-            self.trainer.advance()
-        self.trainer.settle()
-        return self.trainer.tally.tokens - before
-
-    @property
-    def prepared(self) -> float:
-        """Seconds that went into compiling and recording."""
-        return float(self.trainer.preparation.seconds)
+            self.prepared += make_step(self.state, self.step).preparation_seconds
+        self.state.settle()
+        return self.state.tally.tokens - before
 
 
 class Theirs:
@@ -243,10 +245,10 @@ def measured(
             speeds[name].append(tokens / (time.perf_counter() - began))
     return {
         "work": work.name,
-        "tokens_per_step": ours.trainer.tally.tokens / ours.trainer.tally.step,
+        "tokens_per_step": ours.state.tally.tokens / ours.state.tally.step,
         "parameters": {name: way.parameters for name, way in every.items()},
         "prepared_seconds": ours.prepared,
-        "notes": list(ours.trainer.preparation.notes),
+        "notes": [note for event in ours.state.events if isinstance(event, Prepared) for note in event.notes],
         "tokens_per_second": speeds,
         "ratio": {name: vars(ratios(speeds["seqloom"], found)) for name, found in speeds.items() if name != "seqloom"},
     }

@@ -7,8 +7,11 @@ from pathlib import Path
 import torch
 from gate import Done, Gate
 
+from seqloom import accel
 from seqloom.core.version import VERSION
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import wrap
 from seqloom.training import resume
 
 
@@ -17,12 +20,13 @@ def main(work: Path) -> None:
     gate = Gate(plan["steps"])
     torch.set_num_threads(plan["threads"])
     training = resume(work / "run")
-    trainer = Trainer(training.task, training.recipe.train, training.recipe.seed)
-    size = sum(parameter.numel() for parameter in trainer.model.parameters())
+    accel.install()
+    state = TrainState(training.task, training.recipe.train, training.recipe.seed)
+    step, size = wrap(state), state.parameter_count()
     gate.say(package="seqloom", version=VERSION, parameters=size, torch=torch.__version__)
     while True:
         gate.arrive()
-        gate.count(trainer.update().tokens)
+        gate.count(make_step(state, step).tokens)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
 from seqloom.train.events import Event, Stopped
-from seqloom.train.fit import fit
+from seqloom.train.loop import fit
+from seqloom.train.state import device_for
 from seqloom.train.stop import Stop
-from seqloom.train.trainer import device_for
+from seqloom.train.wrappers import wrap
 
 # What may change when a run goes on: nothing that decides what the steps made so far would have been.
 LENGTH = {"train.steps", "train.epochs"}  # except where the schedule depends on them
@@ -40,7 +42,7 @@ class Training:
     def events(self, stop: Stop | None = None) -> Iterator[Event]:
         """Train, yielding what happens; everything is written into the run on the way."""
         accel.install()
-        method: Any = fit if isinstance(self.recipe.train, FitConfig) else estimate
+        method: Any = partial(fit, wrap=wrap) if isinstance(self.recipe.train, FitConfig) else estimate
         store = self.run.store(self.recipe.train.keep)
         events = method(self.task, self.recipe.train, store, seed=self.recipe.seed, stop=stop, resume=self.resumed)
         return record(events, self.run)

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.accel import cross_entropy
-from seqloom.core.fusing import Fusing, fusing
+from seqloom.accel.training.compiled_regions import RegionCompiler
+from seqloom.core.operations import compile_regions
 from seqloom.nn.cross_entropy import consistent_cross_entropy, linear_cross_entropy, summed_cross_entropy
 from seqloom.nn.softmax import FullSoftmax
 from seqloom.train.memory import watch
@@ -106,7 +107,7 @@ def test_where_a_gpu_may_not_look_what_does_not_count_is_computed_and_left_out(
 def test_the_form_a_compiler_can_fuse_is_torchs(smoothing: float) -> None:
     hidden, weight, bias, targets = given(uncounted=4)
     logits = F.linear(hidden, weight, bias)
-    with fusing(Fusing(backend="aot_eager")):
+    with compile_regions(RegionCompiler(backend="aot_eager")):
         found = summed_cross_entropy(logits, targets, smoothing)
     torch.testing.assert_close(found, torchs(hidden, weight, bias, targets, smoothing), atol=1e-10, rtol=0)
 

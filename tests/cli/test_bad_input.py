@@ -17,7 +17,7 @@ from tests.sealing import seal
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
 from seqloom.runs.run import Run
 from seqloom.train import events as e
-from seqloom.train.trainer import Trainer
+from seqloom.train.state import TrainState
 
 # --- values that no recipe can hold ---------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ def test_a_file_that_has_no_place_is_refused_before_any_work(
     def never(*_: Any) -> None:
         raise AssertionError("this would have been for nothing")
 
-    monkeypatch.setattr(Trainer, "update", never)
+    monkeypatch.setattr(TrainState, "learning_rate", never)
     (here / "text.txt").write_text("a text\n" * 99)
     shown = seqloom(*(runs / "chars" if word == "RUN" else word for word in command))
     shown.refuses(5, f"Could not write {command[-1]}", lines=1)
@@ -104,9 +104,11 @@ def test_every_misspelt_key_is_named_at_once_with_the_nearest(seqloom: Any, here
 
 
 def test_every_wrong_value_is_named_at_once(seqloom: Any, here: Path) -> None:
-    words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
+    words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.epochs=null")
     shown = seqloom("train", "lm-char-lstm", *words)
-    shown.refuses(2, "5 problems", "pydocs?", "lstm?", "dropout must", "lr must", "needs steps or epochs", lines=6)
+    shown.refuses(2, "4 problems", "pydocs?", "lstm?", "dropout must", "needs steps or epochs", lines=5)
+    shown = seqloom("train", "lm-char-lstm", "model.dropout=1.5", "train.lr=-1")
+    shown.refuses(2, "2 problems", "dropout must", "train.lr: must be greater than 0", lines=3)
     shown = seqloom("train", "lm-char-lstm", "model.softmax.samples=300")
     shown.refuses(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
 
@@ -129,7 +131,7 @@ def test_misspelt_keys_in_a_file_are_named_by_the_file(seqloom: Any, here: Path,
         ("train.schedule=cosin", ["train.schedule", "did you mean cosine?"]),
         ("train.optimizer=admw", ["train.optimizer", "did you mean adam"]),
         ("model.hidden=0", ["hidden must be at least 1; got 0"]),
-        ("train.lr=-1", ["lr must be above 0, got -1"]),
+        ("train.lr=-1", ["train.lr: must be greater than 0.0, got -1"]),
         ("train.lr=fast", ["train.lr", "'fast'"]),
         ("model.dropout=1.5", ["dropout must be at least 0 and below 1; got 1.5"]),
         ("model=3", ["model: must be a section"]),

@@ -101,9 +101,9 @@ def test_json_even_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest
         (e.Evaluated(8, "dev", METRICS, False), "step 8  dev: loss 1.5000  perplexity 4.4817"),
         (e.Saved(8, "step-8"), None),
         (
-            e.Halved(8, 64, 2),
-            "step 8: out of memory, so batches as large as this one of 64 rows are taken in 2 parts; the updates are "
-            "the same",
+            e.BatchSplit(8, 64, 2),
+            "step 8: out of memory, so batches as large as this one of 64 rows are taken in 2 microbatches; "
+            "the updates are the same",
         ),
         (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped, the loss is nan"),
         (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is passed over: it is cut short"),

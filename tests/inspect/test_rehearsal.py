@@ -71,7 +71,7 @@ def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
             assert found.gpu_allocated == pytest.approx(gpu, rel=0.2), name
         foretold[name] = found.gpu_allocated or found.memory
     # The control: one figure for all, what every process holds, would not do.
-    assert foretold["many words"] > 1.25 * foretold["small"]
+    assert foretold["many words"] > 1.2 * foretold["small"]
 
 
 def test_a_counting_is_made_in_full(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeyp
     assert found.evaluation_seconds is not None and found.evaluation_seconds < 5
 
 
-def test_what_thaws_later_is_rehearsed_thawed(tmp_path: Path) -> None:
+def test_layers_unfrozen_later_are_rehearsed_unfrozen(tmp_path: Path) -> None:
     source = pretrained_run(tmp_path / "gpt", "gpt")
     recipe = classify_recipe(tmp_path, source, "train.unfreeze_every=50", "train.freeze=1", "train.layer_decay=0.9")
     rehearsal.perform(recipe, tmp_path)

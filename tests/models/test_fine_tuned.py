@@ -18,7 +18,7 @@ from seqloom.models.fine_tuned import (
     Summary,
 )
 from seqloom.text.specials import framed
-from seqloom.train.levels import Levels
+from seqloom.train.layer_groups import LayerGroups
 
 V, LABELS = 20, 3
 CAUSAL = ("recurrent-lm", "gpt")
@@ -205,9 +205,9 @@ def test_a_tagger_has_one_too() -> None:
 
 def test_frozen_features_leave_the_mix_and_what_stands_above_to_learn() -> None:
     model, batch = classifier("bilm", encoder=ENCODER), batch_of("bilm")
-    levels = Levels(model.levels(), freeze=3)
+    levels = LayerGroups(model.levels(), freeze=3)
     assert len(levels.parameters) == 4  # token vectors, two layers, the task's own
-    levels.thaw(0)
+    levels.unfreeze(0)
     model.loss(batch)[0].backward()
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert learning == {"body", "encoder", "output"}

@@ -16,7 +16,7 @@ from seqloom.decoding.beam import beam_search
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks.denoise import EVALUATION, GREEDY, Task
-from seqloom.train import trainer as trainer_module
+from seqloom.train import loop
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
@@ -126,7 +126,7 @@ def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path, kind: str) -> N
 
 
 def test_control_without_seeding_each_step_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "seed_step", lambda *_: None)
+    monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     recipe = denoise_recipe(tmp_path, "model.dropout=0.2")
     whole = trained(recipe, tmp_path / "whole")
     parted_run(recipe, tmp_path / "parts")

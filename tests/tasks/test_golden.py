@@ -14,7 +14,8 @@ import torch
 from seqloom.config import build
 from seqloom.nn.cells import CELLS
 from seqloom.tasks.language_model import Recipe, Task
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "toys_losses.json"
 STEPS = 20
@@ -32,8 +33,8 @@ def losses(cell: str) -> list[float]:
             "train": {"steps": STEPS, "lr": 0.01, "schedule": "cosine", "warmup": 4, "device": "cpu"},
         },
     )
-    trainer = Trainer(Task.prepare(recipe), recipe.train, recipe.seed)
-    return [trainer.update().loss for _ in range(STEPS)]
+    trainer = TrainState(Task.prepare(recipe), recipe.train, recipe.seed)
+    return [make_step(trainer).loss for _ in range(STEPS)]
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -13,7 +13,8 @@ from seqloom.predict.loader import load
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Evaluated
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 from seqloom.training import begin
 
 # --- the cells once more, in double precision and nothing but numpy ---------------------------------------------------
@@ -253,10 +254,10 @@ def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
         recipe(f"model.cell={cell}", "model.hidden=48", "model.embedding=16", "batch.rows=1", "batch.chunk=64")
     )
     assert task.steps_per_epoch() == 1
-    trainer = Trainer(task, FitConfig(steps=250, lr=0.02, schedule="cosine", device="cpu"), seed=1)
-    losses = [trainer.update().loss]
+    trainer = TrainState(task, FitConfig(steps=250, lr=0.02, schedule="cosine", device="cpu"), seed=1)
+    losses = [make_step(trainer).loss]
     while losses[-1] >= 0.01 and len(losses) < 250:
-        losses.append(trainer.update().loss)
+        losses.append(make_step(trainer).loss)
     assert losses[0] > 1.5
     assert losses[-1] < 0.01
 

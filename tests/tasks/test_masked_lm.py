@@ -13,7 +13,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks.masked_lm import EVALUATION, Task
-from seqloom.train import trainer as trainer_module
+from seqloom.train import loop
 from seqloom.train.events import Evaluated, Progress
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
@@ -123,7 +123,7 @@ def test_stopping_and_going_on_changes_not_a_bit(tmp_path: Path, objective: str)
 
 
 def test_control_without_seeding_each_step_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "seed_step", lambda *_: None)
+    monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     recipe = masked_recipe(tmp_path, "model.dropout=0.2")
     whole = trained(recipe, tmp_path / "whole")
     parted_run(recipe, tmp_path / "parts")

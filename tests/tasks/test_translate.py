@@ -24,7 +24,8 @@ from seqloom.tasks import translate
 from seqloom.tasks.language_model import Task as LanguageModelTask
 from seqloom.tasks.translate import Recipe, Task
 from seqloom.train.events import Evaluated, Finished
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
 NAMES = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
@@ -235,9 +236,9 @@ def test_the_monitor(recipe: Any, tmp_path: Path, goal: str, higher: bool) -> No
 def test_it_learns(recipe: Any) -> None:
     """Sixty pairs by heart, and then translated as they should be."""
     task = Task.prepare(recipe("model.hidden=48", "tokenizer.kind=words", "batch.tokens=400"))
-    trainer = Trainer(task, replace(task.recipe.train, steps=150, lr=0.02), seed=1)
+    trainer = TrainState(task, replace(task.recipe.train, steps=150, lr=0.02), seed=1)
     for _ in range(150):
-        trainer.update()
+        make_step(trainer)
     trainer.model.eval()
     assert task.losses(trainer.model, "train")["loss"] < 0.1
     assert task.report(trainer.model, "train").metrics["exact_match"] > 0.9

@@ -9,7 +9,8 @@ from seqloom.nn import packed
 from seqloom.nn.mixers import MIXERS
 from seqloom.recipes import read_recipe
 from seqloom.tasks.translate import Task
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 
 SMALL = [
     "data.train=300",
@@ -31,8 +32,8 @@ def test_a_short_training_on_phrases_lowers_the_loss(kind: str) -> None:
     pytest.importorskip("babel", reason="the extra corpora is not installed")
     recipe: Any = read_recipe("translate-cldr", [*SMALL, f"model.encoder_layer={kind}"])[1]
     task = Task.prepare(recipe)
-    trainer = Trainer(task, recipe.train, recipe.seed)
-    losses = [trainer.update().loss for _ in range(50)]
+    trainer = TrainState(task, recipe.train, recipe.seed)
+    losses = [make_step(trainer).loss for _ in range(50)]
     assert statistics.fmean(losses[-5:]) < 0.8 * statistics.fmean(losses[:5])
     metrics = task.validate(trainer.model.eval())
     assert metrics["loss"] < losses[0] and 0 <= metrics["bleu"] <= 100
@@ -47,10 +48,10 @@ def test_translations_during_training_are_those_of_the_weights_of_the_day(
     monkeypatch.setattr(packed, "WORTH", 0)  # however few they are
     recipe: Any = read_recipe("translate-cldr", [*SMALL, "data.dev=40", f"train.optimizer={optimizer}"])[1]
     task = Task.prepare(recipe)
-    trainer, fresh = Trainer(task, recipe.train, recipe.seed), task.model().eval()
+    trainer, fresh = TrainState(task, recipe.train, recipe.seed), task.model().eval()
     for _ in range(2):
         for _ in range(15):
-            trainer.update()
+            make_step(trainer)
         fresh.load_state_dict(trainer.model.state_dict())
         assert task.validate(trainer.model.eval()) == pytest.approx(task.validate(fresh), rel=1e-6)
         trainer.model.train()

@@ -14,7 +14,8 @@ from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.predict.loader import load
 from seqloom.tasks import task_info
 from seqloom.tasks.adding import VectorTask
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -120,10 +121,10 @@ def test_a_split_is_read_whole_however_it_is_cut(name: str, monkeypatch: pytest.
 
 
 def learnt(task: VectorTask, steps: int, seed: int = 1) -> dict[str, float]:
-    trainer = Trainer(task, task.recipe.train, seed)
+    trainer = TrainState(task, task.recipe.train, seed)
     trainer.total = steps
     for _ in range(steps):
-        trainer.update()
+        make_step(trainer)
     return task.evaluate(trainer.model.eval(), "test")
 
 

@@ -19,7 +19,8 @@ from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.text import END
 from seqloom.train.events import Evaluated, Finished
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
 K = 4
@@ -135,8 +136,8 @@ def test_joined_a_stream_is_its_windows_one_by_one_in_any_pieces(recipe: Make) -
 
 def test_the_first_ten_losses(recipe: Make) -> None:
     made = recipe(*WINDOW, "model.dropout=0.1", "model.direct=true")
-    trainer = Trainer(Task.prepare(made), made.train, made.seed)
-    assert [trainer.update().loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
+    trainer = TrainState(Task.prepare(made), made.train, made.seed)
+    assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
 
 
 OPTIONS = [

@@ -18,8 +18,9 @@ from seqloom.core.tree import Growing, Tree
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Event, Progress
-from seqloom.train.fit import fit
+from seqloom.train.loop import fit
 from seqloom.train.stop import Stop
+from seqloom.train.wrappers import wrap
 
 V, H, ROWS, WIDTH, EPOCH = 7, 6, 3, 4, 5
 
@@ -118,7 +119,7 @@ class Session:
 
     def events(self, task: Any, *, stop: Stop | None = None, resume: bool = False, seed: int = 3) -> Iterator[Event]:
         store = CheckpointStore(self.path, self.config.keep)
-        return fit(task, self.config, store, seed=seed, stop=stop, resume=resume)
+        return fit(task, self.config, store, seed=seed, stop=stop, resume=resume, wrap=wrap)
 
     def train(self, task: Any, *, until: int | None = None, resume: bool = False) -> list[Event]:
         """All events; with `until`, up to the stop that is asked for when that step is reported."""

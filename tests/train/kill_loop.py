@@ -25,8 +25,9 @@ import torch
 from seqloom.config import build
 from seqloom.runs import record
 from seqloom.tasks.language_model import Recipe
+from seqloom.train import loop
 from seqloom.train.checkpoints import CheckpointStore
-from seqloom.train.trainer import Trainer
+from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
 PHASES = ("starting", "training", "evaluating", "saving")
@@ -103,8 +104,8 @@ def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # no thread of ours
     record._tensorboard = lambda run, step: None
-    Trainer.advance = watched("training", Trainer.advance)  # type: ignore[method-assign]
-    Trainer.evaluate = watched("evaluating", Trainer.evaluate)  # type: ignore[method-assign]
+    loop.make_step = watched("training", loop.make_step)
+    TrainState.evaluate = watched("evaluating", TrainState.evaluate)  # type: ignore[method-assign]
     CheckpointStore.save = watched("saving", CheckpointStore.save)  # type: ignore[method-assign]
     CheckpointStore.save_best = watched("saving", CheckpointStore.save_best)  # type: ignore[method-assign]
     train(folder / "first")  # in this process, so that the children find everything torch imports on first use

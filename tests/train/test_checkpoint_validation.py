@@ -13,7 +13,7 @@ from seqloom.core.errors import CheckpointError
 from seqloom.core.files import sha256, tensors_from_file, tensors_to_bytes
 from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Damaged
-from seqloom.train.trainer import Trainer
+from seqloom.train.state import TrainState
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 FIRST = "embed.weight"
@@ -182,12 +182,12 @@ def test_cut_optimizer_tensors_end_in_exit_4_when_no_checkpoint_is_left(trained,
 def test_a_checkpoint_that_does_not_fit_changes_nothing(trained, tiny_task, same):
     _, parts = trained
     checkpoint = newest(parts)
-    trainer = Trainer(tiny_task(), parts.config, seed=3)
-    before = copy.deepcopy(trainer.state())
+    trainer = TrainState(tiny_task(), parts.config, seed=3)
+    before = copy.deepcopy(trainer.state_dict())
     wrong = {**checkpoint.parts, "carry": {"h": torch.zeros(3, 2)}}
     with pytest.raises(CheckpointError, match=r"carry\.h"):
         trainer.restore(Checkpoint(8, wrong))
-    assert same(trainer.state(), before)
+    assert same(trainer.state_dict(), before)
     trainer.restore(checkpoint)
     assert asdict(trainer.tally) == checkpoint.parts["tally"]
 
@@ -208,6 +208,6 @@ def test_a_carry_of_another_precision_is_converted(trained, tiny_task):
     """As after a move from a GPU, which computes in bfloat16, to a CPU."""
     _, parts = trained
     checkpoint = newest(parts)
-    trainer = Trainer(tiny_task(), parts.config, seed=3)
+    trainer = TrainState(tiny_task(), parts.config, seed=3)
     trainer.restore(Checkpoint(8, {**checkpoint.parts, "carry": {"h": checkpoint.parts["carry"]["h"].bfloat16()}}))
     assert trainer.carry["h"].dtype == torch.float32

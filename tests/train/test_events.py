@@ -13,7 +13,7 @@ EVERY = [
     e.Evaluated(4, "dev", {"loss": 1.25}, True),
     e.Saved(4, "step-4"),
     e.Prepared(4, 12.5, 3, ("computed as it is",)),
-    e.Halved(5, 64, 2),
+    e.BatchSplit(5, 64, 2),
     e.Skipped(5, "the loss is nan"),
     e.Damaged(4, "step-4", "torn"),
     e.Stopped(6),

@@ -6,9 +6,11 @@ import torch
 from seqloom.core.tree import leaves
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Finished
+from seqloom.train.loop import make_step, training_step
 from seqloom.train.memory import watch
 from seqloom.train.optimizers import OptimizerName
-from seqloom.train.trainer import Trainer
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import measure_memory, wrap
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 CPU = torch.device("cpu")
@@ -69,18 +71,17 @@ def test_a_resumed_training_remembers(tiny_task, session) -> None:
 
 
 def test_the_optimizers_numbers_count_and_watching_changes_nothing(tiny_task) -> None:
-    def trained(optimizer: OptimizerName, watched: set[int]) -> Trainer:
-        made = Trainer(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
-        made.watched = watched
+    def trained(optimizer: OptimizerName, watched: set[int]) -> TrainState:
+        made = TrainState(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
         for _ in range(4):
-            made.update()
+            make_step(made, measure_memory(training_step, watched))
         return made
 
     plain, watched, sgd = trained("adam", set()), trained("adam", {1}), trained("sgd", {1})
     assert plain.tally.memory == 0
     numbers = sum(p.numel() for p in plain.model.parameters())
     assert watched.tally.memory - sgd.tally.memory == pytest.approx(2 * 4 * numbers, abs=256)
-    for one, other in zip(leaves(plain.state()), leaves(watched.state()), strict=True):
+    for one, other in zip(leaves(plain.state_dict()), leaves(watched.state_dict()), strict=True):
         assert torch.equal(one, other)
 
 
@@ -91,14 +92,14 @@ def test_the_largest_batch_is_the_one_that_is_watched() -> None:
     small = ["data.train=60", "data.dev=5", "data.test=5", "batch.tokens=40", "model.hidden=8", "tokenizer.size=300"]
     _, recipe = read_recipe("translate-cldr", [*small, "train.epochs=1", "train.device=cpu"])
     task = Task.prepare(recipe)
-    every = Trainer(task, recipe.train, 1)
-    every.watched = set(range(1, every.total))
-    usual = Trainer(task, recipe.train, 1)
+    every = TrainState(task, recipe.train, 1)
+    usual = TrainState(task, recipe.train, 1)
+    step = wrap(usual)
     seen = []
     for _ in range(usual.total):
-        usual.update()
+        make_step(usual, step)
         every.tally.memory = 0
-        every.update()
+        make_step(every, measure_memory(training_step, range(1, every.total)))
         seen.append(every.tally.memory)
     assert len(set(seen[1:])) > 3
     assert usual.tally.memory >= 0.97 * max(seen)  # most cells are nearly, not always exactly, most bytes

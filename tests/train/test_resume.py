@@ -6,11 +6,11 @@ import os
 import pytest
 import torch
 
-from seqloom.train import trainer as trainer_module
+from seqloom.train import loop
 from seqloom.train.checkpoints import Checkpoint, CheckpointStore
 from seqloom.train.events import Evaluated, Finished, Progress, Saved, Skipped, Started, Stopped
+from seqloom.train.state import TrainState
 from seqloom.train.stop import Stop
-from seqloom.train.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -123,12 +123,12 @@ def differs(session, tiny_task, same, **options):
 
 
 def forget(monkeypatch, **replaced):
-    restore = Trainer.restore
+    restore = TrainState.restore
 
     def forgetful(trainer, checkpoint):
         restore(trainer, Checkpoint(checkpoint.step, {**checkpoint.parts, **replaced}))
 
-    monkeypatch.setattr(Trainer, "restore", forgetful)
+    monkeypatch.setattr(TrainState, "restore", forgetful)
 
 
 def test_control_nothing_forgotten(session, tiny_task, same):
@@ -141,30 +141,30 @@ def test_control_without_the_carry(session, tiny_task, same, monkeypatch):
 
 
 def test_control_without_the_optimizer(session, tiny_task, same, monkeypatch):
-    restore = Trainer.restore
+    restore = TrainState.restore
 
     def forgetful(trainer, checkpoint):
         fresh = trainer.optimizer.state_dict()
         restore(trainer, checkpoint)
         trainer.optimizer.load_state_dict(fresh)
 
-    monkeypatch.setattr(Trainer, "restore", forgetful)
+    monkeypatch.setattr(TrainState, "restore", forgetful)
     assert differs(session, tiny_task, same)
 
 
 def test_control_without_seeding_each_step(session, tiny_task, same, monkeypatch):
-    monkeypatch.setattr(trainer_module, "seed_step", lambda *_: None)
+    monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     assert differs(session, tiny_task, same)
 
 
 def test_control_without_the_lowered_rate(session, tiny_task, same, monkeypatch):
-    restore = Trainer.restore
+    restore = TrainState.restore
 
     def forgetful(trainer, checkpoint):
         restore(trainer, checkpoint)
         trainer.tally.decay = 1.0
 
-    monkeypatch.setattr(Trainer, "restore", forgetful)
+    monkeypatch.setattr(TrainState, "restore", forgetful)
     assert differs(session, tiny_task, same, schedule="plateau", lr=0.3, evaluate_every=1)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from seqloom.config import build
 from seqloom.tasks.language_model import Recipe, Task
-from seqloom.train import trainer as trainer_module
+from seqloom.train import loop
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 STEPS = 10
@@ -39,13 +39,13 @@ def test_stopping_and_going_on_changes_not_a_bit(session, same, cell, connection
 @pytest.mark.parametrize("name", ["dropout", "embedding_dropout", "weight_dropout"])
 def test_control_without_seeding_each_step_every_dropout_shows(session, same, monkeypatch, name) -> None:
     """Each alone draws from what a resume would have lost."""
-    monkeypatch.setattr(trainer_module, "seed_step", lambda *_: None)
+    monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational"}
     assert parted_differs_from_whole(session, same, **only)
 
 
 def test_control_without_dropout_there_is_nothing_to_lose(session, same, monkeypatch) -> None:
-    monkeypatch.setattr(trainer_module, "seed_step", lambda *_: None)
+    monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     none = {"dropout": 0.0, "embedding_dropout": 0.0, "weight_dropout": 0.0}
     assert not parted_differs_from_whole(session, same, **none)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.train.schedule import learning_rate
+from seqloom.train.state import learning_rate
 
 SCHEDULES = ("constant", "plateau", "inverse-sqrt", "cosine")
 PEAK, TOTAL, WARMUP, FLOOR = 0.4, 20, 5, 0.04

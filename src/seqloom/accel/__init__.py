@@ -15,8 +15,9 @@ __all__ = ["disabled", "install"]
 @functools.cache
 def install() -> None:
     """Register every faster implementation. Calling it again changes nothing."""
-    from seqloom.accel import cross_entropy, hmm, recurrence
+    from seqloom.accel import cross_entropy, hmm, recurrence, training
 
     recurrence.install()
     cross_entropy.install()
     hmm.install()
+    training.install()

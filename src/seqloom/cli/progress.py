@@ -118,10 +118,10 @@ def describe(event: e.Event) -> str | None:
         case e.Prepared(step=step, seconds=seconds, shapes=shapes, notes=notes):
             found = f"{shapes} {'shape' if shapes == 1 else 'shapes'} of batches recorded in {seconds:.1f} s"
             return "\n".join(f"step {step}  {line}" for line in ((found,) if shapes else ()) + notes)
-        case e.Halved(step=step, rows=rows, parts=parts):
+        case e.BatchSplit(step=step, rows=rows, microbatches=count):
             return (
-                f"step {step}: out of memory, so batches as large as this one of {rows} rows are taken in {parts} "
-                "parts; the updates are the same"
+                f"step {step}: out of memory, so batches as large as this one of {rows} rows are taken in {count} "
+                "microbatches; the updates are the same"
             )
         case e.Skipped(step=step, cause=cause):
             return f"step {step}: the update was skipped, {cause}"

@@ -7,13 +7,17 @@
 
 A call takes the first registered implementation whose `applies` accepts its arguments, else the definition. Both
 compute the same; the tests of `seqloom.accel` prove it. Within `definitions_only()` every call takes the definition.
+
+A function marked `compiled_region` is an ordinary one, too, until `compile_regions` names a compiler for it.
 """
 
 import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+
+import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,3 +78,33 @@ def definitions_only() -> Iterator[None]:
         yield
     finally:
         _thread.definitions_only = before
+
+
+class Compiler(Protocol):
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]: ...
+
+
+_compiler: Compiler | None = None
+
+
+def compiled_region(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function of tensors that can be compiled as a whole."""
+
+    @functools.wraps(function)
+    def region(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _compiler is None or torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        return _compiler(function)(*args, **kwargs)
+
+    return region
+
+
+@contextmanager
+def compile_regions(compiler: Compiler | None) -> Iterator[None]:
+    """Compile marked regions that are called in this block; None leaves them as they are."""
+    global _compiler
+    before, _compiler = _compiler, compiler
+    try:
+        yield
+    finally:
+        _compiler = before

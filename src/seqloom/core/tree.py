@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 Tree = Any
@@ -66,6 +67,37 @@ def to_device(tree: Tree, device: Any) -> Tree:
 def select_rows(tree: Tree, rows: Tensor) -> Tree:
     """Rows of every leaf, in the given order; a row may be repeated or left out."""
     return tree_map(lambda leaf: leaf.index_select(0, rows), tree)
+
+
+def count_rows(tree: Tree) -> int:
+    """How many rows the tensors of a tree have; 1 if they do not agree, since it cannot be split then."""
+    sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(tree)}
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def slice_rows(tree: Tree, first: int, last: int, rows: int) -> Tree:
+    """Rows `first` to `last` of the `rows` of a tree; an integer counts something in all rows and is shared out."""
+    if isinstance(tree, dict):
+        return {key: slice_rows(child, first, last, rows) for key, child in tree.items()}
+    if isinstance(tree, tuple | list):
+        return type(tree)(slice_rows(child, first, last, rows) for child in tree)
+    if isinstance(tree, int) and not isinstance(tree, bool):
+        return tree * last // rows - tree * first // rows
+    return tree_map(lambda leaf: leaf[first:last], tree)
+
+
+def concatenate_rows(trees: list[Tree]) -> Tree:
+    """The tree whose rows are those of these, one after the other."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return torch.cat(trees)
+    if isinstance(first, Growing):
+        return Growing(torch.cat([tree.buffer for tree in trees]), torch.cat([tree.length for tree in trees]))
+    if isinstance(first, dict):
+        return {key: concatenate_rows([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, tuple | list):
+        return type(first)(concatenate_rows(list(children)) for children in zip(*trees, strict=True))
+    return first
 
 
 def pack(tree: Tree) -> tuple[Any, dict[str, Tensor]]:

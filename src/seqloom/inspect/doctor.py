@@ -27,7 +27,7 @@ from seqloom.tasks.language_model import TextTask
 from seqloom.tasks.translate import SIDES
 from seqloom.tasks.translate import Task as TranslateTask
 from seqloom.train.config import FitConfig
-from seqloom.train.trainer import device_for
+from seqloom.train.state import device_for
 
 DUPLICATES = 0.10  # of the training documents: more is worth a word
 OVERLAP = 0.05  # of a split's documents, or long lines, that stand in train too

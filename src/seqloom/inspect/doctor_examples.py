@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from seqloom.core.words import shown
 from seqloom.data.tagged import Tagged, has_spans, tag_counts
 from seqloom.inspect.lengths import Lengths, spread
-from seqloom.tasks import task_info
 from seqloom.tasks.classify import ReadingTask
 
 REPEATED = 0.10  # of the training examples: more is worth a word
@@ -53,7 +52,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
     spans = tagged and has_spans(corpus)
     return ExampleFacts(
         splits=[_split(task, name) for name in corpus.splits],
-        unit=task_info(task.recipe.task).examples,
+        unit=_unit(task),
         classes=classes,
         of_classes="spans" if spans else "words" if tagged else "texts",
         spelled=task.spellings is not None,
@@ -65,6 +64,11 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         fixed=task.recipe.batch.shapes is not None,
         padding=batches.padding(),
     )
+
+
+def _unit(task: ReadingTask) -> str:
+    own = {"tag": "sentences", "hmm-tag": "sentences", "pair": "pairs", "choice": "examples", "answer": "questions"}
+    return own.get(task.recipe.task, "texts")
 
 
 def _label_counts(task: ReadingTask) -> dict[str, int]:

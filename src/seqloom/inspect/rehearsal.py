@@ -31,9 +31,11 @@ from seqloom.tasks import task_info
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
-from seqloom.train.events import Event, Finished, Progress, Saved, Started
+from seqloom.train.events import BatchSplit, Event, Finished, Progress, Saved, Started
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState, device_for
 from seqloom.train.stop import Stop
-from seqloom.train.trainer import Trainer, device_for
+from seqloom.train.wrappers import wrap
 
 UPDATES = 12  # at most …
 FEWEST = 3  # … and at least, the first of which only warms up
@@ -108,35 +110,37 @@ def perform(recipe: Any, folder: Path) -> Rehearsal:
 
 def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
     """A few updates, an evaluation, a checkpoint: everything a training holds in memory, as long as it holds it."""
-    trainer = Trainer(task, recipe.train, recipe.seed)
-    if trainer.levels is not None:  # of a model that thaws, the peak is that of its last updates
-        trainer.levels = replace(trainer.levels, every=None)
-    yield Started(0, trainer.total, 0, str(trainer.device), False)
+    state = TrainState(task, recipe.train, recipe.seed)
+    if state.layer_groups is not None:  # if layers are unfrozen, the peak is that of the last updates
+        state.layer_groups = replace(state.layer_groups, every=None)
+    step = wrap(state)
+    yield Started(0, state.total, 0, str(state.device), False)
     seconds: list[float] = []
-    most = min(UPDATES, max(FEWEST, trainer.total))
+    most = min(UPDATES, max(FEWEST, state.total))
     while len(seconds) < most and (len(seconds) < FEWEST or sum(seconds) < SECONDS):
         began = time.perf_counter()
-        update = trainer.update()
+        result = make_step(state, step)
+        state.settle()
         seconds.append(time.perf_counter() - began)
-        found.skipped += update.cause is not None
+        found.skipped += result.cause is not None
         found.updates += 1
     found.seconds_per_update = statistics.median(seconds[1:])
     if (largest := task.largest_step(recipe.seed)) is not None:  # the peak is that of the largest batch
-        trainer.tally.step = largest // recipe.train.accumulate
-        trainer.update()
-        trainer.tally.step = found.updates
-    found.parts = max([1, *trainer.halved.values()])
-    yield Progress(found.updates, trainer.total, trainer.report(update))
+        state.tally.step = largest // recipe.train.accumulate
+        make_step(state, step)
+        state.tally.step = found.updates
+    found.parts = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
+    yield Progress(found.updates, state.total, state.report(result))
     began = time.perf_counter()
     with _broken_off() as stop:
         try:
             with stop.interruptible():
-                trainer.evaluate()
+                state.evaluate()
         except Interrupted:
             found.complete = False
     found.evaluation_seconds = time.perf_counter() - began
-    store.save_best(trainer.model.state_dict())
-    yield Saved(found.updates, store.save(found.updates, trainer.state()))
+    store.save_best(state.model.state_dict())
+    yield Saved(found.updates, store.save(found.updates, state.state_dict()))
 
 
 def _estimate(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:

@@ -20,7 +20,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.core.fusing import fusible
+from seqloom.core.operations import compiled_region
 from seqloom.core.tree import Growing
 from seqloom.nn.cache import Reading
 from seqloom.nn.dropout import Dropout
@@ -116,14 +116,14 @@ class Around(nn.Module):
 class EncoderBlock(nn.Module):
     """A mixer and a feed-forward: x (B, S, D) and its mask (B, S) to the same shape, and to the mixer's weights."""
 
-    recomputable = True  # see `seqloom.train.recompute`
+    recomputable = True  # see `seqloom.train.gradient_checkpointing`
 
     def __init__(self, mixer: Mixer, feed_forward: nn.Module, frame: Frame) -> None:
         super().__init__()
         self.mixer, self.feed_forward = mixer, feed_forward
         self.around_mixer, self.around_feed_forward = Around(frame), Around(frame)
 
-    @fusible
+    @compiled_region
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         around = self.around_mixer
         mixed, looked = self.mixer(around.before(x), mask, weights)
@@ -159,14 +159,14 @@ def look_back(
 class TextBlock(nn.Module):
     """Self-attention over a text and a feed-forward; which places of it a place may look at, `past` says."""
 
-    recomputable = True  # see `seqloom.train.recompute`
+    recomputable = True  # see `seqloom.train.gradient_checkpointing`
 
     def __init__(self, attention: MultiHeadAttention, feed_forward: nn.Module, frame: Frame) -> None:
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
         self.around_attention, self.around_feed_forward = Around(frame), Around(frame)
 
-    @fusible
+    @compiled_region
     def forward(
         self, x: Tensor, past: Past, cache: Growing | None = None, weights: bool = False
     ) -> tuple[Tensor, Growing | None, Tensor | None]:
@@ -181,7 +181,7 @@ class TextBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Self-attention over the target, attention over the source, and a feed-forward."""
 
-    recomputable = True  # see `seqloom.train.recompute`
+    recomputable = True  # see `seqloom.train.gradient_checkpointing`
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class DecoderBlock(nn.Module):
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
         self.around_self, self.around_cross, self.around_feed_forward = Around(frame), Around(frame), Around(frame)
 
-    @fusible
+    @compiled_region
     def forward(
         self,
         x: Tensor,

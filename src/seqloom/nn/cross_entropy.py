@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.core.fusing import fusible
-from seqloom.core.operations import operation
+from seqloom.core.operations import compiled_region, operation
 from seqloom.nn.masks import zero_padding
 
 IGNORE_INDEX = -100  # a target that does not count, as in torch
@@ -43,7 +42,7 @@ def linear_log_softmax(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> T
     return at_least_float32(F.linear(hidden, weight, bias)).log_softmax(dim=-1)
 
 
-@fusible
+@compiled_region
 def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """torch's, summed, of logits (N, V) in any precision and targets (N,).
 
@@ -61,7 +60,7 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
     return losses.where(targets != IGNORE_INDEX, 0).sum()
 
 
-@fusible
+@compiled_region
 def consistent_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, consistency: float = 0.0
 ) -> Tensor:

@@ -13,8 +13,6 @@ beside the protocol of `seqloom.core.protocols` (`Task` if it trains by gradient
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from seqloom.core.errors import UsageError
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 SHARED = ("base",)  # files that are no tasks
 
 
-@cache
 def names() -> list[str]:
     """List the names of all tasks."""
     return sorted(
@@ -43,9 +40,3 @@ def task_info(name: Any) -> "TaskInfo":
         raise UsageError(f"No task is called {shown(name)}: {did_you_mean(str(name), known)}.")
     info: TaskInfo = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").INFO
     return info
-
-
-def has_view(recipe: Mapping[str, Any], view: str) -> bool:
-    """Whether a view suits the models of a recipe's task."""
-    name = recipe.get("task")
-    return name in names() and view in task_info(name).views

@@ -43,7 +43,6 @@ class Task(protocols.Task, protocols.Estimable):
 
     monitor: Monitor = Monitor("loss")
     validates_part = False  # whether `validate` measures less than `evaluate` of dev
-    measures_text = False  # whether it can be measured on any text, see `of_documents`
     read_by_model: tuple[str, ...] = ()  # keys of the model that decide how data is read
     recipe: Any
     corpus: Any
@@ -144,7 +143,6 @@ class TaskInfo:
     metric: str = "loss"  # the headline metric of an evaluation
     loss_per: str = "token"  # what the loss is a mean over
     examples: str = "texts"  # what the examples of its data are called
-    example: str = "The class statement defines a new type of object."  # a text to try
     views: tuple[str, ...] = ()  # of seqloom.inspect and the studio that suit its models, if their kind does
 
     def predictor_class(self) -> Any:

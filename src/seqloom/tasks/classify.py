@@ -432,6 +432,5 @@ INFO = TaskInfo(
     command="classify {run}",
     metric="accuracy",
     loss_per="text",
-    example="a funny and moving story",
     views=("understand", "vectors", "walk", "heads", "cell"),
 )

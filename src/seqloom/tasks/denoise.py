@@ -230,6 +230,5 @@ INFO = TaskInfo(
     predictor="seqloom.predict.denoiser:Restorer",
     command="restore {run}",
     metric="target_accuracy",
-    example="The class statement defines a new [MASK] of object.",
-    views=("write", "beam", "vectors", "heads", "alignment"),
+    views=("write", "vectors", "heads", "alignment"),
 )

@@ -159,5 +159,5 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command="generate {run}",
     metric="perplexity",
-    views=("write", "beam", "understand"),
+    views=("write", "understand"),
 )

@@ -200,5 +200,5 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command='prompt {run} --generate "…"',
     metric="perplexity",
-    views=("write", "beam", "vectors", "walk", "heads", "cell"),
+    views=("write", "vectors", "walk", "heads", "cell"),
 )

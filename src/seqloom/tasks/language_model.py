@@ -89,7 +89,6 @@ class TextTask(base.Task):
     """What every task on plain text shares: its corpus, its tokenizer, its streams, its perplexity."""
 
     monitor = Monitor("loss")
-    measures_text = True
     eval_chunk = 256  # tokens read at once in evaluation
 
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
@@ -361,5 +360,5 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command="generate {run}",
     metric="perplexity",
-    views=("write", "beam", "vectors", "walk", "heads", "cell"),
+    views=("write", "vectors", "walk", "heads", "cell"),
 )

@@ -66,8 +66,5 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command="generate {run}",
     metric="perplexity",
-    views=(
-        "write",
-        "beam",
-    ),
+    views=("write",),
 )

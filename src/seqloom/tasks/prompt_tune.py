@@ -272,8 +272,5 @@ INFO = TaskInfo(
     predictor="seqloom.predict.language_model:LanguageModel",
     command="prompt {run}",
     metric="accuracy",
-    views=(
-        "write",
-        "beam",
-    ),
+    views=("write",),
 )

@@ -207,6 +207,5 @@ INFO = TaskInfo(
     metric="token_accuracy",
     loss_per="word",
     examples="sentences",
-    example="The old man saw the boats in the harbour.",
     views=("understand", "vectors", "walk", "heads", "cell"),
 )

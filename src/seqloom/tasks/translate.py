@@ -410,6 +410,5 @@ INFO = TaskInfo(
     command="translate {run}",
     metric="bleu",
     examples="pairs",
-    example="Two children are playing in the park.",
-    views=("write", "beam", "vectors", "walk", "heads", "alignment", "cell"),
+    views=("write", "vectors", "walk", "heads", "alignment", "cell"),
 )

@@ -52,8 +52,6 @@ class Recipe:
 
 
 class Task(TextTask):
-    measures_text = False
-
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
         engine_of(recipe.train)  # what this machine cannot do is refused before anything is made

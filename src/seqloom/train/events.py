@@ -48,7 +48,7 @@ class Saved(Event):
 
 @dataclass(frozen=True)
 class Prepared(Event):
-    """On a GPU: steps of so many shapes of batches were compiled and recorded, in so many seconds."""
+    """On a GPU: steps of so many shapes of batches were compiled and captured as CUDA graphs, in so many seconds."""
 
     seconds: float
     shapes: int
@@ -56,11 +56,11 @@ class Prepared(Event):
 
 
 @dataclass(frozen=True)
-class Halved(Event):
-    """A batch of so many rows did not fit in memory; those of its size are taken in parts from now on."""
+class BatchSplit(Event):
+    """A batch of so many rows did not fit in memory; from now on those of its size are taken in microbatches."""
 
     rows: int
-    parts: int
+    microbatches: int
 
 
 @dataclass(frozen=True)

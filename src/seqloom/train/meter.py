@@ -4,17 +4,16 @@ import time
 
 from seqloom.core.protocols import Task
 from seqloom.train.events import Progress
+from seqloom.train.state import StepResult
 
 
 class Meter:
     """Time spent in updates only: evaluations, saves, and what has to be prepared before steps can be made are left
     out."""
 
-    def __init__(self, tokens: int) -> None:
-        """`tokens` were read before the measuring began."""
+    def __init__(self) -> None:
         self.seconds = self.tokens = self.steps = 0.0
         self._reported = (0.0, 0.0, 0.0)  # seconds, tokens and steps at the last report
-        self._read, self._prepared = tokens, 0.0
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
@@ -22,11 +21,10 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._began
 
-    def add(self, tokens: int, preparing: float) -> None:
-        """A step was made: how many tokens were read by now, and for how many seconds something was prepared."""
-        self.tokens, self.steps = self.tokens + tokens - self._read, self.steps + 1
-        self.seconds -= preparing - self._prepared
-        self._read, self._prepared = tokens, preparing
+    def add(self, result: StepResult) -> None:
+        """A step was made."""
+        self.tokens, self.steps = self.tokens + result.tokens, self.steps + 1
+        self.seconds -= result.preparation_seconds
 
     def speed(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0

@@ -1,16 +1,15 @@
 """The optimizers a recipe can name."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from seqloom.core.errors import CheckpointError
 from seqloom.core.expected import Expected, check_tree
-from seqloom.train.levels import Levels
-
-OptimizerName = Literal["sgd", "adam", "adamw"]
+from seqloom.train.config import OptimizerName
+from seqloom.train.layer_groups import LayerGroups
 
 
 def build_optimizer(
@@ -21,20 +20,20 @@ def build_optimizer(
     weight_decay: float = 0.0,
     momentum: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
-    levels: Levels | None = None,
+    layer_groups: LayerGroups | None = None,
 ) -> torch.optim.Optimizer:
     """Weight decay falls on matrices only: biases and gains have no reason to shrink towards zero.
 
-    With `levels`, each has groups of its own, whose `scale` the rate is to be multiplied by.
+    With `layer_groups`, each has parameter groups of its own, whose `scale` the rate is to be multiplied by.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if levels is None:
+    if layer_groups is None:
         groups = _groups(trainable, weight_decay)
     else:
         groups = [
-            {**group, "scale": levels.scale(number)}
-            for number, level in enumerate(levels.parameters)
-            for group in _groups([p for p in level if p.requires_grad], weight_decay)
+            {**group, "scale": layer_groups.scale(number)}
+            for number, parameters in enumerate(layer_groups.parameters)
+            for group in _groups([p for p in parameters if p.requires_grad], weight_decay)
         ]
     if name == "sgd":
         sgd = torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=_fusable(trainable))

@@ -22,7 +22,6 @@ from seqloom.inspect.tours.inputs import Follow, Intro
 from seqloom.inspect.tours.panels import Stage, visible
 from seqloom.inspect.views.alignment import Said, say, unknown_note
 from seqloom.inspect.views.reading import evaluating
-from seqloom.tasks import has_view
 from seqloom.text.base import END
 
 KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
@@ -56,7 +55,14 @@ class Walk:
 
 def suits(recipe: Mapping[str, Any]) -> bool:
     """Whether there is a walk through a model of this recipe."""
-    return recipe.get("model", {}).get("kind") in KINDS and has_view(recipe, "walk")
+    return recipe.get("model", {}).get("kind") in KINDS and recipe.get("task") in (
+        "translate",
+        "language-model",
+        "instruct",
+        "masked-lm",
+        "tag",
+        "classify",
+    )
 
 
 def walk_through(trained: Any, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:

@@ -26,7 +26,9 @@ from seqloom.inspect.plots.figures import COLOURS, legend, new_figure, tidy
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.nn.cells import CELLS
 from seqloom.tasks import task_info
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import wrap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,10 +140,11 @@ def measure(plan: MemoryPlan) -> Iterator[Outcome]:
             for seed in plan.seeds:
                 recipe = plan.recipe(cell, lag, seed, sizes[cell][0])
                 task = task_info(plan.test).task.prepare(recipe)
-                trainer = Trainer(task, recipe.train, seed)
+                state = TrainState(task, recipe.train, seed)
+                step = wrap(state)
                 for _ in range(plan.updates):
-                    trainer.update()
-                metrics = task.evaluate(trainer.model.eval(), "test")  # nothing was chosen by it
+                    make_step(state, step)
+                metrics = task.evaluate(state.model.eval(), "test")  # nothing was chosen by it
                 yield Outcome(cell, lag, seed, metrics["success"], metrics["blind_success"])
 
 

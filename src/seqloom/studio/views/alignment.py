@@ -12,15 +12,14 @@ from seqloom.studio.arrays import half, packed
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
-from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/alignment")
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
     """What reads one text and says another, and attends while it does."""
-    model = recipe.get("model") or {}
-    if not has_view(recipe, "alignment"):
+    task, model = recipe.get("task"), recipe.get("model") or {}
+    if task not in ("translate", "denoise"):
         return False
     if model.get("kind") == "recurrent-seq2seq":
         return model.get("attention", {}) is not None  # null is none; unsaid, there is one

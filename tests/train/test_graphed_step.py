@@ -1,4 +1,4 @@
-"""Steps that are recorded and played: which belong together, and that they do what steps do one operation at a time."""
+"""Steps as CUDA graphs: which batches share a graph, and that they do what steps do one operation at a time."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 import torch
 
+from seqloom import accel
+from seqloom.accel.training.graphed_step import GraphedStep, shape_of
 from seqloom.core.protocols import Loss
 from seqloom.nn.packed import versions
 from seqloom.recipes import read_recipe
-from seqloom.train.captured import Preparation, shape_of
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.microbatches import split_on_oom
+from seqloom.train.state import StepResult, TrainState
+from seqloom.train.wrappers import accelerate, wrap
 from seqloom.training import begin
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -31,89 +35,93 @@ def test_a_shape_is_that_of_all_tensors_and_whatever_else_decides_what_is_comput
     assert shape_of(({"h": torch.zeros(2)}, None)) == shape_of(({"h": torch.ones(2)}, None)) != shape_of(None)
 
 
-def test_a_word_about_preparation_once_there_is_something_to_say():
-    preparation = Preparation()
-    worth_a_word = []
-    for preparation.seconds, preparation.shapes in ((0.0, 0), (0.4, 1), (2.5, 3)):
-        worth_a_word.append(preparation.telling)
-    assert worth_a_word == [False, False, True]
-    assert preparation.told() == (2.5, 3, ())
-    worth_a_word = [preparation.telling]
-    preparation.notes.append("as it is")
-    worth_a_word.append(preparation.telling)
-    assert worth_a_word == [False, True]
-    assert preparation.told() == (0.0, 0, ("as it is",))
-
-
 def test_on_a_cpu_every_step_is_known_at_once(tiny_task):
-    trainer = Trainer(tiny_task(), FitConfig(steps=5, device="cpu"), seed=1)
-    assert trainer.captured is None
-    assert [len(trainer.advance()) for _ in range(5)] == [1] * 5
-    assert trainer.settle() == []
+    accel.install()
+    state = TrainState(tiny_task(), FitConfig(steps=5, device="cpu"), seed=1)
+    step = wrap(state)
+    for _ in range(5):
+        make_step(state, step)
+        assert len(state.take_results()) == 1 and not state.pending
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
 
 
-def trainers(task: Any, **options: Any) -> tuple[Trainer, Trainer]:
+class Training:
+    """A training and its step."""
+
+    def __init__(self, task: Any, config: FitConfig, seed: int = 1) -> None:
+        accel.install()
+        self.state = TrainState(task, config, seed)
+        self.step = accelerate(split_on_oom, self.state)
+
+    def update(self) -> StepResult:
+        result = make_step(self.state, self.step)
+        self.state.settle()
+        return result
+
+
+def trainings(task: Any, **options: Any) -> tuple[Training, Training]:
     config = FitConfig(**{"steps": 40, "device": "cuda", **options})
-    plain = Trainer(task(), replace(config, fast=False), seed=1)
-    fast = Trainer(task(), config, seed=1)
-    assert fast.captured is not None and plain.captured is None
+    plain, fast = Training(task(), replace(config, fast=False)), Training(task(), config)
+    assert isinstance(fast.step, GraphedStep) and plain.step is split_on_oom
     return plain, fast
 
 
 @cuda
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_the_same_as_one_operation_at_a_time(tiny_task, optimizer):
-    plain, fast = trainers(tiny_task, optimizer=optimizer, clip=0.3, weight_decay=0.01, warmup=4)
+    plain, fast = trainings(tiny_task, optimizer=optimizer, clip=0.3, weight_decay=0.01, warmup=4)
     for _ in range(20):
         wanted, found = plain.update(), fast.update()
         assert found.loss == pytest.approx(wanted.loss, abs=1e-5)
         assert found.gradient_norm == pytest.approx(wanted.gradient_norm, rel=1e-4)
-        assert (found.rate, found.tokens) == (wanted.rate, wanted.tokens)
-    for own, other in zip(fast.model.parameters(), plain.model.parameters(), strict=True):
+        assert (found.lr, found.tokens) == (wanted.lr, wanted.tokens)
+    for own, other in zip(fast.state.model.parameters(), plain.state.model.parameters(), strict=True):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
-    assert fast.captured is not None and len(fast.captured.records) <= 3
+    assert fast.step.is_enabled and len(fast.step.graphs) <= 3
 
 
 @cuda
 def test_what_a_step_changed_is_seen_whether_it_is_recorded_or_repeated(tiny_task):
     """Neither a graph nor a fused optimizer raises the versions of weights by itself."""
-    _, fast = trainers(tiny_task)
+    _, fast = trainings(tiny_task)
     for _ in range(6):
-        before = versions(fast.model.parameters())
+        before = versions(fast.state.model.parameters())
         fast.update()
-        assert versions(fast.model.parameters()) != before
-    assert fast.captured is not None and len(fast.captured.records) < 6  # some were repeated
+        assert versions(fast.state.model.parameters()) != before
+    assert fast.step.is_enabled and len(fast.step.graphs) < 6  # some were repeated
 
 
 @cuda
 def test_outcomes_are_read_late_and_in_order(tiny_task):
-    plain, fast = trainers(tiny_task, log_every=7, evaluate_every=100, save_every=100)
-    told = [fast.advance() for _ in range(14)]
+    plain, fast = trainings(tiny_task, log_every=7, evaluate_every=100, save_every=100)
+    told = []
+    for _ in range(14):
+        make_step(fast.state, fast.step)
+        told.append(fast.state.take_results())
     assert [len(some) for some in told] == [0] * 6 + [7] + [0] * 6 + [7]
     losses = [update.loss for some in told for update in some]
     assert losses == pytest.approx([plain.update().loss for _ in range(14)], abs=1e-5)
-    assert fast.tally.recent_steps == 14
+    assert fast.state.tally.recent_steps == 14
 
 
 @cuda
 @pytest.mark.parametrize("spoil", ["loss", float("inf"), float("nan")])
 def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, spoil):
-    _, fast = trainers(lambda: tiny_task(spoil={3: spoil}))
+    _, fast = trainings(lambda: tiny_task(spoil={3: spoil}))
     for _ in range(3):
         fast.update()
-    before = fast.state()
-    weights = [parameter.detach().clone() for parameter in fast.model.parameters()]
-    moments = [{name: value.clone() for name, value in state.items()} for state in fast.optimizer.state.values()]
+    before = fast.state.state_dict()
+    weights = [parameter.detach().clone() for parameter in fast.state.model.parameters()]
+    moments = [{name: value.clone() for name, value in state.items()} for state in fast.state.optimizer.state.values()]
     assert fast.update().cause is not None
-    assert all(torch.equal(a, b) for a, b in zip(weights, fast.model.parameters(), strict=True))
-    for old, new in zip(moments, fast.optimizer.state.values(), strict=True):
+    assert all(torch.equal(a, b) for a, b in zip(weights, fast.state.model.parameters(), strict=True))
+    for old, new in zip(moments, fast.state.optimizer.state.values(), strict=True):
         assert all(torch.equal(old[name], new[name]) for name in old)
-    assert before["tally"]["skips"] == 0 and fast.tally.skips == 1
+    assert before["tally"]["skips"] == 0 and fast.state.tally.skips == 1
     assert fast.update().cause is None
-    assert fast.tally.skips == 0
+    assert fast.state.tally.skips == 0
 
 
 @cuda
@@ -145,7 +153,8 @@ def test_models_learn_alike(recipe, steps, tmp_path):
     losses = {}
     for fast in (False, True):
         task = begin(made, tmp_path / str(fast)).task
-        trainer = Trainer(task, replace(made.train, fast=fast), made.seed)
-        losses[fast] = [trainer.update().loss for _ in range(12)]
-        assert (trainer.captured is not None) == fast, trainer.preparation.notes
+        training = Training(task, replace(made.train, fast=fast), made.seed)
+        losses[fast] = [training.update().loss for _ in range(12)]
+        assert isinstance(training.step, GraphedStep) == fast
+        assert not fast or training.step.is_enabled, training.state.events
     assert losses[True] == pytest.approx(losses[False], rel=2e-2)

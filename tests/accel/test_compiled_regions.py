@@ -5,13 +5,14 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
+from seqloom.accel.training.compiled_regions import RegionCompiler
 from seqloom.config import build
-from seqloom.core.fusing import Fusing, fusible, fusing
+from seqloom.core.operations import compile_regions, compiled_region
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.transformer import TransformerConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own
-SOME = Fusing(dynamic=True, backend="aot_eager")  # traces as for a GPU, then computes as ever
+SOME = RegionCompiler(dynamic=True, backend="aot_eager")  # traces as for a GPU, then computes as ever
 
 
 def pairs(rows: int, source: int, target: int) -> dict[str, torch.Tensor]:
@@ -39,7 +40,7 @@ def test_a_stack_is_compiled_once_for_all_its_blocks_and_all_shapes():
     for shape in ((3, 18, 20), (4, 21, 19), (2, 30, 33)):
         batch = pairs(*shape)
         plain = model.loss(batch, 0.1)[0]
-        with fusing(SOME):
+        with compile_regions(SOME):
             compiled = model.loss(batch, 0.1)[0]
         torch.testing.assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
         for found, wanted in zip(gradients(model, compiled), gradients(model, plain), strict=True):
@@ -56,7 +57,7 @@ def test_a_gpt_too():
     model = build(GPTConfig, given).build(40)
     tokens = torch.randint(1, 40, (3, 33))
     plain = model.loss(tokens[:, :-1], tokens[:, 1:])[0]
-    with fusing(Fusing(backend="aot_eager")):
+    with compile_regions(RegionCompiler(backend="aot_eager")):
         compiled = model.loss(tokens[:, :-1], tokens[:, 1:])[0]
     torch.testing.assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
     assert 0 < counters["stats"]["unique_graphs"] <= 2
@@ -68,12 +69,12 @@ def test_outside_of_the_block_nothing_is_compiled():
     counters.clear()
     seen = []
 
-    @fusible
+    @compiled_region
     def twice(x: torch.Tensor) -> torch.Tensor:
         seen.append(torch.compiler.is_compiling())
         return 2 * x
 
-    with fusing(None):
+    with compile_regions(None):
         assert twice(torch.ones(3)).tolist() == [2, 2, 2]
     assert seen == [False]
     assert not counters["stats"]

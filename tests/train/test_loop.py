@@ -10,13 +10,14 @@ from seqloom.core.errors import DivergedError, ResourceError, UsageError
 from seqloom.core.protocols import Monitor
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Damaged, Evaluated, Finished, Progress, Saved, Skipped, Started, event_to_json
-from seqloom.train.trainer import Trainer
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 def trainer(task, seed=3, **options):
-    return Trainer(task, FitConfig(**{"steps": 10, "device": "cpu", **options}), seed)
+    return TrainState(task, FitConfig(**{"steps": 10, "device": "cpu", **options}), seed)
 
 
 def weights(model):
@@ -39,7 +40,7 @@ def test_updates_equal_a_loop_written_out(tiny_task, same):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02, foreach=False)
     h = torch.zeros(3, 6)
     for step in range(7):
-        update = ours.update()
+        update = make_step(ours)
         batch = task.batch(3, step)
         logits, h = model(batch["inputs"], None if step % 5 == 0 else h.detach())
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 7), batch["targets"].reshape(-1))
@@ -58,8 +59,8 @@ def test_clipping_is_g_times_min_1_theta_over_norm(tiny_task, clip):
     plain = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip=None)
     clipped = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip=clip)
     before = weights(plain.model)
-    norm = plain.update().gradient_norm
-    assert clipped.update().gradient_norm == norm  # reported as it was before clipping
+    norm = make_step(plain).gradient_norm
+    assert make_step(clipped).gradient_norm == norm  # reported as it was before clipping
     gradient = {name: before[name] - after for name, after in weights(plain.model).items()}
     total = math.sqrt(sum(g.double().square().sum().item() for g in gradient.values()))
     assert norm == pytest.approx(total, rel=1e-5)
@@ -75,7 +76,7 @@ def test_accumulated_batches_equal_one_big_batch(tiny_task):
     halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
     small.batch = lambda seed, step: {**halves[step % 2], "fresh": True, "spoil": None}
     two, one = trainer(small, accumulate=2, clip=0.1), trainer(big, clip=0.1)
-    updates = [each.update() for each in (two, one)]
+    updates = [make_step(each) for each in (two, one)]
     assert updates[0].loss == pytest.approx(updates[1].loss, abs=1e-6)
     assert updates[0].gradient_norm == pytest.approx(updates[1].gradient_norm, abs=1e-6)
     assert updates[0].tokens == updates[1].tokens == 24
@@ -109,16 +110,16 @@ def test_the_rate_reaches_the_optimizer_and_the_report(session, tiny_task):
 def test_a_spoilt_step_leaves_weights_and_optimizer_alone(tiny_task, same, optimizer, accumulate, spoil, cause):
     task = tiny_task(spoil={accumulate * 2: spoil})
     subject = trainer(task, optimizer=optimizer, momentum=0.9, weight_decay=0.1, accumulate=accumulate)
-    subject.update()
-    assert subject.update().cause is None
+    make_step(subject)
+    assert make_step(subject).cause is None
     before, optimizer_before = weights(subject.model), str(subject.optimizer.state_dict())
-    update = subject.update()
+    update = make_step(subject)
     assert update.cause == cause
     assert same(weights(subject.model), before)
     assert str(subject.optimizer.state_dict()) == optimizer_before
     assert subject.carry is None  # it may be as spoilt as the gradient
     assert subject.tally.skips == 1
-    assert subject.update().cause is None
+    assert make_step(subject).cause is None
     assert subject.tally.skips == 0
     assert not same(weights(subject.model), before)
     assert all(tensor.isfinite().all() for tensor in subject.model.state_dict().values())
@@ -245,7 +246,7 @@ def judged(subject, losses):
     found = []
     for step, loss in enumerate(losses, start=1):
         subject.tally.step = step
-        found.append((subject.judge({"loss": loss}), subject.tally.decay))
+        found.append((subject.record_evaluation({"loss": loss}), subject.tally.decay))
     return found
 
 
@@ -255,9 +256,9 @@ def test_plateau_lowers_the_rate_after_patience(tiny_task):
     best, decay = zip(*judged(subject, losses), strict=True)
     assert best == (True, True, False, False, True, False, False, False, False, False, False)
     assert decay == (1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625)
-    assert subject.rate() == 0.2  # not below min_lr
+    assert subject.learning_rate() == 0.2  # not below min_lr
     subject.tally.decay = 0.5
-    assert subject.rate() == 0.5
+    assert subject.learning_rate() == 0.5
     assert (subject.tally.best_step, subject.tally.best) == (5, {"loss": 1.9})
 
 
@@ -276,9 +277,10 @@ def test_equally_good_evaluations_are_told_apart_by_their_loss(tiny_task):
     task.monitor = Monitor("f1", higher_is_better=True)
     subject = trainer(task)
     evaluations = [(0.9, 0.5), (0.9, 0.4), (0.9, 0.4), (0.9, 0.6), (0.8, 0.1), (0.9, math.nan), (0.95, 0.7)]
-    assert [subject.judge({"f1": f1, "loss": loss}) for f1, loss in evaluations] == [True, True, *[False] * 4, True]
+    best = [subject.record_evaluation({"f1": f1, "loss": loss}) for f1, loss in evaluations]
+    assert best == [True, True, *[False] * 4, True]
     without = trainer(task)
-    assert [without.judge({"f1": f1}) for f1 in (0.9, 0.9, 0.8, 0.95)] == [True, False, False, True]
+    assert [without.record_evaluation({"f1": f1}) for f1 in (0.9, 0.9, 0.8, 0.95)] == [True, False, False, True]
 
 
 def test_an_evaluation_that_is_no_number_is_never_preferred_to_one_that_is(tiny_task):
@@ -291,7 +293,7 @@ def test_early_stopping_counts_evaluations_since_the_best(tiny_task):
     reasons = []
     for loss in (3, 2, 2.1, 1.9, 2, 1.9):
         judged(subject, [loss])
-        reasons.append(subject.exhausted())
+        reasons.append(subject.reason_to_end())
     assert reasons == [None, None, None, None, None, "no better evaluation in 2 attempts"]
 
 
@@ -332,7 +334,7 @@ def test_half_precision_needs_a_gpu(tiny_task, precision):
 
 def test_automatic_precision_is_full_where_there_is_no_gpu(tiny_task):
     full, automatic = (trainer(tiny_task(), precision=name, device="cpu") for name in ("fp32", "auto"))
-    assert [full.update().loss for _ in range(3)] == [automatic.update().loss for _ in range(3)]
+    assert [make_step(full).loss for _ in range(3)] == [make_step(automatic).loss for _ in range(3)]
 
 
 def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
@@ -346,15 +348,15 @@ def test_no_gpu_where_one_was_asked_for(tiny_task, monkeypatch):
     ("options", "words"),
     [
         ({}, "needs steps or epochs"),
-        ({"steps": 0}, "steps must be above 0"),
-        ({"steps": 5, "lr": -1.0}, "lr must be above 0"),
-        ({"steps": 5, "clip": 0.0}, "clip must be above 0"),
-        ({"steps": 5, "patience": 0}, "patience must be above 0"),
-        ({"steps": 5, "max_skips": 0}, "max_skips must be above 0"),
-        ({"steps": 5, "warmup": -1}, "warmup must be at least 0"),
-        ({"steps": 5, "weight_decay": -0.1}, "weight_decay must be at least 0"),
-        ({"steps": 5, "betas": [0.9, 1.0]}, "betas must be"),
-        ({"steps": 5, "plateau_factor": 1.0}, "plateau_factor must be between"),
+        ({"steps": 0}, "steps: must be at least 1"),
+        ({"steps": 5, "lr": -1.0}, "lr: must be greater than 0"),
+        ({"steps": 5, "clip": 0.0}, "clip: must be greater than 0"),
+        ({"steps": 5, "patience": 0}, "patience: must be at least 1"),
+        ({"steps": 5, "max_skips": 0}, "max_skips: must be at least 1"),
+        ({"steps": 5, "warmup": -1}, "warmup: must be at least 0"),
+        ({"steps": 5, "weight_decay": -0.1}, "weight_decay: must be at least 0"),
+        ({"steps": 5, "betas": [0.9, 1.0]}, r"betas.*must be less than 1"),
+        ({"steps": 5, "plateau_factor": 1.0}, "plateau_factor: must be less than 1"),
         ({"steps": 5, "optimizer": "adm"}, "did you mean adam"),
         ({"steps": 5, "stepps": 5}, "steps"),
     ],

@@ -1,5 +1,5 @@
-"""What becomes of recorded steps when something goes wrong, on any machine: instead of a graph being played, what was
-recorded is computed again, and the rest is as on a GPU."""
+"""What becomes of graphed steps when something goes wrong, on any machine: instead of a graph being replayed, what was
+captured is computed again, and the rest is as on a GPU."""
 
 import contextlib
 import inspect
@@ -9,18 +9,22 @@ from typing import Any
 import pytest
 import torch
 from tests.train.conftest import Session, TinyTask
-from tests.train.test_halving import Crowded
+from tests.train.test_microbatches import Crowded
 
+from seqloom.accel.training import graphed_step
+from seqloom.accel.training.graphed_step import GraphedStep
 from seqloom.core.errors import DivergedError
+from seqloom.core.operations import Implementation
 from seqloom.core.tree import tree_map
-from seqloom.train import captured, trainer
-from seqloom.train.captured import CapturedStep, Preparation
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped
+from seqloom.train.loop import make_step
+from seqloom.train.microbatches import split_on_oom
+from seqloom.train.state import TrainState
 from seqloom.train.stop import Stop
-from seqloom.train.trainer import Trainer
+from seqloom.train.wrappers import accelerate
 
-pytestmark = pytest.mark.usefixtures("quick_disk", "recorded_anywhere")
+pytestmark = pytest.mark.usefixtures("quick_disk", "graphed_anywhere")
 
 
 class Again:
@@ -37,7 +41,7 @@ class Stream:
 
 
 @pytest.fixture
-def recorded_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, stand_in in {
         "Stream": Stream,
         "current_stream": Stream,
@@ -48,40 +52,23 @@ def recorded_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         "set_sync_debug_mode": lambda _: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(captured, "record", lambda work, pool=None, stream=None: Again(work))
+    monkeypatch.setattr(graphed_step, "record", lambda work, pool=None, stream=None: Again(work))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
-    monkeypatch.setattr(captured, "to_device", lambda tree, _: tree_map(torch.Tensor.clone, tree))
-
-    def made(self: Trainer) -> CapturedStep | None:
-        self.preparation = Preparation()
-        if not self.config.fast:
-            return None
-        step = CapturedStep(
-            self.model,
-            self.optimizer,
-            lambda batch, carry: self.task.loss(self.model, batch, carry),
-            clip=self.config.clip,
-            autocast=self._autocast,
-            device=self.device,
-        )
-        self.preparation = step.preparation
-        self._ready_optimizer()
-        return step
-
-    def ready(self: Trainer) -> None:  # Adam does not want to be capturable on a CPU
-        for group in self.optimizer.param_groups:
-            group["lr"] = torch.tensor(float(group["lr"]))
-
-    monkeypatch.setattr(trainer.Trainer, "_captured", made)
-    monkeypatch.setattr(trainer.Trainer, "_ready_optimizer", ready)
+    monkeypatch.setattr(graphed_step, "to_device", lambda tree, _: tree_map(torch.Tensor.clone, tree))
+    graphed = Implementation(lambda step, state: state.config.fast, GraphedStep)
+    monkeypatch.setattr(accelerate, "implementations", [graphed])
 
 
-def trained(task: Any = None, steps: int = 9, **options: Any) -> Trainer:
-    config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip": 0.05, **options})
-    found = Trainer(task or TinyTask(dropout=0.0), config, 3)
-    for _ in range(steps):
-        found.update()
-    return found
+class Trained:
+    """A training of a few steps, and its step."""
+
+    def __init__(self, task: Any = None, steps: int = 9, **options: Any) -> None:
+        config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip": 0.05, **options})
+        self.state = TrainState(task or TinyTask(dropout=0.0), config, 3)
+        self.step: Any = accelerate(split_on_oom, self.state)
+        for _ in range(steps):
+            make_step(self.state, self.step)
+        self.state.settle()
 
 
 class Interrupted(TinyTask):
@@ -97,9 +84,9 @@ class Interrupted(TinyTask):
         return super().batch(seed, step)
 
 
-def assert_alike(one: Trainer, other: Trainer) -> None:
-    for name, value in one.model.state_dict().items():
-        torch.testing.assert_close(value, other.model.state_dict()[name], atol=1e-6, rtol=1e-5)
+def assert_alike(one: Trained, other: Trained) -> None:
+    for name, value in one.state.model.state_dict().items():
+        torch.testing.assert_close(value, other.state.model.state_dict()[name], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -108,9 +95,9 @@ def test_steps_that_are_not_finite_leave_everything_alone(optimizer: str, spoil:
     options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
     rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # what new memory will hold
     del rubbish
-    fast = trained(TinyTask(dropout=0.0, spoil=spoil), **options)
-    assert fast.captured is not None
-    assert_alike(fast, trained(TinyTask(dropout=0.0, spoil=spoil), fast=False, **options))
+    fast = Trained(TinyTask(dropout=0.0, spoil=spoil), **options)
+    assert fast.step.is_enabled
+    assert_alike(fast, Trained(TinyTask(dropout=0.0, spoil=spoil), fast=False, **options))
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA out of memory")])
@@ -120,11 +107,11 @@ def test_where_there_is_no_memory_for_a_record_the_step_is_made_once(
     def refuse(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(captured, "record", refuse)
-    fast = trained()
-    assert fast.captured is not None and not fast.captured.records
-    assert {float(state["step"]) for state in fast.optimizer.state.values()} == {9}
-    assert_alike(fast, trained(fast=False))
+    monkeypatch.setattr(graphed_step, "record", refuse)
+    fast = Trained()
+    assert fast.step.is_enabled and not fast.step.graphs
+    assert {float(state["step"]) for state in fast.state.optimizer.state.values()} == {9}
+    assert_alike(fast, Trained(fast=False))
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -140,10 +127,10 @@ def test_an_optimizer_without_memory_leaves_nothing_behind(calls: int, monkeypat
         return real(*arguments, **named)
 
     monkeypatch.setattr(torch, "zeros_like", full)
-    fast = trained(optimizer="adam")
-    assert left == [0] and fast.captured is None
-    assert not hasattr(fast.optimizer, "grad_scale")
-    assert_alike(fast, trained(optimizer="adam", fast=False))
+    fast = Trained(optimizer="adam")
+    assert left == [0] and not fast.step.is_enabled
+    assert not hasattr(fast.state.optimizer, "grad_scale")
+    assert_alike(fast, Trained(optimizer="adam", fast=False))
 
 
 def test_what_was_taken_in_parts_is_taken_so_after_a_resume(tmp_path: Any, same: Any) -> None:
@@ -184,7 +171,7 @@ def test_a_resume_in_the_middle_of_too_many_says_what_is_wrong(tmp_path: Any) ->
 
 
 def test_shapes_beyond_those_that_are_kept_are_no_preparation(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "MOST_RECORDS", 1)
-    monkeypatch.setattr(captured, "TELLING", 0.0)
+    monkeypatch.setattr(graphed_step, "MAX_GRAPHS", 1)
+    monkeypatch.setattr(graphed_step, "MIN_REPORTED_SECONDS", 0.0)
     events = Session(tmp_path / "run", steps=12, log_every=4, evaluate_every=100).train(TinyTask())
     assert sum(event.shapes for event in events if isinstance(event, Prepared)) == 1

@@ -9,14 +9,17 @@ import torch.nn.functional as F
 from tests.train.conftest import TinyModel, TinyTask
 from torch import Tensor
 
+from seqloom import accel
 from seqloom.core.protocols import Loss
-from seqloom.core.tree import Growing, Tree, leaves, tree_map
+from seqloom.core.tree import Growing, Tree, concatenate_rows, count_rows, leaves, slice_rows, tree_map
 from seqloom.recipes import read_recipe
 from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
-from seqloom.train.events import Halved
-from seqloom.train.halving import Fitting, gradient_in_parts, join, portions, rows_of
-from seqloom.train.trainer import Trainer
+from seqloom.train.events import BatchSplit
+from seqloom.train.loop import make_step
+from seqloom.train.microbatches import microbatch_count, microbatch_gradient, split_on_oom
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import accelerate
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 ROWS = 6
@@ -64,10 +67,11 @@ class Crowded(TinyTask):
         return Loss(value, {"h": h}, batch["read"], count)
 
 
-def trained(task: Crowded, **options: Any) -> Trainer:
-    made = Trainer(task, FitConfig(**{"steps": 7, "device": "cpu", "lr": 0.05, **options}), 3)
+def trained(task: Crowded, **options: Any) -> TrainState:
+    made = TrainState(task, FitConfig(**{"steps": 7, "device": "cpu", "lr": 0.05, **options}), 3)
+    step = accelerate(split_on_oom, made)
     for _ in range(made.total):
-        made.update()
+        make_step(made, step)
     return made
 
 
@@ -87,7 +91,7 @@ def test_the_update_is_that_of_the_whole(fits: int, accumulate: int, backward: b
 
 def test_the_log_says_so_once(session) -> None:
     events = session(steps=5).train(Crowded(2))
-    assert [event for event in events if isinstance(event, Halved)] == [Halved(1, ROWS, 4)]
+    assert [event for event in events if isinstance(event, BatchSplit)] == [BatchSplit(1, ROWS, 4)]
 
 
 def test_a_resume_takes_the_same_parts(session, same) -> None:
@@ -117,17 +121,11 @@ def test_other_errors_are_nobodys_business_here() -> None:
         trained(Broken())
 
 
-def test_only_batches_as_large_are_parted() -> None:
+def test_only_batches_as_large_are_split() -> None:
     large, small = {"tokens": torch.zeros(8, 10)}, {"tokens": torch.zeros(8, 9)}
-    fitting = Fitting()
-    assert fitting.parts(large) == 1
-    assert fitting.halve(large)
-    assert (fitting.parts(large), fitting.parts(small)) == (2, 1)
-    assert fitting.halve(large)
-    assert (fitting.parts(large), fitting.parts(small)) == (4, 2)
-    assert fitting.halve(large)
-    assert not fitting.halve(large)
-    assert fitting.parts({"tokens": torch.zeros(3, 99)}) == 3
+    counts = [[microbatch_count(limit, batch) for batch in (large, small)] for limit in (None, 80, 40, 20, 10)]
+    assert counts == [[1, 1], [2, 1], [4, 2], [8, 4], [8, 8]]
+    assert microbatch_count(10, {"tokens": torch.zeros(3, 99)}) == 3
 
 
 def test_rows_are_shared_out_and_put_together_again() -> None:
@@ -138,19 +136,18 @@ def test_rows_are_shared_out_and_put_together_again() -> None:
         "fresh": True,
         "name": "x",
     }
-    parts = [part for part, _ in portions(tree, None, 3)]
-    assert [rows_of(part) for part in parts] == [1, 2, 2]
+    parts = [slice_rows(tree, first, last, 5) for first, last in ((0, 1), (1, 3), (3, 5))]
+    assert [count_rows(part) for part in parts] == [1, 2, 2]
     assert sum(part["read"] for part in parts) == 17
     assert all(part["fresh"] is True and part["name"] == "x" for part in parts)
-    for whole, joined in zip(leaves(tree), leaves(join(parts)), strict=True):
+    for whole, joined in zip(leaves(tree), leaves(concatenate_rows(parts)), strict=True):
         assert torch.equal(whole, joined)
 
 
 def test_what_has_no_rows_in_common_stays_whole() -> None:
-    fitting = Fitting(limit=1)
-    assert fitting.parts({"a": torch.zeros(4, 2), "b": torch.zeros(3)}) == 1
-    assert fitting.parts({"a": torch.zeros(4, 2)}, {"h": torch.zeros(1, 4, 3)}) == 1
-    assert not fitting.halve({"a": torch.zeros(4, 2), "b": torch.tensor(1.0)})
+    assert microbatch_count(1, {"a": torch.zeros(4, 2), "b": torch.zeros(3)}) == 1
+    assert microbatch_count(1, {"a": torch.zeros(4, 2)}, {"h": torch.zeros(1, 4, 3)}) == 1
+    assert microbatch_count(1, {"a": torch.zeros(4, 2), "b": torch.tensor(1.0)}) == 1
 
 
 TASKS = {
@@ -174,11 +171,11 @@ def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
     if getattr(task, "class_weights", None) is not None:
         task.class_weights = task.class_weights.double()
     batch = tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, task.batch(1, 0))
-    assert rows_of(batch) > 3
+    assert count_rows(batch) > 3
 
     def gradients(parts: int) -> tuple[Loss, list[Tensor]]:
         model.zero_grad()
-        found = gradient_in_parts(model, batch, None, parts, lambda *given: task.loss(model, *given), Tensor.backward)
+        found = microbatch_gradient(model, batch, None, parts, lambda *given: task.loss(model, *given), Tensor.backward)
         return found, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
 
     (whole, wanted), (parted, found) = gradients(1), gradients(3)
@@ -200,6 +197,7 @@ class Heavy(Crowded):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("fast", [True, False])
 def test_a_gpu_that_is_full(fast: bool) -> None:
+    accel.install()
     whole = trained(Heavy(), device="cuda", fast=fast)
     wanted, tokens = {name: value.clone() for name, value in whole.model.state_dict().items()}, whole.tally.tokens
     del whole  # and what it recorded
@@ -211,7 +209,8 @@ def test_a_gpu_that_is_full(fast: bool) -> None:
         parted = trained(Heavy(), device="cuda", fast=fast)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert parted.halved[ROWS] in (2, 4)  # what else lies there may leave no gap for three rows
+    (split,) = [event for event in parted.events if isinstance(event, BatchSplit)]
+    assert split.microbatches in (2, 4)  # what else lies there may leave no gap for three rows
     for name, value in wanted.items():
         torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-6, rtol=0)
     assert parted.tally.tokens == tokens
@@ -229,7 +228,7 @@ def test_predictions_may_weigh_less_than_one_together(weight: float) -> None:
     found = []
     for parts in (1, 2, 4):
         layer.zero_grad()
-        loss = gradient_in_parts(layer, {"x": x}, None, parts, loss_of, Tensor.backward)
+        loss = microbatch_gradient(layer, {"x": x}, None, parts, loss_of, Tensor.backward)
         assert layer.weight.grad is not None
         found.append((loss.value, layer.weight.grad.clone()))
     for value, gradient in found[1:]:

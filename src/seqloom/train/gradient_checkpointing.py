@@ -1,5 +1,5 @@
-"""Less memory for more time: what a part of the model computed on its way is forgotten, and computed once more when its
-gradient is wanted.
+"""Gradient checkpointing: less memory for more time. The activations of a layer are dropped, and computed once more in
+the backward pass.
 
 Of a stack of L parts with a values each, L·a values wait for the backward pass. Recomputed, it is what each part was
 given, L·x, and the values of one part, a. Every part is computed twice forwards and once backwards, which takes about a
@@ -17,19 +17,19 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-def recompute(model: nn.Module) -> int:
-    """From now on, recompute what can be in this model; how many parts that are. Parts of a part follow it."""
+def checkpoint_layers(model: nn.Module) -> int:
+    """Checkpoint every layer of this model that can be; how many that are. Layers within a layer follow it."""
     count = 0
     for part in model.children():
         if getattr(part, "recomputable", False):
-            part.forward = MethodType(_twice, part)
+            part.forward = MethodType(_checkpointed_forward, part)
             count += 1
         else:
-            count += recompute(part)
+            count += checkpoint_layers(part)
     return count
 
 
-def _twice(part: Any, *arguments: Any, **named: Any) -> Any:
+def _checkpointed_forward(part: Any, *arguments: Any, **named: Any) -> Any:
     forward = MethodType(type(part).forward, part)
     if part.training and torch.is_grad_enabled():
         return checkpoint(forward, *arguments, use_reentrant=False, **named)

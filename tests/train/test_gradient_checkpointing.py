@@ -18,9 +18,11 @@ from seqloom.nn.transformer_encoder import TransformerEncoderConfig
 from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
+from seqloom.train.gradient_checkpointing import checkpoint_layers
+from seqloom.train.loop import make_step, training_step
 from seqloom.train.memory import watch
-from seqloom.train.recompute import recompute
-from seqloom.train.trainer import Trainer
+from seqloom.train.state import TrainState
+from seqloom.train.wrappers import measure_memory
 
 CPU = torch.device("cpu")
 V, B, T = 20, 4, 48
@@ -98,7 +100,7 @@ def test_the_same_gradients_for_less_memory(kind: str) -> None:
     build, loss, at_most = MODELS[kind]
     plain = build()
     other = copy.deepcopy(plain)
-    assert recompute(other) > 0
+    assert checkpoint_layers(other) > 0
     value, gradients, peak = trained(plain, loss)
     again, same, less = trained(other, loss)
     assert value == again
@@ -109,7 +111,7 @@ def test_the_same_gradients_for_less_memory(kind: str) -> None:
 
 def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
     model = GPTConfig(**BODY).build(V)
-    recompute(model)
+    checkpoint_layers(model)
     calls = 0
 
     def count(*_: Any) -> None:
@@ -131,7 +133,7 @@ def test_nothing_is_computed_twice_where_no_gradient_is_wanted() -> None:
 def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
     model = GPTConfig(**BODY).build(V)
     names = list(model.state_dict())
-    recompute(model)
+    checkpoint_layers(model)
     twin = copy.deepcopy(model)
     assert list(twin.state_dict()) == names
     with torch.no_grad():
@@ -145,11 +147,11 @@ def test_a_copy_recomputes_itself_and_its_weights_have_the_same_names() -> None:
 def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
     small = ["batch.rows=8", "batch.chunk=32", "model.width=16", "model.layers=6", "train.steps=3", "train.device=cpu"]
 
-    def trained(*words: str) -> Trainer:
+    def trained(*words: str) -> TrainState:
         _, recipe = read_recipe("gpt-facts", [*small, *words])
-        made = Trainer(Task.prepare(recipe), recipe.train, 1)
+        made = TrainState(Task.prepare(recipe), recipe.train, 1)
         for _ in range(3):
-            made.update()
+            make_step(made, measure_memory(training_step, {1}))
         return made
 
     plain, twice = trained(), trained("train.recompute=true")
@@ -157,5 +159,5 @@ def test_a_training_is_the_same_and_takes_less(tiny_task) -> None:
         assert torch.equal(one, other)
     assert twice.tally.memory < 0.8 * plain.tally.memory
     assert not any("recompute" in note for note in twice.notes())
-    none = Trainer(tiny_task(), FitConfig(steps=2, device="cpu", recompute=True), 1)
-    assert none.notes() == ("train.recompute changes nothing: the model has no blocks or layers",)
+    none = TrainState(tiny_task(), FitConfig(steps=2, device="cpu", recompute=True), 1)
+    assert none.notes() == ["train.recompute changes nothing: the model has no blocks or layers"]

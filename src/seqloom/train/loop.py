@@ -1,0 +1,150 @@
+"""The training loop: what happens at a step can be read here. How it is made faster or smaller cannot.
+
+`training_step` is the definition. Wrappers with the same signature, `Step`, split a batch that does not fit into
+microbatches, measure memory, or replay the step as a CUDA graph; `seqloom.train.wrappers.wrap` chooses them.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from seqloom.core.errors import DivergedError, Interrupted
+from seqloom.core.protocols import Loss, Task
+from seqloom.core.seeding import seed_step
+from seqloom.core.tree import Tree, detach, to_device
+from seqloom.train.checkpoints import CheckpointStore
+from seqloom.train.config import FitConfig
+from seqloom.train.events import Damaged, Evaluated, Event, Finished, Saved, Skipped, Stopped
+from seqloom.train.meter import Meter
+from seqloom.train.state import StepResult, TrainState, non_finite_cause
+from seqloom.train.stop import Stop
+from seqloom.train.threads import threads_restored
+
+Step = Callable[[TrainState, Sequence[Tree], float], StepResult]
+AddGradient = Callable[[TrainState, Tree, int], Loss]
+
+
+def add_gradient(state: TrainState, batch: Tree, accumulate: int) -> Loss:
+    """Add the gradient of one of the `accumulate` batches of a step; the carried state moves on."""
+    with state.autocast():
+        loss = state.task.loss(state.model, to_device(batch, state.device), state.carry)
+    state.scaler.scale(loss.value / accumulate).backward()
+    state.carry = detach(loss.carry)
+    return Loss(loss.value.detach(), state.carry, loss.tokens)
+
+
+def training_step(
+    state: TrainState, batches: Sequence[Tree], lr: float, add_gradient: AddGradient = add_gradient
+) -> StepResult:
+    """Make one optimizer step; if the loss or the gradient is not finite, weights and optimizer stay as they were."""
+    seed_step(state.seed, state.tally.step)  # dropout draws the same numbers after a resume
+    state.optimizer.zero_grad(set_to_none=True)
+    losses: list[Loss] = []
+    for batch in batches:
+        losses.append(add_gradient(state, batch, len(batches)))
+    loss = torch.stack([loss.value for loss in losses]).mean()
+    state.scaler.unscale_(state.optimizer)
+    gradients = [parameter.grad for parameter in state.model.parameters() if parameter.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    loss_value, norm_value = torch.stack([loss.float(), norm.float()]).tolist()  # the step's one wait for the device
+    cause = non_finite_cause(loss_value, norm_value, state.model)
+    if cause is None:
+        clip_norm = state.config.clip
+        if clip_norm is not None and norm_value > clip_norm:
+            torch._foreach_mul_(gradients, clip_norm / norm_value)
+        for group in state.optimizer.param_groups:
+            group["lr"] = lr * group.get("scale", 1.0)
+        state.scaler.step(state.optimizer)
+    else:
+        state.carry = None
+    state.scaler.update()
+    return StepResult(loss_value, norm_value, sum(loss.tokens for loss in losses), lr, cause)
+
+
+def make_step(state: TrainState, step: Step = training_step) -> StepResult:
+    """Make the next step of a training: its batches, its learning rate, and what of the model learns at it."""
+    if not state.model.training:  # the call visits hundreds of modules
+        state.model.train()
+    if state.layer_groups is not None:
+        state.layer_groups.unfreeze(state.tally.step)
+    number, accumulate = state.tally.step, state.config.accumulate
+    batches = [state.task.batch(state.seed, number * accumulate + part) for part in range(accumulate)]
+    result = step(state, batches, state.learning_rate())
+    state.count(result)
+    return result
+
+
+def fit(
+    task: Task,
+    config: FitConfig,
+    store: CheckpointStore,
+    *,
+    seed: int,
+    stop: Stop | None = None,
+    resume: bool = False,
+    wrap: Callable[[TrainState], Step] = lambda state: training_step,
+) -> Iterator[Event]:
+    """Train, yielding events as it goes; with `resume`, continue from the newest intact checkpoint."""
+    with threads_restored():
+        state = TrainState(task, config, seed)
+        checkpoint = store.load(state.restore) if resume else None
+        yield state.started(resumed=checkpoint is not None)
+        yield from (Damaged(state.tally.step, name, cause) for name, cause in store.damaged)
+        yield from run_steps(state, wrap(state), store, stop or Stop())
+
+
+def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop) -> Iterator[Event]:
+    """Make steps, evaluate and save until the training ends or is stopped."""
+    task, config, tally = state.task, state.config, state.tally
+    began, meter = time.perf_counter(), Meter()
+    is_saved = True  # has nothing happened since the newest checkpoint?
+    while True:
+        if state.is_due(config.evaluate_every) and tally.evaluated != tally.step:
+            try:
+                with stop.interruptible():
+                    metrics = state.evaluate()
+            except Interrupted:
+                pass  # the evaluation stays due, and is made after the resume
+            else:
+                is_best, is_saved = state.record_evaluation(metrics), False
+                if is_best:
+                    store.save_best(state.model.state_dict())
+                yield Evaluated(tally.step, "dev", metrics, is_best)
+        ending = state.reason_to_end() if not stop.requested else None
+        due = state.is_due(config.save_every or config.evaluate_every)
+        if not is_saved and (due or stop.requested or ending):
+            is_saved, passing = True, not (due or ending)  # a stop is no reason to keep other checkpoints in the end
+            yield Saved(tally.step, store.save(tally.step, state.state_dict(), passing))
+        if stop.requested:
+            yield from skipped_steps(tally.step, state.take_results())
+            yield Stopped(tally.step)
+            return
+        if ending:
+            break
+        with meter:
+            result = make_step(state, step)
+        is_saved = False
+        meter.add(result)
+        yield from state.take_events()
+        results = state.take_results()
+        yield from skipped_steps(tally.step, results)
+        if state.diverged is not None:
+            raise DivergedError(
+                f"Training diverged at step {tally.step}: {state.diverged}, {config.max_skips} updates in a row. None "
+                "of them reached the weights. Train anew with a smaller train.lr, a smaller train.clip or a longer "
+                "train.warmup."
+            )
+        if tally.step % config.log_every == 0 or tally.step == state.total:
+            yield meter.progress(tally.step, state.total, state.report(results[-1]), task)
+    seconds, parameters = time.perf_counter() - began, state.parameter_count()
+    measured = parameters, meter.speed(), seconds, tally.memory or None, meter.seconds
+    yield Finished(tally.step, ending, tally.best_step, tally.best or {}, *measured)
+
+
+def skipped_steps(step: int, results: Sequence[StepResult]) -> Iterable[Skipped]:
+    """The last results, up to this step, whose update was not made."""
+    for number, result in enumerate(results, step - len(results) + 1):
+        if result.cause is not None:
+            yield Skipped(number, result.cause)

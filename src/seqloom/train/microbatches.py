@@ -1,0 +1,122 @@
+"""A batch that does not fit in memory, in microbatches that do.
+
+The loss of a batch is a mean over its n predictions, so its gradient is that of its microbatches, each weighted by its
+share of them:
+
+    L = Σ_i (n_i / n) · L_i          ∇L = Σ_i (n_i / n) · ∇L_i
+
+Rows are shared out, and so is the state they carry on; afterwards it is concatenated again. A microbatch that does not
+fit either is halved in turn, down to single rows. What was too large once is not tried again: the smallest size that
+did not fit is kept with the checkpoint (`Tally.limit`), so that a resume takes the same microbatches.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.core.errors import out_of_memory
+from seqloom.core.protocols import Loss
+from seqloom.core.tree import Tree, concatenate_rows, count_rows, detach, leaves, slice_rows, to_device
+from seqloom.train.events import BatchSplit
+from seqloom.train.loop import add_gradient, training_step
+from seqloom.train.state import StepResult, TrainState
+
+
+class BatchTooLargeError(Exception):
+    """There is not enough memory for a batch as it was split; in more microbatches there may be."""
+
+
+def split_on_oom(state: TrainState, batches: Sequence[Tree], lr: float) -> StepResult:
+    """Make a training step; whenever it is out of memory, once more, from the beginning and in smaller microbatches."""
+    carry = state.carry
+    while True:
+        state.carry = carry
+        try:
+            return training_step(state, batches, lr, add_split_gradient)
+        except BatchTooLargeError:
+            pass  # and with it goes what filled the memory
+        if state.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def add_split_gradient(state: TrainState, batch: Tree, accumulate: int) -> Loss:
+    """Add the gradient of a batch in as many microbatches as it takes to fit."""
+    batch = to_device(batch, state.device)
+    count = microbatch_count(state.tally.limit, batch, state.carry)
+    try:
+        if count == 1:
+            return add_gradient(state, batch, accumulate)
+
+        def loss_of(part: Tree, carry: Tree) -> Loss:
+            with state.autocast():
+                return state.task.loss(state.model, part, carry)
+
+        def backward(value: Tensor) -> None:
+            state.scaler.scale(value / accumulate).backward()
+
+        loss = microbatch_gradient(state.model, batch, state.carry, count, loss_of, backward)
+        state.carry = loss.carry
+        return loss
+    except Exception as error:
+        if not out_of_memory(error) or count == count_rows((batch, state.carry)):
+            raise
+        state.tally.limit = max(1, count_values(batch) // count)
+        count = microbatch_count(state.tally.limit, batch, state.carry)
+        report_split(state, count_rows(batch), count)
+        raise BatchTooLargeError from error
+
+
+def report_split(state: TrainState, rows: int, microbatches: int) -> None:
+    """Report how a batch of so many rows is split; only the last of several attempts in a step counts."""
+    event = BatchSplit(state.tally.step + 1, rows, microbatches)
+    state.events = [old for old in state.events if not (isinstance(old, BatchSplit) and old.rows == rows)] + [event]
+
+
+def count_values(batch: Tree) -> int:
+    return sum(leaf.numel() for leaf in leaves(batch))
+
+
+def microbatch_count(limit: int | None, batch: Tree, carry: Tree = None) -> int:
+    """In how many microbatches to take a batch, if `limit` values are too many: 1, 2, 4 …, at most one for each row."""
+    size, rows, count = count_values(batch), count_rows((batch, carry)), 1
+    while limit is not None and size >= count * limit and count < rows:
+        count = min(2 * count, rows)
+    return count
+
+
+def microbatch_gradient(
+    model: nn.Module,
+    batch: Tree,
+    carry: Tree,
+    count: int,
+    loss_of: Callable[[Tree, Tree], Loss],
+    backward: Callable[[Tensor], None],
+) -> Loss:
+    """Add the gradient of a batch to that of the model, one microbatch at a time: the loss of the whole, detached.
+
+    `loss_of` gives the loss of a batch and a carried state, `backward` adds the gradient of a scalar.
+    """
+    accumulated = [parameter.grad for parameter in model.parameters()]  # of other batches of this step
+    model.zero_grad(set_to_none=True)
+    rows, losses, sizes = count_rows(batch), [], []
+    for first, last in pairwise(rows * i // count for i in range(count + 1)):
+        part, part_carry = slice_rows(batch, first, last, rows), slice_rows(carry, first, last, rows)
+        loss = loss_of(part, part_carry)
+        size = torch.as_tensor(count_rows(part)) if loss.count is None else loss.count
+        sizes.append(size.to(loss.value))
+        backward(loss.value * sizes[-1] / sizes[0].clamp(min=1) / count)  # near its size as a mean, in any precision
+        losses.append(Loss(loss.value.detach(), detach(loss.carry), loss.tokens))
+        del loss
+    n = torch.stack(sizes)
+    total = n.sum().clamp(min=torch.finfo(n.dtype).tiny)  # weighted predictions may be less than one
+    scale = torch.where(n.sum() > 0, sizes[0].clamp(min=1) * count / total, 0)
+    for parameter, other in zip(model.parameters(), accumulated, strict=True):
+        if parameter.grad is not None:
+            parameter.grad.mul_(scale)
+        if other is not None:
+            parameter.grad = other if parameter.grad is None else parameter.grad.add_(other)
+    value = (torch.stack([loss.value for loss in losses]) * n).sum() / total
+    carry = concatenate_rows([loss.carry for loss in losses])
+    return Loss(value, carry, sum(loss.tokens for loss in losses))

@@ -1,0 +1,65 @@
+"""The path of a training step without wrappers and accelerations: its files, and its frames down to backward."""
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import seqloom
+from seqloom import accel
+from seqloom.recipes import read_recipe
+from seqloom.tasks import task_info
+from seqloom.train.loop import make_step
+from seqloom.train.state import TrainState
+
+SOURCE = Path(seqloom.__file__).parent
+# The goal is 12 files for the language model and 16 for the Transformer.
+
+
+def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
+    """The files of seqloom that a training step passes, and the frames between `make_step` and `loss.backward()`."""
+    _, recipe = read_recipe(name, [*overrides, "train.device=cpu"])
+    state = TrainState(task_info(recipe.task).task.prepare(recipe), recipe.train, recipe.seed)
+    files: set[str] = set()
+    frames: list[str] = []
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        if event != "call":
+            return
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(SOURCE):
+            files.add(str(path.relative_to(SOURCE)))
+        elif frame.f_code is torch.Tensor.backward.__code__:
+            caller = frame.f_back
+            while caller is not None and caller.f_code is not make_step.__code__:
+                frames.append(caller.f_code.co_qualname)
+                caller = caller.f_back
+
+    with accel.disabled():
+        make_step(state)  # what happens only once
+        sys.setprofile(profile)
+        try:
+            make_step(state)
+        finally:
+            sys.setprofile(None)
+    return files, frames
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "most"),
+    [
+        ("lm-char-lstm", ["data.corpus=toys", "batch.rows=4", "batch.chunk=8", "model.hidden=8"], 16),
+        (
+            "translate-cldr-transformer",
+            ["data.train=40", "data.dev=5", "data.test=5", "batch.tokens=200", "tokenizer.size=300"],
+            21,
+        ),
+    ],
+)
+def test_a_step_passes_few_files_and_frames(name: str, overrides: list[str], most: int) -> None:
+    files, frames = profile_step(name, overrides)
+    assert len(files) <= most, sorted(files)
+    assert 1 <= len(frames) <= 2, frames
