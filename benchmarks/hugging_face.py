@@ -11,12 +11,10 @@ SIDES = {"source_embed": "encoder", "target_embed": "decoder"}
 EMBEDDING = {"embed": "embed_tokens", "positions": "embed_positions", "norm": "layernorm_embedding"}
 PARTS = {
     "mixer.attention": "self_attn",
-    "self_attention": "self_attn",
     "cross_attention": "encoder_attn",
-    "around_mixer.norm": "self_attn_layer_norm",
-    "around_self.norm": "self_attn_layer_norm",
-    "around_cross.norm": "encoder_attn_layer_norm",
-    "around_feed_forward.norm": "final_layer_norm",
+    "mixer_residual.norm": "self_attn_layer_norm",
+    "cross_residual.norm": "encoder_attn_layer_norm",
+    "feed_forward_residual.norm": "final_layer_norm",
     "feed_forward.up": "fc1",
     "feed_forward.down": "fc2",
 }

@@ -54,12 +54,10 @@ def spec_of(shape: dict[str, Any], weights: Weights) -> transformer_spec.Transfo
 
 
 def block(layer: Any, weights: Weights, name: str) -> None:
-    own = f"{name}.mixer.attention" if name.startswith("encoder") else f"{name}.self_attention"
-    around = "around_mixer" if name.startswith("encoder") else "around_self"
-    attention(layer.self_attention, weights, own, f"{name}.{around}.norm", both=False)
+    attention(layer.self_attention, weights, f"{name}.mixer.attention", f"{name}.mixer_residual.norm", both=False)
     if name.startswith("decoder"):
-        attention(layer.attention, weights, f"{name}.cross_attention", f"{name}.around_cross.norm", both=True)
-    norm(layer.ffn.layer_norm, weights, f"{name}.around_feed_forward.norm")
+        attention(layer.attention, weights, f"{name}.cross_attention", f"{name}.cross_residual.norm", both=True)
+    norm(layer.ffn.layer_norm, weights, f"{name}.feed_forward_residual.norm")
     for theirs, ours in ((layer.ffn.linear_0, "up"), (layer.ffn.linear_1, "down")):
         linear(theirs, weights, f"{name}.feed_forward.{ours}")
 

@@ -154,7 +154,7 @@ def test_a_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
     ("words", "told"),
     [
         (["model.positions.max_length=8", "batch.chunk=16"], ["batch.chunk must be at most the 8 tokens"]),
-        (["model.width=15", "model.heads=0"], ["heads must be at least 1"]),
+        (["model.width=15", "model.heads=0"], ["model.heads: must be at least 1"]),
         (["model.kind=recurrent-lm", "batch.documents=apart"], ["batch.documents=apart is for model.kind gpt"]),
         (["model.positions.kind=relative"], ["model.positions.kind", "rotary"]),
     ],

@@ -318,7 +318,7 @@ def test_weights_that_are_others_are_refused_with_all_mismatches(tmp_path: Path)
 @pytest.mark.parametrize("part", ["heads", "order", "epsilon", "segments"])
 def test_control_a_wrong_table_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     if part == "heads":
-        swapped = {"attention.q": "attention.self.key", "attention.k": "attention.self.query"}
+        swapped = {"mixer.attention.q": "attention.self.key", "mixer.attention.k": "attention.self.query"}
         monkeypatch.setattr(bert, "LAYER", {**bert.LAYER, **swapped})
     elif part == "order":  # our order is taken for theirs
         monkeypatch.setattr(Rows, "read", lambda self, theirs: (theirs[0][: len(self.order)],))

@@ -59,7 +59,7 @@ def gpt() -> Trained:
     model = GPTConfig(width=WIDTH, heads=2, layers=1, positions=LEARNED, tied=False).build(len(tokenizer)).double()
     with torch.no_grad():
         show_positions_only(model.body.embedded)
-        set_pattern(model.body.blocks[0].attention)
+        set_pattern(model.body.blocks[0].self_attention)
     return Trained(model, tokenizer, "gpt", "language-model")
 
 
@@ -71,7 +71,7 @@ def translator() -> Trained:
     with torch.no_grad():
         show_positions_only(model.source_embed)
         show_positions_only(model.target_embed)
-        set_pattern(model.encoder[0].mixer.attention)
+        set_pattern(model.encoder[0].self_attention)
         set_pattern(model.decoder[0].self_attention)
     return Trained(model, tokenizer, "transformer", "translate")
 
@@ -82,7 +82,7 @@ def bert() -> Trained:
     model = BERTConfig(width=WIDTH, heads=2, layers=1, positions=LEARNED).build(len(tokenizer)).double()
     with torch.no_grad():
         show_positions_only(model.body.embedded)
-        set_pattern(model.body.blocks[0].attention)
+        set_pattern(model.body.blocks[0].self_attention)
     return Trained(model, tokenizer, "bert", "masked-lm")
 
 

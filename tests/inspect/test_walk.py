@@ -19,10 +19,10 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
-from seqloom.nn.blocks import Norm
 from seqloom.nn.cells import CELLS
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.softmax import AdaptiveSoftmaxConfig
+from seqloom.nn.transformer import Norm
 from seqloom.text.specials import framed
 
 TINY: dict[str, Any] = {"width": 12, "heads": 3, "dropout": 0.3}

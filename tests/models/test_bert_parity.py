@@ -19,14 +19,14 @@ SHAPES: list[dict[str, Any]] = [
 ]
 THERE = {"gelu": "gelu", "relu": "relu", "gelu-tanh": "gelu_pytorch_tanh"}
 LAYER = {
-    "attention.q": "attention.self.query",
-    "attention.k": "attention.self.key",
-    "attention.v": "attention.self.value",
-    "attention.out": "attention.output.dense",
-    "around_attention.norm": "attention.output.LayerNorm",
+    "mixer.attention.q": "attention.self.query",
+    "mixer.attention.k": "attention.self.key",
+    "mixer.attention.v": "attention.self.value",
+    "mixer.attention.out": "attention.output.dense",
+    "mixer_residual.norm": "attention.output.LayerNorm",
     "feed_forward.up": "intermediate.dense",
     "feed_forward.down": "output.dense",
-    "around_feed_forward.norm": "output.LayerNorm",
+    "feed_forward_residual.norm": "output.LayerNorm",
 }
 AROUND = {
     "body.embedded.embed": "bert.embeddings.word_embeddings",

@@ -80,7 +80,7 @@ def test_a_body_begins_so_too() -> None:
 
 
 def test_a_token_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="begin must be a token of the vocabulary, at least 0; got -1"):
+    with pytest.raises(ValueError, match="begin must be at least 0; got -1"):
         GPTConfig(begin=-1)
     with pytest.raises(UsageError, match=r"model\.begin must be one of the 11 tokens of the vocabulary; got 11"):
         GPTConfig(begin=V).build(V)

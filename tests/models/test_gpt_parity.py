@@ -53,10 +53,10 @@ def pairs(model: GPT, other: Any) -> list[tuple[Tensor, Tensor, bool]]:
     ]
     found += [] if model.config.tied else [(model.output.weight, other.lm_head.weight, False)]
     for mine, same in zip(body.blocks, theirs.h, strict=True):
-        at, ff = mine.attention, mine.feed_forward
+        at, ff = mine.self_attention, mine.feed_forward
         together = [torch.cat([getattr(part, name) for part in (at.q, at.k, at.v)]) for name in ("weight", "bias")]
         layers = [(at.out, same.attn.c_proj), (ff.up, same.mlp.c_fc), (ff.down, same.mlp.c_proj)]
-        norms = [(mine.around_attention.norm, same.ln_1), (mine.around_feed_forward.norm, same.ln_2)]
+        norms = [(mine.mixer_residual.norm, same.ln_1), (mine.feed_forward_residual.norm, same.ln_2)]
         found += [(together[0], same.attn.c_attn.weight, True), (together[1], same.attn.c_attn.bias, False)]
         found += [(a.weight, b.weight, True) for a, b in layers] + [(a.bias, b.bias, False) for a, b in layers]
         found += [pair for a, b in norms for pair in ((a.weight, b.weight, False), (a.bias, b.bias, False))]
@@ -120,7 +120,7 @@ def test_gradients(both: tuple[GPT, Any]) -> None:
         if id(mine) in leaves:  # not the three that are one there
             exactly(mine.grad.T if turned else mine.grad, same.grad)  # type: ignore[union-attr]
     for block, same in zip(model.body.blocks, other.transformer.h, strict=True):
-        parts: Any = (block.attention.q, block.attention.k, block.attention.v)
+        parts: Any = (block.self_attention.q, block.self_attention.k, block.self_attention.v)
         exactly(torch.cat([part.weight.grad for part in parts]).T, same.attn.c_attn.weight.grad)
 
 

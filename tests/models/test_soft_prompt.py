@@ -15,7 +15,7 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.soft_prompt import SoftPromptConfig, SoftPrompted
-from seqloom.nn.blocks import Past
+from seqloom.nn.cache import AttentionScope
 from seqloom.nn.positions import PositionsConfig
 
 V, P = 9, 3
@@ -48,7 +48,8 @@ def by_hand(model: SoftPrompted, tokens: list[int]) -> Tensor:
     x = torch.cat([embed[tokens[:1]], model.prompt, embed[tokens[1:]]]).unsqueeze(0)
     if hasattr(frozen, "body"):
         places = torch.arange(x.shape[1])
-        h = frozen.body.climb(frozen.body.embedded.placed(x, places, x.shape[1], places[-1:] + 1), Past(None, True))[0]
+        x = frozen.body.embedded.embed_vectors(x, places, x.shape[1], places[-1:] + 1)
+        h = frozen.body.norm(frozen.body.blocks(x, AttentionScope(is_causal=True)).x)
     else:
         h = frozen.project(frozen.stack(x)[0])
     return frozen.output.log_probs(h)[0, P:]

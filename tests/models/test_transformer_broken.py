@@ -58,16 +58,14 @@ def like_torch(norm_first: bool) -> None:
         pairs += plain_pairs(own, norm)
     layer: Any
     for block, layer in zip([*ours.encoder, *ours.decoder], [*theirs.encoder, *theirs.decoder], strict=True):
-        names = ["around_mixer", "around_feed_forward"]
-        if hasattr(block, "cross_attention"):
-            copy_attention(block.self_attention, layer.self_attn)
+        copy_attention(block.self_attention, layer.self_attn)
+        residuals = [block.mixer_residual, block.feed_forward_residual]
+        if block.cross_attention is not None:
             copy_attention(block.cross_attention, layer.multihead_attn)
-            names = ["around_self", "around_cross", "around_feed_forward"]
-        else:
-            copy_attention(block.mixer.attention, layer.self_attn)
+            residuals.insert(1, block.cross_residual)
         pairs += plain_pairs(block.feed_forward.up, layer.linear1) + plain_pairs(block.feed_forward.down, layer.linear2)
-        for number, name in enumerate(names, start=1):
-            pairs += plain_pairs(getattr(block, name).norm, getattr(layer, f"norm{number}"))
+        for number, residual in enumerate(residuals, start=1):
+            pairs += plain_pairs(residual.norm, getattr(layer, f"norm{number}"))
     copied(pairs)
     batch = some_batch()
     found, wanted = (
@@ -135,7 +133,8 @@ def test_a_part_that_is_missing_shows(part, monkeypatch):
         unscaled = lambda self, q, *rest, **options: attend(self, 2 * q, *rest, **options)  # noqa: E731
         monkeypatch.setattr("seqloom.nn.multihead.MultiHeadAttention.attend", unscaled)
     elif part == "residual":
-        monkeypatch.setattr("seqloom.nn.blocks.Around.after", lambda self, x, made: self.norm(made))
+        broken = lambda self, x, sublayer: (self.norm(sublayer(x)[0]), sublayer(x)[1])  # noqa: E731
+        monkeypatch.setattr("seqloom.nn.transformer.Residual.forward", broken)
     else:
         monkeypatch.setattr(
             "seqloom.nn.positions.Sinusoidal.forward", lambda self, places, like=None: 0 * places[:, None]

@@ -136,39 +136,47 @@ def test_a_search_ends_where_positions_do():
 
 
 def test_all_problems_are_told_at_once():
-    wrong = {
+    values = {"encoder_layers": 0, "feed_forward": 0, "dropout": 1.0, "attention_dropout": -0.1}
+    between = {
         "width": 9,
         "heads": 4,
         "kv_heads": 3,
-        "encoder_layers": 0,
-        "feed_forward": 0,
-        "dropout": 1.0,
-        "attention_dropout": -0.1,
         "align_layer": 5,
         "embed_norm": True,
         "norm": "none",
         "window": 3,
         "cell": "lstm",
     }
-    with pytest.raises(UsageError) as error:
-        build(TransformerConfig, wrong)
-    for problem in (
-        "width must be divisible by heads, so that all are equally wide; got 9 and 4",
-        "heads must be divisible by kv_heads, so that all serve equally many; got 4 and 3",
-        "encoder_layers must be at least 1; got 0",
-        "feed_forward must be at least 1; got 0",
-        "dropout must be at least 0 and below 1; got 1.0",
-        "attention_dropout must be at least 0 and below 1; got -0.1",
-        "align_layer must be one of the 4 decoder layers; got 5",
-        "embed_norm needs a norm: set norm to layer or rms",
-        "sinusoidal positions are pairs of sine and cosine, so width must be even; got 9",
-        "window belongs to windowed layers only",
-        "cell belongs to recurrent layers only",
+    for wrong, problems in (
+        (
+            values,
+            (
+                "encoder_layers: must be at least 1, got 0",
+                "feed_forward: must be at least 1, got 0",
+                "  dropout: must be less than 1.0, got 1.0",
+                "attention_dropout: must be at least 0.0, got -0.1",
+            ),
+        ),
+        (
+            between,
+            (
+                "width must be divisible by heads, so that all are equally wide; got 9 and 4",
+                "heads must be divisible by kv_heads, so that all serve equally many; got 4 and 3",
+                "align_layer must be one of the 4 decoder layers; got 5",
+                "embed_norm needs a norm: set norm to layer or rms",
+                "sinusoidal positions are pairs of sine and cosine, so width must be even; got 9",
+                "window belongs to windowed layers only",
+                "cell belongs to recurrent layers only",
+            ),
+        ),
     ):
-        assert problem in str(error.value)
+        with pytest.raises(UsageError) as error:
+            build(TransformerConfig, wrong)
+        for problem in problems:
+            assert problem in str(error.value)
     with pytest.raises(UsageError, match="width / heads must be even; got 12 / 4"):
         build(TransformerConfig, {"width": 12, "positions": {"kind": "rotary"}})
-    with pytest.raises(UsageError, match="heads must be at least 1; got 0"):
+    with pytest.raises(UsageError, match="heads: must be at least 1, got 0"):
         build(TransformerConfig, {"heads": 0})
 
 

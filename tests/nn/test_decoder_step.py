@@ -109,7 +109,7 @@ def replaced_weight(model: Any) -> None:
 
 def replaced_blocks(model: Any) -> None:
     for _ in range(2):
-        model.decoder[1] = model.config.decoder_block().eval()
+        model.decoder[1] = model.config.block(cross_attention=True).eval()
 
 
 def fewer_blocks(model: Any) -> None:
@@ -117,7 +117,7 @@ def fewer_blocks(model: Any) -> None:
 
 
 def more_blocks(model: Any) -> None:
-    model.decoder.append(model.config.decoder_block().eval())
+    model.decoder.append(model.config.block(cross_attention=True).eval())
 
 
 @torch.no_grad()

@@ -12,8 +12,7 @@ from seqloom.core.errors import UsageError
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
 from seqloom.nn.convolution import Windows
-from seqloom.nn.encoder import Encoder
-from seqloom.nn.encoders import AnyEncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.encoders import AnyEncoderConfig, Encoder, RecurrentEncoderConfig
 from seqloom.nn.masks import turned
 from seqloom.nn.recurrent import Stack
 
@@ -216,7 +215,7 @@ def test_the_weights_are_thinned_on_both_ways() -> None:
         ({"kind": "convolution", "widths": [3, 3], "filters": 0, "layers": 0}, "filters must be"),
         ({"kind": "convolution", "widths": [3, 0], "dropout": 1.5}, "dropout must be"),
         ({"kind": "transformer", "heads": 3}, "divisible by heads"),
-        ({"kind": "transformer", "layers": 0, "attention_dropout": 1.0}, "attention_dropout must be"),
+        ({"kind": "transformer", "layers": 0, "attention_dropout": 1.0}, "attention_dropout: must be"),
         ({"kind": "transformer", "width": 7, "heads": 1}, "width must be even"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 from tests.nn.torch_layers import D, N, copy_attention, exactly, same_gradients, wild
 from torch import nn
 
-from seqloom.nn.masks import Allowed
+from seqloom.nn.masks import AttentionMask
 from seqloom.nn.multihead import FEW, REGISTER, MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
@@ -241,7 +241,7 @@ def test_a_mask_is_made_once_for_all_layers():
     mask = torch.rand(B, 1, T, T) < 0.6
     mask[1] = False
     for weights in (False, True):
-        exactly(ours(x, mask=Allowed(mask), weights=weights)[0], ours(x, mask=mask, weights=weights)[0])
-    assert Allowed(mask).some is not None and Allowed(mask[[0]] | True).some is None
-    allowed = Allowed(mask)
+        exactly(ours(x, mask=AttentionMask(mask), weights=weights)[0], ours(x, mask=mask, weights=weights)[0])
+    assert AttentionMask(mask).some is not None and AttentionMask(mask[[0]] | True).some is None
+    allowed = AttentionMask(mask)
     assert allowed.added is allowed.added and allowed.added[1].eq(0).all()

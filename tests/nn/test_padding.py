@@ -20,13 +20,12 @@ from seqloom.nn.connections import input_widths
 from seqloom.nn.convolution import Windows
 from seqloom.nn.crf import LinearChainCRF
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
-from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig
 from seqloom.nn.mixers import MIXERS, make_mixer
 from seqloom.nn.pooling import POOLINGS
 from seqloom.nn.positions import PositionsConfig
 from seqloom.nn.recurrent import Recurrent, Stack
 from seqloom.nn.scores import SCORES
-from seqloom.nn.transformer_encoder import TransformerEncoderConfig
 
 B, D, H = 4, 4, 6
 STEPS = (1, 2, 3, 7, 20)  # the implementation depends on the number of steps

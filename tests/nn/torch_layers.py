@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqloom.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Frame
 from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.nn.transformer import FeedForward, ResidualConfig, TransformerBlock
 
 D, N, INNER = 12, 3, 20
 Pairs = list[tuple[list[Any], Any]]  # our parameters, and the one of theirs that holds them all
@@ -55,28 +55,29 @@ def plain_pairs(ours: Any, theirs: Any) -> Pairs:
     return [([parameter], named[name]) for name, parameter in ours.named_parameters()]
 
 
+def make_block(residual: ResidualConfig, activation: Any = "relu", cross: MultiHeadAttention | None = None) -> Any:
+    mixer = SelfAttention(MultiHeadAttention(D, N))
+    return TransformerBlock(mixer, FeedForward(D, INNER, activation), residual, cross)
+
+
 def encoder_block(theirs: Any, activation: Any, norm_first: bool) -> tuple[Any, Pairs]:
-    frame = Frame(D, norm_first=norm_first)
-    ours: Any = EncoderBlock(SelfAttention(MultiHeadAttention(D, N)), FeedForward(D, INNER, activation), frame).double()
-    pairs = copy_attention(ours.mixer.attention, theirs.self_attn)
-    pairs += _rest(ours, theirs, [ours.around_mixer, ours.around_feed_forward])
+    ours = make_block(ResidualConfig(D, norm_first=norm_first), activation).double()
+    pairs = copy_attention(ours.self_attention, theirs.self_attn)
+    pairs += _rest(ours, theirs, [ours.mixer_residual, ours.feed_forward_residual])
     return ours, pairs
 
 
 def decoder_block(theirs: Any, activation: Any, norm_first: bool) -> tuple[Any, Pairs]:
-    frame = Frame(D, norm_first=norm_first)
-    ours: Any = DecoderBlock(
-        MultiHeadAttention(D, N), MultiHeadAttention(D, N), FeedForward(D, INNER, activation), frame
-    ).double()
+    ours = make_block(ResidualConfig(D, norm_first=norm_first), activation, MultiHeadAttention(D, N)).double()
     pairs = copy_attention(ours.self_attention, theirs.self_attn)
     pairs += copy_attention(ours.cross_attention, theirs.multihead_attn)
-    pairs += _rest(ours, theirs, [ours.around_self, ours.around_cross, ours.around_feed_forward])
+    pairs += _rest(ours, theirs, [ours.mixer_residual, ours.cross_residual, ours.feed_forward_residual])
     return ours, pairs
 
 
-def _rest(ours, theirs, arounds):
+def _rest(ours, theirs, residuals):
     pairs = plain_pairs(ours.feed_forward.up, theirs.linear1) + plain_pairs(ours.feed_forward.down, theirs.linear2)
-    norms = [getattr(theirs, f"norm{number}") for number in range(1, len(arounds) + 1)]
-    for around, norm in zip_longest(arounds, norms):
-        pairs += plain_pairs(around.norm, norm)
+    norms = [getattr(theirs, f"norm{number}") for number in range(1, len(residuals) + 1)]
+    for residual, norm in zip_longest(residuals, norms):
+        pairs += plain_pairs(residual.norm, norm)
     return copied(pairs)

@@ -14,8 +14,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.labelled_series import variables_of
 from seqloom.models.series_classifier import SeriesClassifierConfig
-from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig
-from seqloom.nn.transformer_encoder import TransformerEncoderConfig
+from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig
 from seqloom.predict.classifier import SeriesClassifier
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe

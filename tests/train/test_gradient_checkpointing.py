@@ -14,7 +14,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn.transformer_encoder import TransformerEncoderConfig
+from seqloom.nn.encoders import TransformerEncoderConfig
 from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig

@@ -17,21 +17,21 @@ from seqloom.exchange.family import Config, Family, Ids, token_id
 from seqloom.exchange.gpt2 import ACTIVATIONS
 from seqloom.exchange.weights import Rows, Tensors, Weight, layers, weight
 from seqloom.models.bert import SEGMENTS, BERTConfig
-from seqloom.nn.blocks import EPSILON
+from seqloom.nn.transformer import EPSILON
 from seqloom.text import Imported, Tokenizer
 
 PAD = "[PAD]"
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 NEVER = -10_000.0  # the bias of a token that is never told; half precision can say it
 LAYER = {
-    "attention.q": "attention.self.query",
-    "attention.k": "attention.self.key",
-    "attention.v": "attention.self.value",
-    "attention.out": "attention.output.dense",
-    "around_attention.norm": "attention.output.LayerNorm",
+    "mixer.attention.q": "attention.self.query",
+    "mixer.attention.k": "attention.self.key",
+    "mixer.attention.v": "attention.self.value",
+    "mixer.attention.out": "attention.output.dense",
+    "mixer_residual.norm": "attention.output.LayerNorm",
     "feed_forward.up": "intermediate.dense",
     "feed_forward.down": "output.dense",
-    "around_feed_forward.norm": "output.LayerNorm",
+    "feed_forward_residual.norm": "output.LayerNorm",
 }
 HEADS = {
     "pool": "bert.pooler.dense",

@@ -36,11 +36,11 @@ SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
 # Ours, theirs, and along which axis of the weight the width lies, in a bias too if it is the first.
 ATTENTION = (("q", "q_proj", 1), ("k", "k_proj", 1), ("v", "v_proj", 1), ("out", "out_proj", 0))
 ENCODER = {"mixer.attention": "self_attn"}
-DECODER = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+DECODER = {"mixer.attention": "self_attn", "cross_attention": "encoder_attn"}
 FED_FORWARD = (("feed_forward.up", "fc1", 1), ("feed_forward.down", "fc2", 0))
 NORMS = {
-    "encoder": {"around_mixer": "self_attn", "around_feed_forward": "final"},
-    "decoder": {"around_self": "self_attn", "around_cross": "encoder_attn", "around_feed_forward": "final"},
+    "encoder": {"mixer_residual": "self_attn", "feed_forward_residual": "final"},
+    "decoder": {"mixer_residual": "self_attn", "cross_residual": "encoder_attn", "feed_forward_residual": "final"},
 }
 # What must be so in our config for either of them.
 PLAIN: dict[str, Any] = {

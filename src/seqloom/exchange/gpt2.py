@@ -102,16 +102,16 @@ class GPT2(CausalFamily):
 def _block(ours: str, theirs: str) -> list[Weight]:
     parts: Mapping[str, How] = {"weight": Joined(3, dim=1, transposed=True), "bias": Joined(3)}
     joined = [
-        Weight(tuple(f"{ours}attention.{name}.{part}" for name in "qkv"), (f"{theirs}attn.c_attn.{part}",), how)
+        Weight(tuple(f"{ours}mixer.attention.{name}.{part}" for name in "qkv"), (f"{theirs}attn.c_attn.{part}",), how)
         for part, how in parts.items()
     ]
     return [
         *joined,
-        *_linear(f"{ours}attention.out", f"{theirs}attn.c_proj"),
-        *_pair(f"{ours}around_attention.norm", f"{theirs}ln_1"),
+        *_linear(f"{ours}mixer.attention.out", f"{theirs}attn.c_proj"),
+        *_pair(f"{ours}mixer_residual.norm", f"{theirs}ln_1"),
         *_linear(f"{ours}feed_forward.up", f"{theirs}mlp.c_fc"),
         *_linear(f"{ours}feed_forward.down", f"{theirs}mlp.c_proj"),
-        *_pair(f"{ours}around_feed_forward.norm", f"{theirs}ln_2"),
+        *_pair(f"{ours}feed_forward_residual.norm", f"{theirs}ln_2"),
     ]
 
 

@@ -11,13 +11,13 @@ from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.weights import SAME, Halves, How, Weight, weight
 
 PARTS = {  # ours → theirs
-    "attention.v": "self_attn.v_proj",
-    "attention.out": "self_attn.o_proj",
+    "mixer.attention.v": "self_attn.v_proj",
+    "mixer.attention.out": "self_attn.o_proj",
     "feed_forward.up": "mlp.gate_proj",
     "feed_forward.gate": "mlp.up_proj",
     "feed_forward.down": "mlp.down_proj",
 }
-NORMS = {"around_attention.norm": "input_layernorm", "around_feed_forward.norm": "post_attention_layernorm"}
+NORMS = {"mixer_residual.norm": "input_layernorm", "feed_forward_residual.norm": "post_attention_layernorm"}
 BASE = 10000.0
 WINDOW = 4096  # of a Mistral whose config.json does not say
 
@@ -110,7 +110,7 @@ class Llama(CausalFamily):
             ours, theirs = f"body.blocks.{layer}.", f"model.layers.{layer}."
             for kind in kinds:
                 found += [
-                    weight(f"{ours}attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", how)
+                    weight(f"{ours}mixer.attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", how)
                     for name, how in turned.items()
                 ]
                 found += [weight(f"{ours}{mine}.{kind}", f"{theirs}{other}.{kind}") for mine, other in PARTS.items()]

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2018): a Transformer that reads to both sides, learned from texts with gaps.
 
-    h = body([CLS] a [SEP] b [SEP])                                     `seqloom.nn.transformer_body`
+    h = body([CLS] a [SEP] b [SEP])                                     `seqloom.nn.backbone`
     masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E, the tokens' own vectors; g as in the blocks
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.core.specials import EXTRA, Specials
-from seqloom.nn.blocks import ACTIVATIONS, make_norm
+from seqloom.nn.backbone import BackboneOptions, TransformerBackbone
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.softmax import at_least_float32
-from seqloom.nn.transformer_body import BodyShape, TransformerBody
+from seqloom.nn.transformer import ACTIVATIONS, make_norm
 
 # tokens (B, S), mask (B, S), segments or documents (B, S), places (B, P), targets (B, P), other (B,): see `BERT.loss`
 Batch = dict[str, Tensor]
@@ -29,7 +29,7 @@ MIN_CONTEXT = 3  # [CLS], a token, [SEP]
 
 
 @config
-class ReaderShape(BodyShape):
+class EncoderOptions(BackboneOptions):
     """The keys that the configs of BERT and ELECTRA share."""
 
     norm_first: bool = False  # norms stand before each layer, and once more at the end; not after it, as in 2018
@@ -50,7 +50,7 @@ class ReaderShape(BodyShape):
 
 
 @config
-class BERTConfig(ReaderShape):
+class BERTConfig(EncoderOptions):
     kind: Literal["bert"] = "bert"
 
     def build(self, vocabulary: int) -> "BERT":
@@ -70,7 +70,7 @@ class BERT(nn.Module):
     def __init__(self, config: BERTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
-        self.body = TransformerBody(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
+        self.body = TransformerBackbone(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
         width = config.width
         self.dense = nn.Linear(width, width)
         self.dense_norm = make_norm(config.norm, width, config.norm_epsilon)
@@ -95,7 +95,7 @@ class BERT(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """h (B, S, D); see `TransformerBody.read`."""
+        """h (B, S, D); see `TransformerBackbone.read`."""
         return self.body.read(tokens, mask, segments, documents)
 
     def telling(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ as they are drawn. What a model on top of a body needs of it is `read`, `extract
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -27,14 +27,15 @@ from seqloom.models.electra import ElectraConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn.blocks import EncoderBlock, make_norm
+from seqloom.nn.backbone import TransformerBackbone
+from seqloom.nn.cache import AttentionScope
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.dropout import EmbeddingDropout, make_dropout
 from seqloom.nn.embedded import Embedded
 from seqloom.nn.masks import at_last, zero_padding
 from seqloom.nn.mix import LayerMix
 from seqloom.nn.recurrent import Stack
-from seqloom.nn.transformer_body import TransformerBody
+from seqloom.nn.transformer import TransformerStack
 
 Form = Literal["bert", "causal", "ends"]  # how texts stand in a row: see `seqloom.text.specials`
 AnyBodyConfig = RecurrentLMConfig | GPTConfig | BERTConfig | ElectraConfig | BiLMConfig | TransformerConfig
@@ -212,7 +213,7 @@ class GPTBody(Body):
     def __init__(self, config: GPTConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary)
         self.width = config.width
-        self.transformer = TransformerBody(
+        self.transformer = TransformerBackbone(
             config, vocabulary + EXTRA, causal=True, begin=config.begin, window=config.sliding_window
         )
         output = Predicting(config.width, vocabulary, config.tied, config.output_bias) if predicts else None
@@ -244,7 +245,7 @@ class BERTBody(Body):
         if predicts:
             raise ValueError("a body that reads both ways has no next token to predict")
         self.width = config.width
-        self.transformer = TransformerBody(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
+        self.transformer = TransformerBackbone(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
         self.pool = nn.Linear(config.width, config.width)
         nn.init.normal_(self.pool.weight, std=config.init)
         nn.init.zeros_(self.pool.bias)
@@ -314,30 +315,28 @@ class EncoderBody(Body):
             raise ValueError("a body that reads both ways has no next token to predict")
         self.width, self.begin = config.width, config.source_begin
         self.source_embed = Embedded(config, nn.Embedding(vocabulary + EXTRA, config.width), "text")
-        self.encoder: Sequence[EncoderBlock] = nn.ModuleList(  # type: ignore[assignment]
-            config.encoder_block(depth) for depth in range(config.encoder_layers)
-        )
-        self.encoder_norm = make_norm(config.norm if config.norm_first else "none", config.width)
+        self.encoder = TransformerStack(config.encoder_block(depth) for depth in range(config.encoder_layers))
+        self.encoder_norm = config.final_norm()
         nn.init.normal_(self.vectors().weight, std=config.width**-0.5)
 
     def vectors(self) -> nn.Embedding:
         return self.source_embed.embed
 
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        return self._climb(tokens, mask)[0]
+        return self._run_encoder(tokens, mask)[0]
 
     def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        return [layer.masked_fill(~mask[:, None, :, None], 0) for layer in self._climb(tokens, mask, weights=True)[1]]
+        _, weights = self._run_encoder(tokens, mask, weights=True)
+        return [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
 
-    def _climb(self, tokens: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
-        S, looked = tokens.shape[1], []
+    def _run_encoder(self, tokens: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+        S = tokens.shape[1]
         if self.begin is not None:
             tokens = torch.cat([torch.full_like(tokens[:, :1], self.begin), tokens[:, 1:]], dim=1)
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
-        for block in self.encoder:
-            x, own = block(x, mask, weights)
-            looked += [] if own is None else [own]
-        return self.encoder_norm(x), looked
+        wanted = self.encoder.all_self_weights() if weights else None
+        output = self.encoder(x, AttentionScope.within(mask), wanted=wanted)
+        return self.encoder_norm(output.x), output.self_weights
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
         return zero_padding(h, mask).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)

@@ -17,8 +17,7 @@ from seqloom.config import Discriminator, config
 from seqloom.nn.bag import Bag, BagConfig
 from seqloom.nn.cross_entropy import IGNORE_INDEX, disagreement
 from seqloom.nn.dropout import make_dropout
-from seqloom.nn.encoder import Encoder
-from seqloom.nn.encoders import AnyEncoderConfig, RecurrentEncoderConfig
+from seqloom.nn.encoders import AnyEncoderConfig, Encoder, RecurrentEncoderConfig
 from seqloom.nn.lexicon import Lexicon, VectorsConfig, lexicon_problems
 from seqloom.nn.pooling import POOLINGS, PoolingKind
 from seqloom.nn.softmax import at_least_float32

@@ -10,21 +10,22 @@ gradient: the generator learns as any masked language model does, not to deceive
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
+from seqloom.config.constraints import Gt, Le, PositiveFloat, PositiveInt
 from seqloom.core.specials import EXTRA, Specials
-from seqloom.models.bert import SEGMENTS, Batch, ReaderShape
-from seqloom.nn.blocks import ACTIVATIONS, Past, TextBlock, make_norm
+from seqloom.models.bert import SEGMENTS, Batch, EncoderOptions
+from seqloom.nn.backbone import TransformerBackbone, draw_matrices
+from seqloom.nn.cache import AttentionScope
 from seqloom.nn.cross_entropy import IGNORE_INDEX
 from seqloom.nn.softmax import at_least_float32
-from seqloom.nn.transformer_body import TransformerBody, draw_matrices
+from seqloom.nn.transformer import ACTIVATIONS, make_norm
 
 END = 0  # stands at padding; never drawn
 
@@ -33,30 +34,17 @@ END = 0  # stands at padding; never drawn
 class GeneratorConfig:
     """What fills the gaps: like the model, but narrower."""
 
-    share: float = (
-        0.25  # of the model's heads, rounded up; each is as wide as the model's, and so it is as much narrower
-    )
-    layers: int | None = None  # blocks stacked on each other; None is as many as the model has
-
-    def problems(self) -> Iterator[str]:
-        if not 0 < self.share <= 1:
-            yield f"share must be above 0 and at most 1; got {self.share:g}"
-        if self.layers is not None and self.layers < 1:
-            yield f"layers must be at least 1; got {self.layers}"
+    share: Annotated[float, Gt(0), Le(1)] = 0.25  # of the model's heads, rounded up, each as wide as the model's
+    layers: PositiveInt | None = None  # blocks stacked on each other; None is as many as the model has
 
 
 @config
-class ElectraConfig(ReaderShape):
+class ElectraConfig(EncoderOptions):
     kind: Literal["electra"] = "electra"
     generator: GeneratorConfig = GeneratorConfig()
-    detection: float = 50.0  # λ: what telling replaced tokens weighs beside filling gaps
+    detection: PositiveFloat = 50.0  # λ: what telling replaced tokens weighs beside filling gaps
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.detection <= 0:
-            yield f"detection must be above 0; got {self.detection:g}"
-
-    def narrow(self) -> ReaderShape:
+    def narrow(self) -> EncoderOptions:
         """The shape of the generator's blocks."""
         heads = math.ceil(self.generator.share * self.heads)
         width = heads * self.width // self.heads
@@ -70,14 +58,11 @@ class ElectraConfig(ReaderShape):
 class Generator(nn.Module):
     """x (B, S, D), embedded by the model, to logits of V tokens."""
 
-    blocks: Sequence[TextBlock]
-
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
         shape = config.narrow()
         self.project = nn.Linear(config.width, shape.width)
-        self.blocks = nn.ModuleList(shape.block() for _ in range(shape.layers))  # type: ignore[assignment]
-        self.norm = make_norm(shape.norm if shape.norm_first else "none", shape.width, shape.norm_epsilon)
+        self.blocks, self.norm = shape.stack(shape.layers), shape.final_norm()
         self.dense = nn.Linear(shape.width, config.width)
         self.dense_norm = make_norm(config.norm, config.width, config.norm_epsilon)
         self.activation = ACTIVATIONS[config.activation]
@@ -87,12 +72,9 @@ class Generator(nn.Module):
         for linear in (self.project, self.dense):
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, scope: AttentionScope) -> Tensor:
         """h (B, S, G)"""
-        x = self.project(x)
-        for block in self.blocks:
-            x = block(x, past)[0]
-        h: Tensor = self.norm(x)
+        h: Tensor = self.norm(self.blocks(self.project(x), scope).x)
         return h
 
     def logits(self, h: Tensor, embeddings: Tensor) -> Tensor:
@@ -117,7 +99,7 @@ class Electra(nn.Module):
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary, self.specials = config, vocabulary, Specials.after(vocabulary)
-        self.body = TransformerBody(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
+        self.body = TransformerBackbone(config, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
         self.generator = Generator(config, vocabulary)
         self.dense = nn.Linear(config.width, config.width)
         self.detect = nn.Linear(config.width, 1)
@@ -136,7 +118,7 @@ class Electra(nn.Module):
         documents: Tensor | None = None,
     ) -> Tensor:
         """What the generator makes of a text (B, S) with gaps: h (B, S, G)."""
-        h: Tensor = self.generator(*self.body.placed(tokens, mask, segments, documents))
+        h: Tensor = self.generator(*self.body.embed_tokens(tokens, mask, segments, documents))
         return h
 
     def masked_logits(self, h: Tensor) -> Tensor:
@@ -156,7 +138,7 @@ class Electra(nn.Module):
         segments: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """h (B, S, D) of a text without gaps; see `TransformerBody.read`."""
+        """h (B, S, D) of a text without gaps; see `TransformerBackbone.read`."""
         return self.body.read(tokens, mask, segments, documents)
 
     def detection_logits(self, h: Tensor) -> Tensor:

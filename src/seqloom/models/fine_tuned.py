@@ -19,8 +19,7 @@ from seqloom.models.bodies import AnyBodyConfig, Body, BodyConfig, build_body, m
 from seqloom.models.classifier import Batch, Labelling, label_loss, readings
 from seqloom.models.tagger import Tagging
 from seqloom.nn.dropout import make_dropout
-from seqloom.nn.encoder import Encoder
-from seqloom.nn.encoders import AnyEncoderConfig, EncoderConfig
+from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig
 from seqloom.nn.masks import at_last
 from seqloom.nn.pooling import POOLINGS, Pooling
 from seqloom.nn.softmax import at_least_float32

@@ -11,7 +11,7 @@ how it begins (`initial`) and how it reads (`read`).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
+from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.core.lags import Difference, lag_of
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import Tree
@@ -34,15 +35,9 @@ class ForecasterConfig:
     """The keys that all kinds share."""
 
     kind: str = ""
-    context: int | None = None  # steps it looks back, in training and in use; None is two seasons, at least 24
+    context: PositiveInt | None = None  # steps it looks back, in training and in use; None is two seasons, at least 24
     difference: Difference | None = None  # predict y_t − y_{t−m}: season, step (m = 1), none; None: season, else step
-    dropout: float = 0.1  # within the network
-
-    def problems(self) -> Iterator[str]:
-        if self.context is not None and self.context < 1:
-            yield f"context must be at least 1; got {self.context}"
-        if not 0 <= self.dropout < 1:
-            yield f"dropout must be at least 0 and below 1; got {self.dropout}"
+    dropout: Fraction = 0.1  # within the network
 
     def steps(self, season: int) -> int:
         return max(24, 2 * season) if self.context is None else self.context

@@ -1,10 +1,10 @@
-"""GPT (Radford et al. 2018): p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), the past looked back at by attention.
+"""GPT (Radford et al. 2018): p(y_1 … y_T) = Π_t p(y_t | y_1 … y_{t-1}), attending to the past.
 
     x_j = E[y_j] + PE(j)
     x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, no place looking ahead
     p(y_{j+1}) = softmax(E norm(x_j) + b)                      E once more, where it is tied
 
-`seqloom.nn.transformer_body` has all but the last line. The model sees `context` tokens at most. When these are full it
+`seqloom.nn.backbone` has all but the last line. The model sees `context` tokens at most. When these are full it
 goes on with the later half of them, read anew from place 0: so a text may be of any length, and beyond the first
 context every token is predicted from half a context at least. Where that happens, a token's place alone decides, not
 how the text is read.
@@ -17,34 +17,31 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
+from seqloom.nn.backbone import BackboneOptions, Caches, TransformerBackbone
 from seqloom.nn.cache import nothing
 from seqloom.nn.masks import last_real
 from seqloom.nn.positions import LEARNED
 from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
-from seqloom.nn.transformer_body import BodyShape, Caches, TransformerBody
 
 Carry = dict[str, Any]  # of R hypotheses, see `start`
 NO_TOKEN = -1  # stands for padding among the tokens that were read
 
 
 @config
-class GPTConfig(BodyShape):
+class GPTConfig(BackboneOptions):
     kind: Literal["gpt"] = "gpt"
     context: int | None = None  # the most tokens it sees at once; None is all learned positions, or else 512
-    sliding_window: int | None = None  # tokens each position attends to, itself included; None is all before it
+    sliding_window: PositiveInt | None = None  # tokens each position attends to, itself included; None is all before it
     tied: bool = True  # one matrix for input and output embeddings
     output_bias: bool = False  # b of the output; no GPT-2 or Llama has one
-    begin: int | None = None  # this token, not END, stands before every text
+    begin: NonNegativeInt | None = None  # this token, not END, stands before every text
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.begin is not None and self.begin < 0:
-            yield f"begin must be a token of the vocabulary, at least 0; got {self.begin}"
-        if self.sliding_window is not None and self.sliding_window < 1:
-            yield f"sliding_window must be at least 1; got {self.sliding_window}"
         if self.window < 2:
             yield f"context must be at least 2, so that half of it is something; got {self.window}"
         if self.longest is not None and self.window > self.longest:
@@ -72,7 +69,9 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.body = TransformerBody(config, vocabulary, causal=True, begin=config.begin, window=config.sliding_window)
+        self.body = TransformerBackbone(
+            config, vocabulary, causal=True, begin=config.begin, window=config.sliding_window
+        )
         tied = self.body.embed.weight if config.tied else None
         self.output = FullSoftmax(config.width, vocabulary, tied, bias=config.output_bias)
         self.reset_parameters()
@@ -92,7 +91,7 @@ class GPT(nn.Module):
     # All tokens of a text at once; no longer than the context.
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
-        """Tokens (B, T) to the logits (B, T, V) of the token after each; see `TransformerBody.read` for documents."""
+        """Tokens (B, T) to the logits (B, T, V) of the token after each. See `TransformerBackbone.read`."""
         return self.output(self.body.read(tokens, documents=documents))
 
     def loss(

@@ -11,6 +11,7 @@ from typing import Literal
 from torch import Tensor
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.tree import Tree
 from seqloom.models.forecaster import Forecaster, ForecasterConfig
 from seqloom.nn.cells import cell_problems, make_cell
@@ -24,14 +25,10 @@ class RecurrentForecasterConfig(ForecasterConfig):
     cell: str = "lstm"  # `seqloom list cells` shows them all
     activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell; the others have their own
     forget_bias: float | None = None  # of the lstm cell: how far its forget gate starts open; None is 1.0
-    layers: int = 1  # cells stacked on each other
-    hidden: int = 32  # width of every layer's state
+    layers: PositiveInt = 1  # cells stacked on each other
+    hidden: PositiveInt = 32  # width of every layer's state
 
     def problems(self) -> Iterator[str]:
-        for name in ("layers", "hidden"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1; got {getattr(self, name)}"
-        yield from super().problems()
         yield from cell_problems(self)
 
     def build(self, variables: int, season: int) -> "RecurrentForecaster":

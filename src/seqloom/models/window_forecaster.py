@@ -6,7 +6,6 @@ It is the autoregressive model with a network in place of the matrix; `seqloom.m
 what is made of o.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.tree import Tree
 from seqloom.models.forecaster import Forecaster, ForecasterConfig
 from seqloom.nn.dropout import make_dropout
@@ -25,16 +25,10 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 @config
 class WindowForecasterConfig(ForecasterConfig):
     kind: Literal["ffn"] = "ffn"
-    layers: int = 1  # hidden layers
-    hidden: int = 64  # width of each
+    layers: PositiveInt = 1  # hidden layers
+    hidden: PositiveInt = 64  # width of each
     activation: Literal["tanh", "relu", "gelu"] = "relu"  # g
     direct: bool = True  # add a linear function of the window: what is left to the network is what that cannot say
-
-    def problems(self) -> Iterator[str]:
-        for name in ("layers", "hidden"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1; got {getattr(self, name)}"
-        yield from super().problems()
 
     def build(self, variables: int, season: int) -> "WindowForecaster":
         return WindowForecaster(self, variables, season)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqloom.core.tree import Growing
 from seqloom.nn.decoder_compiled import capacity, free_places, take_places
-from seqloom.nn.masks import Allowed, causal_mask
+from seqloom.nn.masks import AttentionMask, causal_mask
 from seqloom.nn.multihead import MultiHeadAttention
 
 ROOM = 6  # steps for which a cache grows at a time
@@ -45,13 +45,32 @@ def empty_cache(attention: MultiHeadAttention, sources: int) -> Growing:
 
 
 @dataclass(frozen=True)
+class AttentionScope:
+    """What each position may attend to by self-attention: the same for every block of a stack."""
+
+    mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
+    is_causal: bool = False
+    positions: Tensor | None = None  # (T,) or (B, T), for rotary positions; None counts from 0
+    padding: Tensor | None = None  # (B, T), False at padding, for mixers that do not attend
+    reading: "Reading | None" = None  # where there is also what was read before, in a cache
+
+    @classmethod
+    def within(cls, padding: Tensor | None) -> "AttentionScope":
+        """All real positions: those of a mask (B, S)."""
+        return cls(None if padding is None else AttentionMask(padding[:, None, None, :]), padding=padding)
+
+
+EVERYWHERE = AttentionScope()
+
+
+@dataclass(frozen=True)
 class Reading:
     """T tokens that each of R = B·k hypotheses reads now: one value for all layers, which see them as (B, k·T)."""
 
     filled: int  # places of each source before
     after: int  # and after: k·T more
     places: Tensor  # (k·T,) or (B, k·T): how many tokens stand before each; of padding, those before the last real one
-    allowed: Allowed | None  # what each token may look at (B, 1, k·T, after), itself included
+    allowed: AttentionMask | None  # what each token may look at (B, 1, k·T, after), itself included
     known: Known  # of the hypotheses, after it
     at: Tensor | None = None  # (B, k) where they are written, if not one after the other from `filled` on
 
@@ -73,9 +92,9 @@ class Reading:
             own, seen = _owned(tokens, real, own, filled, k)
             if window is not None:
                 seen = seen & _within(window, own, places, T)
-            allowed = Allowed(seen.reshape(sources, 1, k * T, -1), each=real is None)
+            allowed = AttentionMask(seen.reshape(sources, 1, k * T, -1), each=real is None)
         elif window is not None and filled + T > window:
-            allowed = Allowed(causal_mask(T, filled + T, window, tokens.device), each=True)
+            allowed = AttentionMask(causal_mask(T, filled + T, window, tokens.device), each=True)
         known = {**known, "own": own, "length": length, "read": known["read"] + T}
         return cls(filled, filled + k * T, places, allowed, known)
 
@@ -86,10 +105,15 @@ class Reading:
         at = take_places(own, sources)
         if real is not None:  # padding is nobody's own
             own.scatter_(1, at.view(-1, 1), real)
-        allowed = Allowed(own.view(sources, 1, -1, own.shape[1]), each=real is None)
+        allowed = AttentionMask(own.view(sources, 1, -1, own.shape[1]), each=real is None)
         places, length = _places(tokens, real, known, sources)
         known = {**known, "length": length, "read": known["read"] + 1}
         return cls(own.shape[1], own.shape[1], places, allowed, known, at)
+
+    @property
+    def scope(self) -> AttentionScope:
+        """What each of the tokens may attend to."""
+        return AttentionScope(self.allowed, self.allowed is None, self.places, reading=self)
 
     @property
     def lengths(self) -> Tensor:
@@ -147,9 +171,9 @@ class FixedReading:
         return self.own
 
     @cached_property
-    def allowed(self) -> Allowed:
+    def allowed(self) -> AttentionMask:
         """The same as a mask (B, 1, k, P)."""
-        return Allowed(self.with_itself.view(-1, 1, self.k, self.own.shape[1]), each=True)
+        return AttentionMask(self.with_itself.view(-1, 1, self.k, self.own.shape[1]), each=True)
 
     @cached_property
     def _written(self) -> Tensor:

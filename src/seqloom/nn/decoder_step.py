@@ -2,8 +2,8 @@
 
     x ← norm(x + attention(x, what was said)),   x ← norm(x + attention(x, source)),   x ← norm(x + FFN(x))
 
-It computes what the blocks of `seqloom.nn.blocks` compute of one token, and is tested to. Queries, keys and values are
-one product, with the scale of attention in the weights of the queries; `seqloom.nn.packed` has the products.
+It computes what the blocks of `seqloom.nn.transformer` compute of one token, and is tested to. Queries, keys and values
+are one product, with the scale of attention in the weights of the queries; `seqloom.nn.packed` has the products.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,24 @@ from torch import Tensor, nn
 
 from seqloom.core.tree import Growing
 from seqloom.nn import decoder_compiled, decoder_gpu
-from seqloom.nn.blocks import ACTIVATIONS, Around, DecoderBlock, EncoderBlock
 from seqloom.nn.cache import FixedReading, Reading
-from seqloom.nn.masks import Allowed
+from seqloom.nn.masks import AttentionMask
 from seqloom.nn.multihead import MultiHeadAttention, softmax
 from seqloom.nn.packed import Packed, made_of
+from seqloom.nn.transformer import ACTIVATIONS, Residual, TransformerBlock
 
 PRODUCTS = {function: name for name, function in ACTIVATIONS.items() if name in ("relu", "gelu", "gelu-tanh")}
 
 
-def fits(blocks: Sequence[DecoderBlock]) -> bool:
+def fits(blocks: Sequence[TransformerBlock]) -> bool:
     """Whether blocks are of the usual kind."""
-    attentions = [attention for block in blocks for attention in (block.self_attention, block.cross_attention)]
+    attentions = [
+        part for block in blocks for part in (block.self_attention, block.cross_attention) if part is not None
+    ]
     return usual(blocks, attentions)
 
 
-def usual(blocks: Sequence[DecoderBlock] | Sequence[EncoderBlock], attentions: Sequence[MultiHeadAttention]) -> bool:
+def usual(blocks: Sequence[TransformerBlock], attentions: Sequence[MultiHeadAttention]) -> bool:
     """Whether nothing is to be learned, all heads have their own keys, nothing is turned or gated, and numbers are
     precise enough to be summed as they are."""
     weight = attentions[0].q.weight
@@ -38,19 +40,18 @@ def usual(blocks: Sequence[DecoderBlock] | Sequence[EncoderBlock], attentions: S
     if weight.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(weight.device.type):
         return False
     return all(one.kv_heads == one.heads and one.rotary is None for one in attentions) and all(
-        getattr(block.feed_forward, "gate", True) is None and block.feed_forward.activation in PRODUCTS
-        for block in blocks
+        block.feed_forward.gate is None and block.feed_forward.activation in PRODUCTS for block in blocks
     )
 
 
-def decoder_step(blocks: Sequence[DecoderBlock]) -> "DecoderStep":
+def decoder_step(blocks: Sequence[TransformerBlock]) -> "DecoderStep":
     """That of a model's blocks, made once for the weights they have."""
     step: DecoderStep = made_of(blocks, lambda: DecoderStep(blocks))
     return step
 
 
 class DecoderStep:
-    def __init__(self, blocks: Sequence[DecoderBlock]) -> None:
+    def __init__(self, blocks: Sequence[TransformerBlock]) -> None:
         self.blocks = [_Block(block) for block in blocks]
         first = blocks[0].self_attention
         self.suits = decoder_compiled.suits(first.q.weight, first.head_width)
@@ -60,7 +61,7 @@ class DecoderStep:
         self,
         y: Tensor,
         source: Sequence[tuple[Tensor, Tensor]],
-        source_mask: Allowed | Tensor,
+        source_mask: AttentionMask | Tensor,
         caches: Sequence[Growing],
         reading: Reading | FixedReading,
         looking: int | None = None,
@@ -81,7 +82,7 @@ class DecoderStep:
         return y, tuple(after), looked
 
     def _between(
-        self, reading: Reading | FixedReading, sources: int, source_mask: Allowed | Tensor, y: Tensor
+        self, reading: Reading | FixedReading, sources: int, source_mask: AttentionMask | Tensor, y: Tensor
     ) -> "Plain | Compiled":
         """Decided at the first token, which is read in the plain way; those who remain of many keep to it."""
         if isinstance(reading, Reading) and reading.known["compiled"] is None:
@@ -94,38 +95,39 @@ class DecoderStep:
 
 
 class _Block:
-    def __init__(self, block: DecoderBlock) -> None:
+    def __init__(self, block: TransformerBlock) -> None:
         own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
+        assert cross is not None and block.cross_residual is not None
         self.heads, self.width = own.heads, own.head_width
         self.own, self.own_out = joined(own, "qkv"), Packed.of(own.out)
         self.cross, self.cross_out = joined(cross, "q"), Packed.of(cross.out)
-        self.up, self.down = Packed.of(feed.up, PRODUCTS[feed.activation]), Packed.of(feed.down)  # type: ignore
-        self.arounds: tuple[Around, Around, Around] = block.around_self, block.around_cross, block.around_feed_forward
+        self.up, self.down = Packed.of(feed.up, PRODUCTS[feed.activation]), Packed.of(feed.down)
+        self.residuals = block.mixer_residual, block.cross_residual, block.feed_forward_residual
 
     def look_back(
         self, y: Tensor, cache: Growing, reading: Reading | FixedReading, between: "Plain | Compiled"
     ) -> tuple[Tensor, Growing]:
-        around = self.arounds[0]
-        made = self.own(before(around, y, between)).view(-1, 3, self.heads, self.width)
+        residual = self.residuals[0]
+        made = self.own(before(residual, y, between)).view(-1, 3, self.heads, self.width)
         heads, cache = between.look_back(made, cache, reading)
-        return after(around, y, self.own_out, heads, between), cache
+        return after(residual, y, self.own_out, heads, between), cache
 
     def look_at_source(
         self,
         y: Tensor,
         source: tuple[Tensor, Tensor],
-        allowed: Allowed | Tensor,
+        allowed: AttentionMask | Tensor,
         wanted: bool,
         between: "Plain | Compiled",
     ) -> tuple[Tensor, Tensor]:
-        around = self.arounds[1]
-        q = self.cross(before(around, y, between)).view(-1, self.heads, self.width)
+        residual = self.residuals[1]
+        q = self.cross(before(residual, y, between)).view(-1, self.heads, self.width)
         heads, looked = between.look_at_source(q, source, allowed, wanted)
-        return after(around, y, self.cross_out, heads, between), looked
+        return after(residual, y, self.cross_out, heads, between), looked
 
     def feed_forward(self, y: Tensor, between: "Plain | Compiled") -> Tensor:
-        around = self.arounds[2]
-        return after(around, y, self.down, self.up(before(around, y, between)), between)
+        residual = self.residuals[2]
+        return after(residual, y, self.down, self.up(before(residual, y, between)), between)
 
 
 def joined(attention: MultiHeadAttention, parts: str) -> Packed:
@@ -138,15 +140,15 @@ def joined(attention: MultiHeadAttention, parts: str) -> Packed:
     return Packed(torch.cat(weights), torch.cat([biases[0].detach() * attention.scale, *biases[1:]]))
 
 
-def before(around: Around, y: Tensor, between: "Plain | Compiled") -> Tensor:
+def before(residual: Residual, y: Tensor, between: "Plain | Compiled") -> Tensor:
     """What the layer sees."""
-    return between.normed(around.norm, y) if around.first else y
+    return between.normed(residual.norm, y) if residual.norm_first else y
 
 
-def after(around: Around, y: Tensor, product: Packed, x: Tensor, between: "Plain | Compiled") -> Tensor:
+def after(residual: Residual, y: Tensor, product: Packed, x: Tensor, between: "Plain | Compiled") -> Tensor:
     """The layer's last product, the way around the layer, and the norm."""
-    plus = y if around.residual else None
-    return product(x, plus) if around.first else between.normed_product(around.norm, product, x, plus)
+    plus = y if residual.skip else None
+    return product(x, plus) if residual.norm_first else between.normed_product(residual.norm, product, x, plus)
 
 
 class Plain:
@@ -161,7 +163,7 @@ class Plain:
         return _attended(own[:, :, 0], reading.read(cache), added)[0], cache
 
     def look_at_source(
-        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
+        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: AttentionMask | Tensor, wanted: bool
     ) -> tuple[Tensor, Tensor]:
         """Scaled queries (R, N, d) to what they see (R, N·d); and to where they looked (B, N, k, S), if wanted."""
         added, some = (allowed, None) if isinstance(allowed, Tensor) else (allowed.added, allowed.some)
@@ -183,7 +185,7 @@ class OnGPU(Plain):
         return decoder_gpu.look_back(made, cache.buffer, reading.with_itself, reading.at), cache
 
     def look_at_source(
-        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
+        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: AttentionMask | Tensor, wanted: bool
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(allowed, Tensor)
         return decoder_gpu.look_at_source(q, *source, allowed), q
@@ -192,8 +194,8 @@ class OnGPU(Plain):
 class Compiled:
     """The same by machine code, of one step."""
 
-    def __init__(self, reading: Reading, allowed: Allowed | Tensor, y: Tensor) -> None:
-        assert reading.at is not None and isinstance(allowed, Allowed)
+    def __init__(self, reading: Reading, allowed: AttentionMask | Tensor, y: Tensor) -> None:
+        assert reading.at is not None and isinstance(allowed, AttentionMask)
         self.own, self.at, self.mask = reading.known["own"], reading.at, allowed.mask[:, 0, 0].contiguous()
         self.seen = torch.empty_like(y)  # (R, N·d), by one layer after the other
 
@@ -201,7 +203,7 @@ class Compiled:
         return decoder_compiled.look_back(made, cache.buffer, self.own, self.at, self.seen), cache
 
     def look_at_source(
-        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: Allowed | Tensor, wanted: bool
+        self, q: Tensor, source: tuple[Tensor, Tensor], allowed: AttentionMask | Tensor, wanted: bool
     ) -> tuple[Tensor, Tensor]:
         keys, values = source[0].contiguous(), source[1].contiguous()
         if not wanted:

@@ -10,7 +10,7 @@ from torch import Tensor
 from seqloom.core.tree import Tree
 
 
-class Allowed:
+class AttentionMask:
     """Where queries may look, in every form attention wants it: made once, for all layers.
 
     `mask` (…, T, S) is boolean; `each` says that every query may look somewhere, where that is known.
@@ -20,7 +20,7 @@ class Allowed:
         self.mask, self.each = mask, each
 
     @classmethod
-    def of(cls, mask: "Tensor | Allowed | None") -> "Allowed | None":
+    def of(cls, mask: "Tensor | AttentionMask | None") -> "AttentionMask | None":
         return cls(mask) if isinstance(mask, Tensor) else mask
 
     @cached_property

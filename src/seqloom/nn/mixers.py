@@ -21,8 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.core.tree import Growing
 from seqloom.core.words import did_you_mean
 from seqloom.nn.bidirectional import Bidirectional
+from seqloom.nn.cache import AttentionScope
 from seqloom.nn.cells import cell_class
 from seqloom.nn.masks import zero_padding
 from seqloom.nn.multihead import MultiHeadAttention
@@ -73,6 +75,13 @@ class Mixer(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
 
+    def mix(
+        self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
+        """The same within a block, where a scope says more than a mask: y, the cache after it, and the weights."""
+        y, attention_weights = self(x, scope.padding, weights)
+        return y, (cache, attention_weights)
+
     @abstractmethod
     def path_length(self, n: int) -> int:
         """How many such layers until the last of n places hears of the first; recurrent: how many steps."""
@@ -101,9 +110,19 @@ class SelfAttention(Mixer):
         return cls(setting.attention())
 
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        keys = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, S)
-        mixed: tuple[Tensor, Tensor | None] = self.attention(x, mask=keys, weights=weights)
-        return mixed
+        y, (_, attention_weights) = self.mix(x, AttentionScope.within(mask), None, weights)
+        return y, attention_weights
+
+    def mix(
+        self, x: Tensor, scope: AttentionScope, cache: Growing | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
+        """Attend to x itself, and to what is in the cache."""
+        q, keys_values = self.attention.project_self(x, scope.positions)
+        if scope.reading is not None and cache is not None:
+            cache = scope.reading.write(cache, keys_values)
+            keys_values = scope.reading.read(cache)
+        y, attention_weights = self.attention.attend(q, keys_values, scope.mask, scope.is_causal, weights)
+        return y, (cache, attention_weights)
 
     def path_length(self, n: int) -> int:
         return 1

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn.dropout import drop
-from seqloom.nn.masks import Allowed, causal_mask
+from seqloom.nn.masks import AttentionMask, causal_mask
 from seqloom.nn.positions import Rotary
 
 FEW = 16  # queries of a sequence up to which the open way is the faster one on a CPU
@@ -85,7 +85,7 @@ class MultiHeadAttention(nn.Module):
         self,
         query: Tensor,
         memory: Tensor | None = None,
-        mask: Tensor | Allowed | None = None,
+        mask: Tensor | AttentionMask | None = None,
         causal: bool = False,
         weights: bool = False,
         places: Tensor | None = None,
@@ -95,17 +95,17 @@ class MultiHeadAttention(nn.Module):
         `places` (T,) or (B, T) are for rotary positions of self-attention; None counts from 0.
         """
         if memory is None:
-            return self.attend(*self.of_itself(query, places), mask, causal, weights)
+            return self.attend(*self.project_self(query, places), mask, causal, weights)
         return self.attend(self.queries(query, places), self.keys_values(memory, places), mask, causal, weights)
 
-    def of_itself(self, x: Tensor, places: Tensor | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def project_self(self, x: Tensor, places: Tensor | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The queries (B, N, T, d), and the keys and values (B, Nkv, T, d), of x (B, T, D)."""
-        q, k, v = (self._parted(part) for part in each_of((self.q, self.k, self.v), x))
-        return self._turned(q, places).transpose(1, 2), (self._turned(k, places).transpose(1, 2), v.transpose(1, 2))
+        q, k, v = (self._split_heads(part) for part in each_of((self.q, self.k, self.v), x))
+        return self._rotate(q, places).transpose(1, 2), (self._rotate(k, places).transpose(1, 2), v.transpose(1, 2))
 
     def queries(self, x: Tensor, places: Tensor | None = None) -> Tensor:
         """x (B, T, D) to (B, N, T, d)."""
-        return self._turned(self._parted(self.q(x)), places).transpose(1, 2)
+        return self._rotate(self._split_heads(self.q(x)), places).transpose(1, 2)
 
     def keys_values(self, memory: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The keys and values (B, Nkv, S, d) of a memory (B, S, D): once for each, however often it is asked."""
@@ -114,23 +114,33 @@ class MultiHeadAttention(nn.Module):
 
     def as_keys_values(self, k: Tensor, v: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The same of what the layers for keys and values made of a memory, (B, S, Nkv · d) both."""
-        return self._turned(self._parted(k), places).transpose(1, 2), self._parted(v).transpose(1, 2)
+        return self._rotate(self._split_heads(k), places).transpose(1, 2), self._split_heads(v).transpose(1, 2)
 
-    def _parted(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """(B, T, heads · d) to (B, T, heads, d)."""
         return x.view(*x.shape[:2], x.shape[2] // self.head_width, self.head_width)
 
-    def _turned(self, x: Tensor, places: Tensor | None) -> Tensor:
+    def _rotate(self, x: Tensor, places: Tensor | None) -> Tensor:
         if self.rotary is None:
             return x
         turned: Tensor = self.rotary(x, torch.arange(x.shape[1], device=x.device) if places is None else places)
         return turned
 
+    def attend_to(
+        self,
+        x: Tensor,
+        keys_values: tuple[Tensor, Tensor],
+        mask: Tensor | AttentionMask | None = None,
+        weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The positions of x (B, T, D) to keys and values (B, Nkv, S, d): see `attend`."""
+        return self.attend(self.queries(x), keys_values, mask, weights=weights)
+
     def attend(
         self,
         q: Tensor,
         keys_values: tuple[Tensor, Tensor],
-        mask: Tensor | Allowed | None = None,
+        mask: Tensor | AttentionMask | None = None,
         causal: bool = False,
         weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -140,12 +150,12 @@ class MultiHeadAttention(nn.Module):
         """
         k, v = keys_values
         if weights or (q.shape[2] <= FEW and q.device.type == "cpu"):
-            heads, looked = self._openly(q, k, v, Allowed.of(_with_causal(mask, q, k) if causal else mask))
+            heads, looked = self._openly(q, k, v, AttentionMask.of(_with_causal(mask, q, k) if causal else mask))
         else:
             heads, looked = self._fast(q, k, v, mask, causal), None
         return self.out(heads.transpose(1, 2).flatten(2)), looked if weights else None
 
-    def _openly(self, q: Tensor, k: Tensor, v: Tensor, allowed: Allowed | None) -> tuple[Tensor, Tensor]:
+    def _openly(self, q: Tensor, k: Tensor, v: Tensor, allowed: AttentionMask | None) -> tuple[Tensor, Tensor]:
         """softmax(QKᵀ / √d_k) V and its softmax."""
         (B, N, T, d), S = q.shape, k.shape[2]
         groups = B, self.kv_heads, N // self.kv_heads * T  # heads that share keys ask side by side
@@ -157,13 +167,13 @@ class MultiHeadAttention(nn.Module):
         kept = drop(looked, self.dropout) if self.training and self.dropout else looked
         return (kept.to(v.dtype).view(*groups, S) @ v).view(q.shape), looked
 
-    def _fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Allowed | None, causal: bool) -> Tensor:
+    def _fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | AttentionMask | None, causal: bool) -> Tensor:
         """The same by the fused kernel."""
         square = q.shape[2] == k.shape[2]  # the kernel's own causal mask counts from the first key
         if causal and not (square and mask is None):
             mask, causal = _with_causal(mask, q, k), False
-        each = isinstance(mask, Allowed) and mask.each
-        mask = mask.mask if isinstance(mask, Allowed) else mask
+        each = isinstance(mask, AttentionMask) and mask.each
+        mask = mask.mask if isinstance(mask, AttentionMask) else mask
         dropout, grouped = self.dropout if self.training else 0.0, self.kv_heads < self.heads
         kernel = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=self.scale, enable_gqa=grouped)
         if mask is None or each or mask.device.type == "cpu":  # where a row without any place gives zeros by itself
@@ -198,7 +208,7 @@ def softmax(scores: Tensor) -> Tensor:
     return powers / powers.sum(dim=-1, keepdim=True)
 
 
-def _with_causal(mask: Tensor | Allowed | None, q: Tensor, k: Tensor) -> Tensor | Allowed | None:
+def _with_causal(mask: Tensor | AttentionMask | None, q: Tensor, k: Tensor) -> Tensor | AttentionMask | None:
     """A mask (…, T, S) that also keeps each of T queries from looking ahead; the last one has nothing ahead."""
     T, S = q.shape[2], k.shape[2]
     if T == 1:
@@ -206,4 +216,4 @@ def _with_causal(mask: Tensor | Allowed | None, q: Tensor, k: Tensor) -> Tensor 
     past = causal_mask(T, S, device=q.device)
     if mask is None:
         return past
-    return (mask.mask if isinstance(mask, Allowed) else mask) & past
+    return (mask.mask if isinstance(mask, AttentionMask) else mask) & past

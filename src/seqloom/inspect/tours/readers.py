@@ -41,8 +41,7 @@ from seqloom.inspect.tours.panels import (
 )
 from seqloom.inspect.tours.scene import Scene
 from seqloom.inspect.tours.transformer import ACTIVATIONS
-from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder
-from seqloom.nn.transformer_encoder import TransformerEncoder
+from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
 
 
 class Understanding:

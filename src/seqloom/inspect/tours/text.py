@@ -36,11 +36,11 @@ from seqloom.text.specials import framed
 
 
 def run(body: Any, ids: Sequence[int], device: Any) -> tuple[Embedding, list[Block], Tensor]:
-    """The tokens of a text through a `TransformerBody`: what goes in, its blocks, and h (T, D)."""
+    """The tokens of a text through a `TransformerBackbone`: what goes in, its blocks, and h (T, D)."""
     found = embed(body.embedded, ids, device)
     x, blocks = found.x, []
     for block in body.blocks:
-        blocks.append(text_block(block, x, allowed=body.earlier(len(x)) if body.causal else None))
+        blocks.append(text_block(block, x, allowed=body.causal_mask(len(x)) if body.causal else None))
         x = blocks[-1].after
     return found, blocks, body.norm(x)
 

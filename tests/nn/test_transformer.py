@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nn.torch_layers import INNER, D, N, decoder_block, encoder_block, exactly, same_gradients, wild
+from tests.nn.torch_layers import INNER, D, N, decoder_block, encoder_block, exactly, make_block, same_gradients, wild
 from torch import nn
 
-from seqloom.nn.blocks import ACTIVATIONS, EncoderBlock, FeedForward, Frame, Past, make_norm
-from seqloom.nn.mixers import SelfAttention
+from seqloom.nn.cache import AttentionScope
 from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.nn.transformer import ACTIVATIONS, FeedForward, ResidualConfig, Source, make_norm
 
 B, T, S = 3, 4, 5
 REAL = torch.arange(S) < torch.tensor([5, 2, 3]).unsqueeze(1)
@@ -24,10 +24,11 @@ def encoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
     wanted = theirs(x, src_key_padding_mask=~REAL if masked else None)
     for weights in (False, True):
         ours.zero_grad()
-        found, looked = ours(x, REAL if masked else None, weights)
-        exactly(found[REAL], wanted[REAL])
-        assert (looked is not None) == weights
-        (found * made)[REAL].sum().backward()
+        scope = AttentionScope.within(REAL if masked else None)
+        found = ours(x, scope, wanted=("self",) if weights else ())
+        exactly(found.x[REAL], wanted[REAL])
+        assert (found.self_weights is not None) == weights
+        (found.x * made)[REAL].sum().backward()
         same_gradients(pairs)
 
 
@@ -41,14 +42,14 @@ def decoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
     ahead = torch.ones(T, T).triu(1).bool()
     wanted = theirs(x, source, tgt_mask=ahead, memory_key_padding_mask=~REAL if masked else None)
     (wanted * made).sum().backward()
-    for names in ((), ("decoder", "cross")):
+    for names in ((), ("self", "cross")):
         ours.zero_grad()
         keys_values = ours.cross_attention.keys_values(source)
         mask = REAL[:, None, None, :] if masked else None
-        found, _, looked = ours(x, keys_values, mask, Past(), wanted=names)
-        exactly(found, wanted)
-        assert set(looked) == set(names)
-        (found * made).sum().backward()
+        found = ours(x, AttentionScope(is_causal=True), source=Source(keys_values, mask), wanted=names)
+        exactly(found.x, wanted)
+        assert [part is not None for part in (found.self_weights, found.cross_weights)] == [bool(names)] * 2
+        (found.x * made).sum().backward()
         same_gradients(pairs)
 
 
@@ -85,28 +86,26 @@ def test_norms_are_their_equations():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("norm", ["layer", "rms", "none"])
-def test_every_frame_is_its_equation(norm, residual, norm_first):
+def test_every_residual_is_its_equation(norm, residual, norm_first):
     torch.manual_seed(4)
-    frame = Frame(D, norm, norm_first, residual)
-    block = wild(EncoderBlock(SelfAttention(MultiHeadAttention(D, N)), FeedForward(D, INNER), frame))
+    block = wild(make_block(ResidualConfig(D, norm, norm_first, residual)))
     x = torch.randn(1, S, D, dtype=torch.float64)
     y = x
-    layers = ((block.around_mixer.norm, block.mixer.attention), (block.around_feed_forward.norm, block.feed_forward))
-    for own, layer in layers:
+    sublayers = (block.mixer_residual.norm, block.mixer), (block.feed_forward_residual.norm, block.feed_forward)
+    for own, layer in sublayers:
         made = layer(own(y) if norm_first else y)
         made = made[0] if isinstance(made, tuple) else made
         y = made + (y if residual else 0)
         y = y if norm_first else own(y)
-    exactly(block(x)[0], y)
+    exactly(block(x).x, y)
 
 
 def test_dropout_falls_on_what_a_layer_adds():
     """With everything dropped but the way around, nothing is left but x."""
-    frame = Frame(D, "none", dropout=1 - 1e-9)
-    block = EncoderBlock(SelfAttention(MultiHeadAttention(D, N)), FeedForward(D, INNER), frame).train()
+    block = make_block(ResidualConfig(D, "none", dropout=1 - 1e-9)).train()
     x = torch.randn(2, S, D)
-    assert torch.equal(block(x)[0], x)
-    assert not torch.equal(block.eval()(x)[0], x)
+    assert torch.equal(block(x).x, x)
+    assert not torch.equal(block.eval()(x).x, x)
     inner = FeedForward(D, INNER, dropout=0.5).train()
     assert not torch.equal(inner(x), inner(x))
     torch.testing.assert_close(torch.stack([inner(x) for _ in range(3000)]).mean(0), inner.eval()(x), atol=0.2, rtol=0)
@@ -117,8 +116,8 @@ def test_dropout_falls_on_what_a_layer_adds():
 BROKEN = {
     "the mask": ("seqloom.nn.multihead.MultiHeadAttention.attend", "mask"),
     "the scale": ("seqloom.nn.multihead.MultiHeadAttention.attend", "scale"),
-    "the way around": ("seqloom.nn.blocks.Around.after", "residual"),
-    "the norm": ("seqloom.nn.blocks.make_norm", "norm"),
+    "the residual": ("seqloom.nn.transformer.Residual.forward", "residual"),
+    "the norm": ("seqloom.nn.transformer.make_norm", "norm"),
 }
 
 
@@ -137,7 +136,7 @@ def test_what_is_broken_is_found_out(part, agree, monkeypatch):
     replacements: dict[str, Callable[..., Any]] = {
         "mask": unmasked,
         "scale": unscaled,
-        "residual": lambda self, x, made: self.norm(made),
+        "residual": lambda self, x, sublayer: (self.norm(sublayer(x)[0]), sublayer(x)[1]),
         "norm": lambda kind, width, epsilon=None: nn.LayerNorm(width, eps=1e-2),
     }
     agree("relu", norm_first=False, masked=True)

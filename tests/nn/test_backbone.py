@@ -10,9 +10,9 @@ from tests.nn.torch_layers import exactly, wild
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
+from seqloom.nn.backbone import BackboneOptions, TransformerBackbone, document_positions
 from seqloom.nn.cache import nothing
 from seqloom.nn.positions import PositionsConfig
-from seqloom.nn.transformer_body import BodyShape, TransformerBody, places_of
 
 V, D = 13, 12
 LENGTHS = [4, 1, 5, 2]  # of the documents of a row
@@ -27,15 +27,17 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=[(name, causal) for name in SHAPES for causal in (True, False)], ids=str)
-def body(request: Any) -> TransformerBody:
+def body(request: Any) -> TransformerBackbone:
     name, causal = request.param
     return make(causal=causal, **SHAPES[name])
 
 
-def make(*, causal: bool = True, segments: int = 0, **shape: Any) -> TransformerBody:
+def make(*, causal: bool = True, segments: int = 0, **shape: Any) -> TransformerBackbone:
     torch.manual_seed(0)
     shape = {"width": D, "heads": 3, "layers": 2, "feed_forward": 16, "dropout": 0.0, **shape}
-    made: TransformerBody = wild(TransformerBody(BodyShape(**shape), V, causal=causal, segments=segments)).eval()
+    made: TransformerBackbone = wild(
+        TransformerBackbone(BackboneOptions(**shape), V, causal=causal, segments=segments)
+    ).eval()
     return made
 
 
@@ -51,7 +53,7 @@ def documents(rows: int = 1) -> Tensor:
 # --- documents in one row -------------------------------------------------------------------------------------------
 
 
-def test_a_packed_document_is_the_document_alone(body: TransformerBody) -> None:
+def test_a_packed_document_is_the_document_alone(body: TransformerBackbone) -> None:
     tokens = some_tokens(2, 12)
     packed = body.read(tokens, documents=documents(2))
     for first, last in pairwise(BORDERS):
@@ -61,7 +63,7 @@ def test_a_packed_document_is_the_document_alone(body: TransformerBody) -> None:
 
 
 @pytest.mark.parametrize("changed", range(4))
-def test_no_document_hears_of_another(body: TransformerBody, changed: int) -> None:
+def test_no_document_hears_of_another(body: TransformerBackbone, changed: int) -> None:
     first, last = BORDERS[changed : changed + 2]
     tokens = some_tokens(1, 12)
     other = tokens.clone()
@@ -73,17 +75,17 @@ def test_no_document_hears_of_another(body: TransformerBody, changed: int) -> No
     assert (before[:, ~same] != after[:, ~same]).any(dim=-1).all()
 
 
-def test_no_gradient_crosses_a_border(body: TransformerBody) -> None:
+def test_no_gradient_crosses_a_border(body: TransformerBackbone) -> None:
     x = torch.randn(1, 12, D, dtype=torch.float64, requires_grad=True)
-    _, past = body.placed(some_tokens(1, 12), None, None, documents())
-    h, _, _ = body.climb(x, past)
+    _, scope = body.embed_tokens(some_tokens(1, 12), None, None, documents())
+    h = body.norm(body.blocks(x, scope).x)
     h[:, 5:10].square().sum().backward()
     heard = x.grad.abs().sum(dim=(0, 2)) > 0  # type: ignore[union-attr]
     assert heard.tolist() == [5 <= place < 10 for place in range(12)]
 
 
 def test_places_begin_anew_at_each_border() -> None:
-    found = places_of(torch.tensor([[7, 7, 7, 3, 0, 0], [1, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4, 4]]))
+    found = document_positions(torch.tensor([[7, 7, 7, 3, 0, 0], [1, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4, 4]]))
     assert found.tolist() == [[0, 1, 2, 0, 0, 1], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 1]]
 
 
@@ -97,7 +99,7 @@ def test_documents_that_fit_may_be_packed_beyond_the_learned_positions() -> None
 # --- padding --------------------------------------------------------------------------------------------------------
 
 
-def test_padding_changes_nothing(body: TransformerBody) -> None:
+def test_padding_changes_nothing(body: TransformerBackbone) -> None:
     tokens, mask = some_tokens(3, 6), torch.arange(6) < torch.tensor([[6], [2], [4]])
     together = body.read(tokens, mask)
     for row, length in enumerate((6, 2, 4)):
@@ -105,7 +107,7 @@ def test_padding_changes_nothing(body: TransformerBody) -> None:
     assert torch.equal(body.read(tokens.where(mask, 3), mask)[mask], together[mask])
 
 
-def test_padding_after_packed_documents_changes_nothing(body: TransformerBody) -> None:
+def test_padding_after_packed_documents_changes_nothing(body: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
     packed = body.read(tokens, mask, documents=documents())
     exactly(packed[:, :10], body.read(tokens, documents=documents())[:, :10])
@@ -121,7 +123,7 @@ def test_only_padding_may_stand_beyond_the_learned_positions() -> None:
 # --- attention ------------------------------------------------------------------------------------------------------
 
 
-def test_attention_stays_where_it_may_look(body: TransformerBody) -> None:
+def test_attention_stays_where_it_may_look(body: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
     layers = body.attentions(tokens, mask, documents=documents())
     same = documents()[0].unsqueeze(1) == documents()[0]
@@ -160,7 +162,7 @@ def test_token_by_token_is_all_at_once(name: str) -> None:
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_weights_begin_small_and_what_is_summed_up_smaller(norm_first: bool) -> None:
     torch.manual_seed(0)
-    body = TransformerBody(BodyShape(width=64, layers=8, norm_first=norm_first), 100, causal=True, segments=2)
+    body = TransformerBackbone(BackboneOptions(width=64, layers=8, norm_first=norm_first), 100, causal=True, segments=2)
     summed = 0.02 / (math.sqrt(16) if norm_first else 1)
     for name, parameter in body.named_parameters():
         if name.endswith("norm.weight"):
@@ -192,5 +194,5 @@ def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
 )
 def test_all_problems_of_a_shape_are_named(options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ValueError, match=words[0]) as caught:
-        BodyShape(**options)
+        BackboneOptions(**options)
     assert all(word in str(caught.value) for word in words)

@@ -1,0 +1,291 @@
+"""The Transformer: sublayers within residuals, blocks of them, stacks of blocks, and the keys of their configuration.
+
+    norm after (2017)    x ← norm(x + f(x))             LayerNorm   γ ⊙ (x − μ) / √(σ² + ε) + β
+    norm first           x ← x + f(norm(x))             RMSNorm     γ ⊙ x / √(mean(x²) + ε)
+
+    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact, or by tanh), SiLU in place of max(0, ·)
+    SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
+
+Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. What a block may attend to is in
+its `AttentionScope`; only the block of a decoder attends to a source.
+
+Shapes: B batch, T positions, S source positions, D width, N heads.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.config import config
+from seqloom.config.constraints import Fraction, Gt, Lt, PositiveInt
+from seqloom.core.operations import compiled_region
+from seqloom.core.tree import Growing
+from seqloom.nn.cache import EVERYWHERE, AttentionScope, empty_cache
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.masks import AttentionMask
+from seqloom.nn.mixers import Mixer, SelfAttention
+from seqloom.nn.multihead import MultiHeadAttention, head_problems
+from seqloom.nn.positions import PositionsConfig
+
+Extra = TypeVar("Extra")
+Norm = Literal["layer", "rms", "none"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": F.silu,
+}
+EPSILON = {"layer": 1e-5, "rms": 1e-6}
+
+
+def make_norm(kind: Norm, width: int, epsilon: float | None = None) -> nn.Module:
+    """Create a norm. `epsilon` is ε of the equations above; None is 1e-5 for a LayerNorm, 1e-6 for an RMSNorm."""
+    if kind == "none":
+        return nn.Identity()
+    epsilon = EPSILON[kind] if epsilon is None else epsilon
+    return nn.LayerNorm(width, eps=epsilon) if kind == "layer" else RMSNorm(width, eps=epsilon)
+
+
+class RMSNorm(nn.RMSNorm):
+    """torch's, with its gain in the precision of its input: the fused kernel takes one precision only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
+
+
+class FeedForward(nn.Module):
+    """The same two layers at every position, x (…, D) to (…, D), `inner` wide between them."""
+
+    def __init__(
+        self, width: int, inner: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.up = nn.Linear(width, inner, bias=bias)
+        self.gate = nn.Linear(width, inner, bias=bias) if activation == "swiglu" else None
+        self.down = nn.Linear(inner, width, bias=bias)
+        self.dropout = Dropout(dropout)
+        for linear in (self.up, self.gate, self.down):
+            if linear is not None:
+                nn.init.xavier_uniform_(linear.weight)
+                if bias:
+                    nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.activation(self.up(x))
+        if self.gate is not None:
+            inner = inner * self.gate(x)
+        output: Tensor = self.down(self.dropout(inner))
+        return output
+
+
+@dataclass(frozen=True)
+class ResidualConfig:
+    """The form of every residual of a stack."""
+
+    width: int
+    norm: Norm = "layer"
+    norm_first: bool = False
+    skip: bool = True  # False computes norm(f(x)), to see what residuals are good for
+    dropout: float = 0.0
+    epsilon: float | None = None  # of the norms
+
+
+class Residual(nn.Module):
+    """x + dropout(sublayer(norm(x))) with the norm first, norm(x + dropout(sublayer(x))) as in 2017."""
+
+    def __init__(self, config: ResidualConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(config.norm, config.width, config.epsilon)
+        self.dropout = Dropout(config.dropout)
+        self.norm_first, self.skip = config.norm_first, config.skip
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], tuple[Tensor, Extra]]) -> tuple[Tensor, Extra]:
+        """x (B, T, D) to the same shape, and whatever else the sublayer returns beside its output."""
+        output, extra = sublayer(self.norm(x) if self.norm_first else x)
+        output = self.dropout(output)
+        x = x + output if self.skip else output
+        return x if self.norm_first else self.norm(x), extra
+
+
+class Source(NamedTuple):
+    """The keys and values (B, Nkv, S, d) that one block of a decoder attends to, and a mask (B, 1, 1, S)."""
+
+    keys_values: tuple[Tensor, Tensor]
+    mask: Tensor | AttentionMask | None = None
+
+
+class BlockOutput(NamedTuple):
+    x: Tensor  # (B, T, D)
+    cache: Growing | None  # after these positions
+    self_weights: Tensor | None  # (B, N, T, ·) if wanted
+    cross_weights: Tensor | None  # (B, N, T, S) if wanted
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention or another mixer, attention to a source if there is one, and a feed-forward layer, each within a
+    residual."""
+
+    recomputable = True  # see `seqloom.train.gradient_checkpointing`
+
+    def __init__(
+        self,
+        mixer: Mixer,
+        feed_forward: FeedForward,
+        residual: ResidualConfig,
+        cross_attention: MultiHeadAttention | None = None,
+    ) -> None:
+        super().__init__()
+        self.mixer, self.cross_attention, self.feed_forward = mixer, cross_attention, feed_forward
+        self.mixer_residual = Residual(residual)
+        self.cross_residual = None if cross_attention is None else Residual(residual)
+        self.feed_forward_residual = Residual(residual)
+
+    @property
+    def self_attention(self) -> MultiHeadAttention:
+        if not isinstance(self.mixer, SelfAttention):
+            raise TypeError(f"the block has a {type(self.mixer).__name__} in place of self-attention")
+        return self.mixer.attention
+
+    @compiled_region
+    def forward(
+        self,
+        x: Tensor,
+        scope: AttentionScope = EVERYWHERE,
+        cache: Growing | None = None,
+        source: Source | None = None,
+        wanted: Collection[str] = (),
+    ) -> BlockOutput:
+        """x (B, T, D) to the same shape. `wanted` names the attention weights to return: self, cross."""
+        x, (cache, self_weights) = self.mixer_residual(x, lambda h: self.mixer.mix(h, scope, cache, "self" in wanted))
+        cross_weights = None
+        if self.cross_attention is not None and self.cross_residual is not None:
+            assert source is not None, "the block of a decoder needs a source"
+            attend = partial(self.cross_attention.attend_to, keys_values=source.keys_values, mask=source.mask)
+            x, cross_weights = self.cross_residual(x, lambda h: attend(h, weights="cross" in wanted))
+        x, _ = self.feed_forward_residual(x, lambda h: (self.feed_forward(h), None))
+        return BlockOutput(x, cache, self_weights, cross_weights)
+
+
+Wanted = Mapping[int, Collection[str]]  # the attention weights to return, by block: self, cross
+
+
+class StackOutput(NamedTuple):
+    x: Tensor  # (B, T, D)
+    caches: tuple[Growing, ...]  # one for each block, if there were any
+    self_weights: list[Tensor]  # (B, N, T, ·) of the blocks whose weights were wanted
+    cross_weights: list[Tensor]  # (B, N, T, S), likewise
+
+
+class TransformerStack(nn.ModuleList):
+    """Blocks on top of each other."""
+
+    def __iter__(self) -> Iterator[TransformerBlock]:
+        return super().__iter__()  # type: ignore[return-value]
+
+    def forward(
+        self,
+        x: Tensor,
+        scope: AttentionScope = EVERYWHERE,
+        caches: Sequence[Growing] | None = None,
+        sources: Sequence[Source] | None = None,
+        wanted: Wanted | None = None,
+    ) -> StackOutput:
+        """x (B, T, D) through all blocks; each has a cache and a source of its own, where there are any."""
+        new_caches: list[Growing] = []
+        self_weights: list[Tensor] = []
+        cross_weights: list[Tensor] = []
+        for depth, block in enumerate(self):
+            cache = None if caches is None else caches[depth]
+            source = None if sources is None else sources[depth]
+            output: BlockOutput = block(x, scope, cache, source, (wanted or {}).get(depth, ()))
+            x = output.x
+            new_caches += [] if output.cache is None else [output.cache]
+            self_weights += [] if output.self_weights is None else [output.self_weights]
+            cross_weights += [] if output.cross_weights is None else [output.cross_weights]
+        return StackOutput(x, tuple(new_caches), self_weights, cross_weights)
+
+    def empty_caches(self, sources: int) -> tuple[Growing, ...]:
+        """Caches of keys and values before the first token, one for each block."""
+        return tuple(empty_cache(block.self_attention, sources) for block in self)
+
+    def all_self_weights(self) -> Wanted:
+        """Name the self-attention weights of every block."""
+        return dict.fromkeys(range(len(self)), ("self",))
+
+
+@config
+class TransformerOptions:
+    """The keys of every Transformer."""
+
+    kind: str = ""
+    width: PositiveInt = 128  # of every vector in the blocks
+    heads: PositiveInt = 4  # of each attention; each is width / heads wide
+    kv_heads: PositiveInt | None = None  # keys and values are shared by groups of heads; None is as many as heads
+    feed_forward: PositiveInt | None = None  # width inside the feed-forward layers; None is 4 × width
+    activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
+    norm: Norm = "layer"  # layer, rms or none
+    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # ε of the norms; None is 1e-5 of layer, 1e-6 of rms
+    norm_first: bool = True  # norms stand before each layer, and once more at the end; not after it, as in 2017
+    positions: PositionsConfig = PositionsConfig()
+    bias: bool = True  # of the layers in the blocks
+    dropout: Fraction = 0.1  # on what the first block reads, and on what each layer adds
+    attention_dropout: Fraction = 0.0  # on the weights of attention
+
+    # Not every Transformer makes a key of these.
+    residual = True  # there is a way around each layer
+    scale = True  # scores of attention are divided by the square root of a head's width
+    activation_dropout = 0.0  # inside the feed-forward layers
+
+    def problems(self) -> Iterator[str]:
+        yield from head_problems(self.width, self.heads, self.kv_heads)
+        if self.heads >= 1:
+            yield from self.positions.width_problems(self.width, self.heads)
+
+    @property
+    def inner(self) -> int:
+        """The width inside the feed-forward layers."""
+        return 4 * self.width if self.feed_forward is None else self.feed_forward
+
+    @property
+    def longest(self) -> int | None:
+        """The most positions of a sequence; None for any number."""
+        return self.positions.longest
+
+    def attention(self, rotary: bool = True) -> MultiHeadAttention:
+        """Create an attention; self-attention rotates queries and keys where positions are rotary."""
+        return MultiHeadAttention(
+            self.width,
+            self.heads,
+            self.kv_heads,
+            bias=self.bias,
+            scale=self.scale,
+            dropout=self.attention_dropout,
+            rotary=self.positions.rotary() if rotary else None,
+        )
+
+    def block(self, mixer: Mixer | None = None, cross_attention: bool = False) -> TransformerBlock:
+        """Create a block. Its mixer is self-attention unless given."""
+        mixer = SelfAttention(self.attention()) if mixer is None else mixer
+        source = self.attention(rotary=False) if cross_attention else None
+        feed_forward = FeedForward(
+            self.width, self.inner, self.activation, bias=self.bias, dropout=self.activation_dropout
+        )
+        residual = ResidualConfig(
+            self.width, self.norm, self.norm_first, self.residual, self.dropout, self.norm_epsilon
+        )
+        return TransformerBlock(mixer, feed_forward, residual, source)
+
+    def stack(self, layers: int) -> TransformerStack:
+        """Create blocks of self-attention on top of each other."""
+        return TransformerStack(self.block() for _ in range(layers))
+
+    def final_norm(self) -> nn.Module:
+        """Create the norm above the last block, which only blocks with their norms first need."""
+        return make_norm(self.norm if self.norm_first else "none", self.width, self.norm_epsilon)
