@@ -1,5 +1,6 @@
 """The recipe grammar: configs as frozen dataclasses, constraints in their annotations, YAML, overrides, messages."""
 
+from seqloom.config.kinds import Kinds
 from seqloom.config.schema import (
     ABSENT,
     Discriminator,
@@ -16,6 +17,7 @@ from seqloom.core.words import nearest
 __all__ = [
     "ABSENT",
     "Discriminator",
+    "Kinds",
     "apply_overrides",
     "build",
     "config",

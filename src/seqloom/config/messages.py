@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from seqloom.config.kinds import Kinds
 from seqloom.core.words import did_you_mean, nearest, shown
 
 NO_SUCH_KEY = "no such key"
@@ -36,9 +37,36 @@ BOUNDS = {
 class Options:
     """An annotation taken apart: the types it allows, what tells them apart, and whether null is one of them."""
 
-    members: tuple[Any, ...]
+    fixed: tuple[Any, ...]
     discriminator: str | None = None
     nullable: bool = False
+    kinds: Kinds | None = None  # sections to choose from besides, which are not imported yet
+
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """All types it allows, imported."""
+        return self.fixed if self.kinds is None else (*self.fixed, *self.kinds.members())
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it allows sections and, perhaps, null."""
+        return self.kinds is not None or all(map(is_dataclass, self.fixed))
+
+    def names(self) -> list[str]:
+        """The names that the sections to choose from answer to."""
+        if self.kinds is not None:
+            return self.kinds.names()
+        sections = filter(is_dataclass, self.fixed)
+        return [tag for section in sections for tag in get_args(field_types(section).get(self.discriminator or "kind"))]
+
+    def choose(self, label: int | str) -> Any:
+        """The section that a label of pydantic's means: its name, or that of its class."""
+        if self.kinds is not None:
+            return self.kinds.find(label)
+        sections: list[Any] = [member for member in self.fixed if is_dataclass(member)]
+        if self.discriminator:
+            return next((one for one in sections if label in tags(one, self.discriminator)), None)
+        return next((one for one in sections if one.__name__ == label), None)
 
 
 @dataclass(frozen=True)
@@ -72,15 +100,18 @@ def _field_types(section: type) -> dict[str, Any]:
 def options(annotation: Any) -> Options:
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
+        if kinds := next((entry for entry in metadata if isinstance(entry, Kinds)), None):
+            return Options((), kinds.discriminator, kinds=kinds)
         found = options(inner)
         names = (getattr(entry, "discriminator", None) for entry in metadata)
         name = next((name for name in names if isinstance(name, str)), found.discriminator)
-        return Options(found.members, name, found.nullable)
+        return Options(found.fixed, name, found.nullable, found.kinds)
     if get_origin(annotation) in (Union, types.UnionType):
         parts = [options(part) for part in get_args(annotation)]
-        members = tuple(member for part in parts for member in part.members)
+        members = tuple(member for part in parts for member in part.fixed)
         name = next((part.discriminator for part in parts if part.discriminator), None)
-        return Options(members, name, any(part.nullable for part in parts))
+        kinds = next((part.kinds for part in parts if part.kinds is not None), None)
+        return Options(members, name, any(part.nullable for part in parts), kinds)
     if annotation is type(None):
         return Options((), nullable=True)
     return Options((annotation,))
@@ -93,39 +124,32 @@ def tags(section: Any, discriminator: str) -> tuple[str, ...]:
 
 def locate(annotation: Any, location: Sequence[int | str]) -> Place:
     """Follow one of pydantic's locations from `annotation` down to the key it means."""
-    path, section = "", None
+    path, section, chosen = "", None, None
     kinds: Options | None = None
     kind: str = ""
     for part in location:
         found = options(annotation)
-        if len(found.members) > 1:
-            chosen = _member(found, part)
+        if found.kinds is not None or len(found.fixed) > 1:
+            chosen = found.choose(part)
             if chosen is None:
                 break
             annotation, kinds, kind = chosen, found, str(part)
         elif isinstance(part, int):
             path += f"[{part}]"
-            annotation = _item(found.members[0], part)
-        elif found.members and is_dataclass(found.members[0]):
-            section = found.members[0]
-            kinds = kinds if kinds and section in kinds.members else None
+            annotation = _item(found.fixed[0], part)
+        elif found.fixed and is_dataclass(found.fixed[0]):
+            section = found.fixed[0]
+            kinds = kinds if section is chosen else None
             path = join(path, part)
             annotation = field_types(section).get(part)
             if annotation is None:
                 break
-        elif found.members and (get_origin(found.members[0]) or found.members[0]) is dict:
+        elif found.fixed and (get_origin(found.fixed[0]) or found.fixed[0]) is dict:
             path = join(path, part)
-            annotation = (*get_args(found.members[0]), Any, Any)[1]
+            annotation = (*get_args(found.fixed[0]), Any, Any)[1]
         else:
             break
     return Place(path, annotation, section, kinds, kind)
-
-
-def _member(found: Options, label: int | str) -> Any:
-    sections: list[Any] = [member for member in found.members if is_dataclass(member)]
-    if found.discriminator:
-        return next((one for one in sections if label in tags(one, found.discriminator)), None)
-    return next((one for one in sections if one.__name__ == label), None)
 
 
 def _item(annotation: Any, index: int) -> Any:
@@ -140,8 +164,9 @@ def join(path: str, key: str) -> str:
 def describe(annotation: Any) -> str:
     """What a value of this type is, as the end of 'must be …'."""
     found = options(annotation)
-    choices = [choice for member in found.members if get_origin(member) is Literal for choice in get_args(member)]
-    words = [_describe_one(member) for member in found.members if get_origin(member) is not Literal]
+    choices = [choice for member in found.fixed if get_origin(member) is Literal for choice in get_args(member)]
+    words = ["a section"] if found.kinds is not None else []
+    words += [_describe_one(member) for member in found.fixed if get_origin(member) is not Literal]
     if choices:
         listed = ", ".join(choice if isinstance(choice, str) else shown(choice) for choice in choices)
         words.append(f"one of {listed}" if len(choices) > 1 else listed)
@@ -199,7 +224,7 @@ def _wrong_value(place: Place, kind: str, value: Any, context: Mapping[str, Any]
         bound = f"at least {low}" if low is not None else f"at most {high}"
         return f"must have {bound} {'characters' if kind.startswith('string') else 'entries'}, got {shown(value)}"
     expected = describe(place.annotation)
-    literals = [str(choice) for member in options(place.annotation).members for choice in _choices(member)]
+    literals = [str(choice) for member in options(place.annotation).fixed for choice in _choices(member)]
     close = nearest(value, literals) if isinstance(value, str) else None
     hint = f"; did you mean {close}?" if close else _meant_kind(place, value)
     if expected == "text" and isinstance(value, int | float):
@@ -215,7 +240,7 @@ def _wrong_tag(place: Place, value: Any) -> str:
     found = options(place.annotation)
     name = str(found.discriminator)
     path = join(place.path, name)
-    known = [tag for member in found.members for tag in tags(member, name)]
+    known = found.names()
     if not isinstance(value, Mapping):
         return f"{place.path or 'the top level'}: must be a section, got {shown(value)}{_meant_kind(place, value)}"
     if name in value:
@@ -237,9 +262,7 @@ def _meant_kind(place: Place, value: Any) -> str:
     """`positions=learned` where `positions.kind=learned` was meant."""
     found = options(place.annotation)
     name = found.discriminator or "kind"
-    sections = filter(is_dataclass, found.members)
-    kinds = [kind for section in sections for kind in get_args(field_types(section).get(name))]
-    return f"; did you mean {join(place.path, name)}={value}?" if value in kinds else ""
+    return f"; did you mean {join(place.path, name)}={value}?" if value in found.names() else ""
 
 
 def _unknown_key(root: Any, place: Place) -> str:

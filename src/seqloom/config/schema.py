@@ -9,14 +9,14 @@ import copy
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from seqloom.config.constraints import violations
+from seqloom.config.kinds import adapter
 from seqloom.config.messages import explain, field_types, join, key_of, options
 from seqloom.config.yaml_text import parse_yaml, plain_scalar
 from seqloom.core.errors import UsageError
@@ -119,11 +119,6 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[Override]) -
     return result
 
 
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
-
-
 @overload
 def build(cls: type[T], mapping: Mapping[str, Any], source: str = ...) -> T: ...
 @overload
@@ -139,7 +134,7 @@ def build(cls: Any, mapping: Mapping[str, Any], source: str = "the recipe") -> A
     problems = _unspeakable(mapping)
     if not problems:
         try:
-            return _adapter(cls).validate_json(json.dumps(_completed(cls, mapping), default=_plain))
+            return adapter(cls).validate_json(json.dumps(_completed(cls, mapping), default=_plain))
         except ValidationError as error:
             problems = explain(cls, error.errors(include_url=False))
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
@@ -170,16 +165,20 @@ def _completed(cls: Any, mapping: Mapping[str, Any]) -> dict[str, Any]:
     if not is_dataclass(cls):
         return dict(mapping)
     found = {key: options(annotation) for key, annotation in field_types(cls).items()}
-    usual = {key_of(entry.name): entry.default for entry in fields(cls)}
+    usual = {key_of(entry.name): entry for entry in fields(cls)}
     empty = {
         key
         for key, allowed in found.items()
-        if mapping.get(key, ABSENT) is None and not allowed.nullable and all(map(is_dataclass, allowed.members))
+        if mapping.get(key, ABSENT) is None and not allowed.nullable and allowed.is_section
     }
     made = {key: value for key, value in mapping.items() if key not in empty}
     for key, allowed in found.items():
-        name, section, default = allowed.discriminator, made.get(key), usual[key]
-        if not name or not isinstance(section, Mapping) or name in section or not is_dataclass(default):
+        name, section = allowed.discriminator, made.get(key)
+        if not name or not isinstance(section, Mapping) or name in section:
+            continue
+        entry = usual[key]
+        default: Any = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        if not is_dataclass(default):
             continue
         if section.keys() <= field_types(type(default)).keys():
             made[key] = {name: getattr(default, name), **section}

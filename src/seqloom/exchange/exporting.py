@@ -34,7 +34,7 @@ def export_run(source: str | Path, out: str | Path) -> Written:
             f"{run.path} cannot be exported: its model has {extra} tokens that its tokenizer has not, [MASK] and what "
             "else texts are damaged with. A translator that begins with it (init.from) has none, and can be."
         )
-    model: Any = build(MODELS[run.recipe["model"]["kind"]], run.recipe["model"])
+    model: Any = build(MODELS.find(run.recipe["model"]["kind"]), run.recipe["model"])
     family = family_for(FAMILIES, model, str(run.path))
     tokenizer = run.tokenizer
     ids = Ids.of(tokenizer, family.extra)

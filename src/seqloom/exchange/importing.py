@@ -81,7 +81,7 @@ def read_directory(source: str | Path) -> Read:
     section = family.read_config(config, ids)
     config.check()
     try:
-        model = build(MODELS[family.kind], section, source=where)
+        model = build(MODELS.find(family.kind), section, source=where)
     except UsageError as error:
         raise CheckpointError(str(error)) from error
     theirs = named(directory.tensors(), family.prefix, family.ignored)

@@ -1,65 +1,50 @@
-"""Every kind of model a run can hold, by the name its recipe gives it."""
+"""Every kind of model a run can hold, by the name its recipe gives it. A kind is imported when it is needed."""
 
 from typing import Any
 
-from seqloom.classical.autoregressive import AutoregressiveConfig
-from seqloom.classical.hmm import HMMConfig
-from seqloom.classical.hmm_gaussian import GaussianHMMConfig
-from seqloom.classical.hmm_tagger import HMMTaggerConfig
-from seqloom.classical.linear_dynamical import KalmanConfig
-from seqloom.classical.ngram import NGramConfig
-from seqloom.classical.word_vectors import WordVectorsConfig
-from seqloom.models.bert import BERTConfig
-from seqloom.models.bilm import BiLMConfig
-from seqloom.models.classifier import ClassifierConfig
-from seqloom.models.electra import ElectraConfig
-from seqloom.models.fine_tuned import FineTunedClassifierConfig, FineTunedTaggerConfig
-from seqloom.models.gpt import GPTConfig
-from seqloom.models.matching import FineTunedAnswerConfig, FineTunedChoiceConfig, FineTunedPairConfig
-from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
-from seqloom.models.recurrent_lm import RecurrentLMConfig
-from seqloom.models.recurrent_reader import RecurrentReaderConfig
-from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
-from seqloom.models.series_classifier import SeriesClassifierConfig
-from seqloom.models.soft_prompt import SoftPromptConfig
-from seqloom.models.tagger import TaggerConfig
-from seqloom.models.transformer import TransformerConfig
-from seqloom.models.transformer_forecaster import TransformerForecasterConfig
-from seqloom.models.window_forecaster import WindowForecasterConfig
-from seqloom.models.window_lm import WindowLMConfig
+from seqloom.config import Kinds
 
-MODELS: dict[str, Any] = {
-    "recurrent-lm": RecurrentLMConfig,
-    "gpt": GPTConfig,
-    "window-lm": WindowLMConfig,
-    "soft-prompt": SoftPromptConfig,
-    "bert": BERTConfig,
-    "electra": ElectraConfig,
-    "bilm": BiLMConfig,
-    "recurrent-reader": RecurrentReaderConfig,
-    "recurrent-seq2seq": RecurrentSeq2SeqConfig,
-    "classifier": ClassifierConfig,
-    "tagger": TaggerConfig,
-    "fine-tuned-classifier": FineTunedClassifierConfig,
-    "fine-tuned-tagger": FineTunedTaggerConfig,
-    "fine-tuned-pair": FineTunedPairConfig,
-    "fine-tuned-choice": FineTunedChoiceConfig,
-    "fine-tuned-answer": FineTunedAnswerConfig,
-    "transformer": TransformerConfig,
-    "ngram": NGramConfig,
-    "hmm": HMMConfig,
-    "hmm-tagger": HMMTaggerConfig,
-    "gaussian-hmm": GaussianHMMConfig,
-    "kalman": KalmanConfig,
-    "series-classifier": SeriesClassifierConfig,
-    "ar": AutoregressiveConfig,
-    "ffn": WindowForecasterConfig,
-    "lstm": RecurrentForecasterConfig,
-    "forecast/transformer": TransformerForecasterConfig,  # a kind may mean another model in one task
-    "word-vectors": WordVectorsConfig,
-}
+MODELS = Kinds(
+    "kind",
+    {
+        "recurrent-lm": "seqloom.models.recurrent_lm:RecurrentLMConfig",
+        "gpt": "seqloom.models.gpt:GPTConfig",
+        "window-lm": "seqloom.models.window_lm:WindowLMConfig",
+        "soft-prompt": "seqloom.models.soft_prompt:SoftPromptConfig",
+        "bert": "seqloom.models.bert:BERTConfig",
+        "electra": "seqloom.models.electra:ElectraConfig",
+        "bilm": "seqloom.models.bilm:BiLMConfig",
+        "recurrent-reader": "seqloom.models.recurrent_reader:RecurrentReaderConfig",
+        "recurrent-seq2seq": "seqloom.models.recurrent_seq2seq:RecurrentSeq2SeqConfig",
+        "transformer": "seqloom.models.transformer:TransformerConfig",
+        "classifier": "seqloom.models.classifier:ClassifierConfig",
+        "tagger": "seqloom.models.tagger:TaggerConfig",
+        "fine-tuned-classifier": "seqloom.models.fine_tuned:FineTunedClassifierConfig",
+        "fine-tuned-tagger": "seqloom.models.fine_tuned:FineTunedTaggerConfig",
+        "fine-tuned-pair": "seqloom.models.matching:FineTunedPairConfig",
+        "fine-tuned-choice": "seqloom.models.matching:FineTunedChoiceConfig",
+        "fine-tuned-answer": "seqloom.models.matching:FineTunedAnswerConfig",
+        "series-classifier": "seqloom.models.series_classifier:SeriesClassifierConfig",
+        "ffn": "seqloom.models.window_forecaster:WindowForecasterConfig",
+        "lstm": "seqloom.models.recurrent_forecaster:RecurrentForecasterConfig",
+        "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",
+        "kalman": "seqloom.classical.linear_dynamical:KalmanConfig",
+        "ngram": "seqloom.classical.ngram:NGramConfig",
+        "hmm": "seqloom.classical.hmm:HMMConfig",
+        "hmm-tagger": "seqloom.classical.hmm_tagger:HMMTaggerConfig",
+        "gaussian-hmm": "seqloom.classical.hmm_gaussian:GaussianHMMConfig",
+        "word-vectors": "seqloom.classical.word_vectors:WordVectorsConfig",
+    },
+)
+FORECASTERS = Kinds(
+    "kind",
+    {
+        **{name: MODELS.paths[name] for name in ("ar", "kalman", "ffn", "lstm")},
+        "transformer": "seqloom.models.transformer_forecaster:TransformerForecasterConfig",
+    },
+)
 
 
 def find_config(task: object, kind: object) -> Any:
     """The config of a kind of model, as its task has it; None where there is none."""
-    return MODELS.get(f"{task}/{kind}") or MODELS.get(str(kind))
+    return (FORECASTERS if task == "forecast" else MODELS).find(kind)

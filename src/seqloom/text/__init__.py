@@ -1,19 +1,24 @@
 """Tokenizers: text to ids and back.
 
-A new kind is a file, its config in `TokenizerConfig` and its class in `TOKENIZERS`.
+A new kind is a file, and its line in `TOKENIZERS`. A kind is imported when it is needed.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
-from seqloom.config import Discriminator
+from seqloom.config import Kinds
 from seqloom.core.errors import CheckpointError
 from seqloom.text.base import END, StreamDecoder, Tokenizer, encode_documents, open_json
-from seqloom.text.bytepair import BytePair, BytePairConfig
-from seqloom.text.characters import Characters, CharactersConfig
-from seqloom.text.imported import Imported, ImportedConfig
-from seqloom.text.sentencepieces import SentencePieceConfig, SentencePieces
-from seqloom.text.words import Words, WordsConfig
+
+if TYPE_CHECKING:
+    from seqloom.text.bytepair import BytePair, BytePairConfig
+    from seqloom.text.characters import Characters, CharactersConfig
+    from seqloom.text.imported import Imported, ImportedConfig
+    from seqloom.text.sentencepieces import SentencePieceConfig, SentencePieces
+    from seqloom.text.words import Words, WordsConfig
+
+    TokenizerConfig = CharactersConfig | WordsConfig | BytePairConfig | ImportedConfig | SentencePieceConfig
 
 __all__ = [
     "END",
@@ -36,15 +41,36 @@ __all__ = [
     "train_tokenizer",
 ]
 
-TOKENIZERS: dict[str, Any] = {each.kind: each for each in (Characters, Words, BytePair, Imported, SentencePieces)}
-TokenizerConfig = Annotated[
-    CharactersConfig | WordsConfig | BytePairConfig | ImportedConfig | SentencePieceConfig, Discriminator("kind")
-]
+# Kind: the file here, the class in it and that of its config.
+TOKENIZERS = {
+    "characters": ("characters", "Characters", "CharactersConfig"),
+    "words": ("words", "Words", "WordsConfig"),
+    "byte-pair": ("bytepair", "BytePair", "BytePairConfig"),
+    "huggingface": ("imported", "Imported", "ImportedConfig"),
+    "sentencepiece": ("sentencepieces", "SentencePieces", "SentencePieceConfig"),
+}
+if not TYPE_CHECKING:
+    CONFIGS = {kind: f"seqloom.text.{file}:{config}" for kind, (file, _, config) in TOKENIZERS.items()}
+    TokenizerConfig = Annotated[Any, Kinds("kind", CONFIGS)]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a tokenizer, or its config, when it is first asked for."""
+    for file, *classes in TOKENIZERS.values():
+        if name in classes:
+            return getattr(import_module(f"seqloom.text.{file}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def tokenizer_class(kind: str) -> Any:
+    """Import the class of a kind of tokenizer."""
+    file, name, _ = TOKENIZERS[kind]
+    return getattr(import_module(f"seqloom.text.{file}"), name)
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     """Learn a vocabulary. Give it the training split and nothing else."""
-    tokenizer: Tokenizer = TOKENIZERS[config.kind].train(config, texts)
+    tokenizer: Tokenizer = tokenizer_class(config.kind).train(config, texts)
     return tokenizer
 
 
@@ -52,7 +78,7 @@ def tokenizer_from_json(value: Any) -> Tokenizer:
     """The tokenizer whose `to_json` gave this value; CheckpointError if it is foreign, newer or damaged."""
     kind, content = open_json(value, list(TOKENIZERS))
     try:
-        tokenizer: Tokenizer = TOKENIZERS[kind].from_content(content)
+        tokenizer: Tokenizer = tokenizer_class(kind).from_content(content)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"The tokenizer ({kind}) is damaged: {error}.") from error
     return tokenizer

@@ -16,31 +16,59 @@ which returns a `Corpus` of these examples:
     tracks      places, observed and true            Track
 
 A recipe declares what it reads by the class of the examples: `data: CorpusConfig[Labelled]`.
-Importing this imports all of them; whatever is slow or may be missing they import when they load.
+A corpus is imported when it is named; whatever is slow or may be missing it imports when it loads.
 """
 
-from functools import reduce
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from operator import or_
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
 
-from seqloom.config import Discriminator
+from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.corpus import Corpus
 
-CORPORA: dict[str, ModuleType] = {
-    name.replace("_", "-"): import_module(f"{__name__}.{name}")
-    for name in sorted(module.name for module in iter_modules(__path__))
-    if not name.startswith("_")
-}
+
+class CorpusModules(Mapping[str, ModuleType]):
+    """The modules of all corpora by name, imported when they are asked for."""
+
+    def __init__(self) -> None:
+        names = sorted(module.name for module in iter_modules(__path__))
+        self._files = {name.replace("_", "-"): name for name in names if not name.startswith("_")}
+
+    def __getitem__(self, name: str) -> ModuleType:
+        return import_module(f"{__name__}.{self._files[name]}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+CORPORA = CorpusModules()
 
 
 def of_form(*forms: str) -> dict[str, ModuleType]:
     """Return the corpora whose examples have one of these forms, by name."""
     return {name: module for form in forms for name, module in CORPORA.items() if form == module.FORM}
+
+
+class CorpusKinds(Kinds):
+    """The configs of all corpora of some forms."""
+
+    def __init__(self, *forms: str):
+        super().__init__("corpus", {})
+        self.forms = forms
+
+    def names(self) -> list[str]:
+        return list(of_form(*self.forms))
+
+    def find(self, name: Any) -> Any:
+        module = CORPORA.get(name)
+        return module.Config if module is not None and module.FORM in self.forms else None
 
 
 if TYPE_CHECKING:
@@ -56,10 +84,9 @@ else:
 
     class CorpusConfig:
         def __class_getitem__(cls, example: Any) -> Any:
-            """Return the union of the configs of all corpora of such examples, or of several kinds: `str | Tagged`."""
+            """Let a section choose among the corpora of such examples, or of several kinds: `str | Tagged`."""
             forms = ["text" if kind is str else kind.form for kind in get_args(example) or (example,)]
-            configs = [module.Config for module in of_form(*forms).values()]
-            return Annotated[reduce(or_, configs), Discriminator("corpus")]
+            return Annotated[Any, CorpusKinds(*forms)]
 
 
 def load(config: "CorpusConfig[Any]") -> Any:
