@@ -18,10 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from seqloom.data.corpora import find, load, of_form
+from seqloom.data.examples import ParallelExample, TextClassificationExample
 from seqloom.data.holdout import normal_form
-from seqloom.data.labelled import Labelled
 from seqloom.data.nearest import copy_baseline
-from seqloom.data.parallel import Pair
 
 LONGEST = (1, 2, 3, 4, 5)  # n: characters of the longest run
 SMOOTHING = (0.01, 0.1, 1.0)  # α
@@ -38,7 +37,7 @@ def character_runs(text: str, longest: int) -> Counter[str]:
 class NaiveBayes:
     """Multinomial naive Bayes over runs of characters."""
 
-    def __init__(self, train: Sequence[Labelled], longest: int) -> None:
+    def __init__(self, train: Sequence[TextClassificationExample], longest: int) -> None:
         self.longest = longest
         self.labels = sorted({example.label for example in train})
         rows = {label: row for row, label in enumerate(self.labels)}
@@ -65,7 +64,7 @@ class NaiveBayes:
         return answers
 
 
-def accuracy(answers: Sequence[str], examples: Sequence[Labelled]) -> float:
+def accuracy(answers: Sequence[str], examples: Sequence[TextClassificationExample]) -> float:
     return sum(answer == example.label for answer, example in zip(answers, examples, strict=True)) / len(examples)
 
 
@@ -74,7 +73,10 @@ def measure(name: str) -> dict[str, dict[str, float]]:
     corpus = load(find(name).Config())
     train, dev = corpus.split("train"), corpus.split("dev")
     majority = Counter(example.label for example in train).most_common(1)[0][0]
-    pairs, known = [Pair(example.text, example.label) for example in train], {normal_form(one.text) for one in train}
+    pairs, known = (
+        [ParallelExample(example.text, example.label) for example in train],
+        {normal_form(one.text) for one in train},
+    )
     models = {longest: NaiveBayes(train, longest) for longest in LONGEST}
     texts = [example.text for example in dev]
     longest, alpha = max(

@@ -5,15 +5,18 @@ import random
 import pytest
 from benchmarks.label_baselines import NaiveBayes, accuracy, character_runs
 
-from seqloom.data.labelled import Labelled
+from seqloom.data.examples import TextClassificationExample
 
 
-def examples(count: int, seed: int) -> list[Labelled]:
+def examples(count: int, seed: int) -> list[TextClassificationExample]:
     """Words of two alphabets that overlap, three labels of unequal size."""
     dice = random.Random(seed)
     letters = {"a": "abcde", "b": "cdefg", "c": "aceg"}
     labels = dice.choices("abc", weights=(3, 2, 1), k=count)
-    return [Labelled("".join(dice.choices(letters[label], k=dice.randint(1, 6))), label) for label in labels]
+    return [
+        TextClassificationExample("".join(dice.choices(letters[label], k=dice.randint(1, 6))), label)
+        for label in labels
+    ]
 
 
 @pytest.mark.parametrize("alpha", [0.01, 1.0])
@@ -31,11 +34,15 @@ def test_naive_bayes_equals_scikit_learn(alpha: float) -> None:
 
 
 def test_a_text_without_known_runs_gets_the_most_frequent_label() -> None:
-    train = [Labelled("aa", "x"), Labelled("ab", "x"), Labelled("bb", "y")]
+    train = [
+        TextClassificationExample("aa", "x"),
+        TextClassificationExample("ab", "x"),
+        TextClassificationExample("bb", "y"),
+    ]
     model = NaiveBayes(train, 1)
     model.places.pop("\n")
     assert model.predict(["zz"], 1.0) == ["x"]
 
 
 def test_accuracy_counts_equal_labels() -> None:
-    assert accuracy(["x", "y"], [Labelled("a", "x"), Labelled("b", "x")]) == 0.5
+    assert accuracy(["x", "y"], [TextClassificationExample("a", "x"), TextClassificationExample("b", "x")]) == 0.5

@@ -17,7 +17,7 @@ from seqloom.config import to_mapping
 from seqloom.config.yaml_text import dump_yaml, parse_yaml
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import tensors_from_file
-from seqloom.data.folder import data_folder
+from seqloom.data.files import data_folder
 from seqloom.nn.cells import CELLS
 from seqloom.predict.loader import load
 from seqloom.recipes import recipe_mapping

@@ -26,7 +26,7 @@ from tests.exchange import small_decoders
 from seqloom import ladder, recipes, training
 from seqloom.cli.app import main
 from seqloom.data.corpora import pydocs
-from seqloom.data.folder import VARIABLE
+from seqloom.data.files import DATA_VARIABLE
 from seqloom.exchange import minilm
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
@@ -312,7 +312,7 @@ def run_command(
         return
     assert re.match(rf"({SAY}\| )?seqloom ", command), f"no rule says what to do with: {command}"
     read = re.sub(OTHER_DATA, "", command)
-    if any(name in read for name in NEED_DATA) and not os.environ.get(VARIABLE):
+    if any(name in read for name in NEED_DATA) and not os.environ.get(DATA_VARIABLE):
         return
     if "minilm" in command and find_spec(minilm.PACKAGE) is None:  # an extra that is not installed
         return
@@ -377,7 +377,7 @@ def test_trainings_keep_as_many_checkpoints_as_are_averaged() -> None:
 def checkpoints_of(name: str, overrides: list[str]) -> int:
     """How many a training leaves, at least."""
     _, recipe = read_recipe(name, overrides)
-    if recipe.data.corpus in NEED_DATA and not os.environ.get(VARIABLE):
+    if recipe.data.corpus in NEED_DATA and not os.environ.get(DATA_VARIABLE):
         return int(recipe.train.keep)
     of_the_data = tuple(word for word in overrides if not word.startswith("train."))
     steps = recipe.train.steps or recipe.train.epochs * epoch_of(name, of_the_data)

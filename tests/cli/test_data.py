@@ -6,7 +6,7 @@ import pytest
 
 from seqloom.config import build
 from seqloom.data import corpora
-from seqloom.data.readers import read_lines
+from seqloom.data.files import read_lines
 
 
 @pytest.mark.parametrize("name", ["pydocs", "toys"])

@@ -8,8 +8,7 @@ import pytest
 
 from seqloom.config import build
 from seqloom.data import corpora
-from seqloom.data.labelled import Labelled
-from seqloom.data.tagged import Tagged, tag_counts
+from seqloom.data.examples import TextClassificationExample, TokenClassificationExample, tag_counts
 
 pytest.importorskip("faker")
 SMALL = ["train=240", "dev=48", "test=48"]
@@ -46,11 +45,11 @@ def test_json_is_what_python_gives(seqloom: Any, name: str) -> None:
     settings = {"corpus": name, "train": 240, "dev": 48, "test": 48}
     corpus: Any
     if name == "names":
-        corpus = corpora.load(build(corpora.CorpusConfig[Labelled], settings))
+        corpus = corpora.load(build(corpora.CorpusConfig[TextClassificationExample], settings))
         assert found["labels"] == list(corpus.labels)
         assert found["counts"]["dev"]["labels_of"] == corpus.label_counts("dev")
     else:
-        corpus = corpora.load(build(corpora.CorpusConfig[Tagged], settings))
+        corpus = corpora.load(build(corpora.CorpusConfig[TokenClassificationExample], settings))
         assert found["tags"] == list(corpus.labels)
         assert found["counts"]["dev"]["tags_of"] == tag_counts(corpus, "dev")
     assert found["sha256"] == corpus.fingerprint()

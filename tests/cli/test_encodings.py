@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from seqloom.cli import encodings
-from seqloom.data.labelled import Labelled
-from seqloom.data.parallel import Pair
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
 from seqloom.text import WordsConfig, train_tokenizer
 
 BEAR = ["Market falls into bear territory", "Bear falls into market territory"]
@@ -114,8 +112,14 @@ def test_words_of_a_corpus(seqloom: Any) -> None:
 
 
 def test_the_text_of_examples_of_every_form() -> None:
-    tagged = Tagged(words=("a", "b"), tags=("O", "O"), text="a b", spans=((0, 1), (2, 3)))
-    examples = ["a b", Pair("a b", "x"), Labelled("a b", "y"), tagged, Labelled("", "z")]
+    tagged = TokenClassificationExample(words=("a", "b"), tags=("O", "O"), text="a b", spans=((0, 1), (2, 3)))
+    examples = [
+        "a b",
+        ParallelExample("a b", "x"),
+        TextClassificationExample("a b", "y"),
+        tagged,
+        TextClassificationExample("", "z"),
+    ]
     assert [encodings._text(example) for example in examples] == ["a b"] * 4 + [""]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seqloom.data.corpus import Counts
-from seqloom.data.readers import read_lines
+from seqloom.data.files import read_lines
 from seqloom.predict.loader import load
 
 METRICS = ("loss", "perplexity", "word_perplexity", "bits_per_character", "bits_per_byte")

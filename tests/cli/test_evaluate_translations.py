@@ -13,7 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from tests.sealing import seal
 
 from seqloom.cli.app import main
-from seqloom.data.parallel import Pair
+from seqloom.data.examples import ParallelExample
 from seqloom.predict.loader import load
 
 WHO = {"cat": "Katze", "dog": "Hund", "owl": "Eule", "fox": "Fuchs"}
@@ -102,7 +102,9 @@ def test_figures_are_kept_for_compare(seqloom: Any, run: Path) -> None:
 
 def test_copying_is_the_baseline_on_cldr(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(trained).task()
-    pairs = [Pair(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")]
+    pairs = [
+        ParallelExample(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")
+    ]
     made = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
     monkeypatch.setattr(task, "corpus", made)
     expected = BLEU().corpus_score(["die cat sass hier ."], [["die caterpillar sass hier ."]]).score

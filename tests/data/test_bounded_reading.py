@@ -11,8 +11,8 @@ import pytest
 from seqloom.classical.arpa import read_arpa
 from seqloom.config.yaml_text import load_yaml
 from seqloom.core.errors import DataError, ResourceError, UsageError
-from seqloom.data import readers
-from seqloom.data.readers import decoded, read_all, read_text
+from seqloom.data import files
+from seqloom.data.files import decode_text, read_all, read_text
 from seqloom.data.word_vectors import entries
 
 
@@ -25,13 +25,13 @@ def test_device_as_a_data_file(read: Callable[[Path], object]) -> None:
 def test_endless_zeros_are_a_binary_file() -> None:
     with open("/dev/zero", "rb") as zeros:
         content = read_all(zeros, "The input")
-    assert len(content) <= readers.CHUNK
+    assert len(content) <= files.CHUNK
     with pytest.raises(DataError, match="holds a NUL byte: it is a binary file"):
-        decoded(content, "The input")
+        decode_text(content, "The input")
 
 
 def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "GZIP_GRACE", 4 << 20)
+    monkeypatch.setattr(files, "GZIP_GRACE", 4 << 20)
     bomb = tmp_path / "bomb.txt.gz"
     bomb.write_bytes(gzip.compress(b"a" * (32 << 20), 9))
     with pytest.raises(DataError, match=r"unpacks to more than 200 times its size.* [45] MiB so far"):
@@ -39,7 +39,7 @@ def test_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compressed_text_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "GZIP_GRACE", 1 << 20)
+    monkeypatch.setattr(files, "GZIP_GRACE", 1 << 20)
     text = "".join(f"line {number} of a text\n" for number in range(100_000))
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(text.encode()))
     assert read_text(tmp_path / "text.txt.gz") == text

@@ -27,7 +27,7 @@ from seqloom.data.cldr import kinds, phrases
 from seqloom.data.cldr.language import Language
 from seqloom.data.corpora import cldr
 from seqloom.data.corpus import Corpus
-from seqloom.data.parallel import Pair
+from seqloom.data.examples import ParallelExample
 
 # Latin, Cyrillic, Greek, Hangul, Japanese, Han, Devanagari, Arabic, Hebrew, Thai
 TAGS = "en fr de es it pt ru uk el hu tr vi ko ja zh hi ar he th fa zh-Hant".split()  # noqa: SIM905
@@ -37,28 +37,28 @@ UNSPACED = {"ja", "zh", "th", "zh-Hant"}
 
 
 @cache
-def small(source: str, target: str, **settings: Any) -> Corpus[Pair]:
+def small(source: str, target: str, **settings: Any) -> Corpus[ParallelExample]:
     return corpora.load(cldr.Config(source=source, target=target, **{**SMALL, **settings}))
 
 
 @pytest.fixture(scope="module")
-def french() -> Corpus[Pair]:
+def french() -> Corpus[ParallelExample]:
     return corpora.load(cldr.Config())
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join(pair))
-def corpus(request: pytest.FixtureRequest) -> Corpus[Pair]:
+def corpus(request: pytest.FixtureRequest) -> Corpus[ParallelExample]:
     return small(*request.param)
 
 
-def every(corpus: Corpus[Pair]) -> list[Pair]:
+def every(corpus: Corpus[ParallelExample]) -> list[ParallelExample]:
     return list(chain.from_iterable(corpus.splits.values()))
 
 
 # --- the splits -------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_and_kinds(french: Corpus[Pair]) -> None:
+def test_sizes_and_kinds(french: Corpus[ParallelExample]) -> None:
     sizes = {name: len(pairs) for name, pairs in french.splits.items()}
     assert sizes["train"] >= 30_000 and sizes["dev"] >= 1_000 and sizes["test"] >= 2_000
     assert french.version.startswith("1 CLDR ") and "babel" in french.version and "num2words" in french.version
@@ -68,7 +68,7 @@ def test_sizes_and_kinds(french: Corpus[Pair]) -> None:
         assert max(counts.values()) < len(pairs) / 4
 
 
-def test_kinds_of_every_pair(corpus: Corpus[Pair]) -> None:
+def test_kinds_of_every_pair(corpus: Corpus[ParallelExample]) -> None:
     counts = Counter(pair.kind for pair in corpus.split("train"))
     assert len(counts) >= 8
     assert max(counts.values()) < SMALL["train"] / 4
@@ -89,13 +89,13 @@ def test_signs_for_all_languages_are_no_words() -> None:
     assert len({pair.kind for pair in found.split("train")}) >= 8
 
 
-def check_no_overlap(corpus: Corpus[Pair]) -> None:
+def check_no_overlap(corpus: Corpus[ParallelExample]) -> None:
     for one, other in combinations(corpus.splits.values(), 2):
         assert not {pair.source for pair in one} & {pair.source for pair in other}
         assert not {pair.target for pair in one} & {pair.target for pair in other}
 
 
-def check_unambiguous(corpus: Corpus[Pair]) -> None:
+def check_unambiguous(corpus: Corpus[ParallelExample]) -> None:
     targets = defaultdict(set)
     for pair in every(corpus):
         targets[pair.source].add(pair.target)
@@ -118,7 +118,7 @@ def words(text: str, language: str, spans: set[tuple[int, int]]) -> set[str]:
     return {run for run in runs if run.strip()}
 
 
-def vocabulary(corpus: Corpus[Pair], pairs: Any) -> tuple[set[str], set[str]]:
+def vocabulary(corpus: Corpus[ParallelExample], pairs: Any) -> tuple[set[str], set[str]]:
     source: set[str] = set()
     target: set[str] = set()
     for pair in pairs:
@@ -127,7 +127,7 @@ def vocabulary(corpus: Corpus[Pair], pairs: Any) -> tuple[set[str], set[str]]:
     return source, target
 
 
-def check_familiar(corpus: Corpus[Pair]) -> None:
+def check_familiar(corpus: Corpus[ParallelExample]) -> None:
     known = vocabulary(corpus, corpus.split("train"))
     for name in ("dev", "test"):
         for side, learnt in zip(vocabulary(corpus, corpus.split(name)), known, strict=True):
@@ -138,12 +138,12 @@ CHECKS = [check_no_overlap, check_unambiguous, check_familiar]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_splits_of_the_default(french: Corpus[Pair], check: Any) -> None:
+def test_splits_of_the_default(french: Corpus[ParallelExample], check: Any) -> None:
     check(french)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_splits_of_every_pair(corpus: Corpus[Pair], check: Any) -> None:
+def test_splits_of_every_pair(corpus: Corpus[ParallelExample], check: Any) -> None:
     check(corpus)
 
 
@@ -158,7 +158,7 @@ def test_without_the_rule_test_would_have_new_words(monkeypatch: pytest.MonkeyPa
         check_familiar(loose)
 
 
-def test_vocabulary_is_small(french: Corpus[Pair]) -> None:
+def test_vocabulary_is_small(french: Corpus[ParallelExample]) -> None:
     assert 1_000 < len(set.union(*vocabulary(french, french.split("train")))) < 3_000
 
 
@@ -296,7 +296,7 @@ def test_reordering_is_real() -> None:
     assert said(Language("pt-PT").spoken(16)) == "dezasseis"
 
 
-def test_plain_spaces_and_no_invisible_marks(corpus: Corpus[Pair]) -> None:
+def test_plain_spaces_and_no_invisible_marks(corpus: Corpus[ParallelExample]) -> None:
     for pair in every(corpus):
         for text in (pair.source, pair.target):
             assert text and text == " ".join(text.split())
@@ -308,12 +308,12 @@ def test_plain_spaces_and_no_invisible_marks(corpus: Corpus[Pair]) -> None:
 # --- the links --------------------------------------------------------------------------------------------------------
 
 
-def shown(pair: Pair) -> list[tuple[str, str]]:
+def shown(pair: ParallelExample) -> list[tuple[str, str]]:
     return [(pair.source[a:b], pair.target[c:d]) for (a, b), (c, d) in pair.links]
 
 
 def aligned(source: phrases.Phrase, target: phrases.Phrase) -> list[tuple[str, str]]:
-    return shown(Pair(said(source), said(target), links=phrases.links(source, target)))
+    return shown(ParallelExample(said(source), said(target), links=phrases.links(source, target)))
 
 
 def test_links_of_a_date() -> None:
@@ -373,7 +373,7 @@ def test_links_of_lists_quantities_and_duals() -> None:
     assert price == [("€", "€"), ("45.20", "45.20")]
 
 
-def test_links_hold_together(corpus: Corpus[Pair]) -> None:
+def test_links_hold_together(corpus: Corpus[ParallelExample]) -> None:
     for pair in every(corpus):
         assert pair.links == tuple(sorted(set(pair.links)))
         assert bool(pair.links) == (pair.kind != "number")
@@ -412,7 +412,7 @@ def test_impossible_settings(settings: dict[str, Any], message: str) -> None:
         cldr.Config(**settings)
     assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=message):
-        build(corpora.CorpusConfig[Pair], {"corpus": "cldr", **settings})
+        build(corpora.CorpusConfig[ParallelExample], {"corpus": "cldr", **settings})
 
 
 @pytest.mark.parametrize(("source", "target"), [("zh", "zh-Hant"), ("en", "pt_BR"), ("pt", "pt-PT"), ("en", "zh_TW")])
@@ -436,7 +436,7 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
         corpora.load(config)
 
 
-def test_what_is_drawn_has_not_changed(french: Corpus[Pair]) -> None:
+def test_what_is_drawn_has_not_changed(french: Corpus[ParallelExample]) -> None:
     """If this changes, so must cldr.DRAWING: runs would otherwise take other data for the same."""
     if cldr.version() != "1 CLDR 47 babel 2.18.0 num2words 0.5.14":
         pytest.skip("another version of the source draws other pairs")

@@ -12,16 +12,19 @@ from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import Scheme, Span, spans_of, tags_of
 from seqloom.data import corpora
-from seqloom.data.conll import Sentence, find_scheme, read_conll, read_conllu, understood
+from seqloom.data.conll import Sentence, find_scheme, parse_tags, read_conll, read_conllu
 from seqloom.data.corpus import Corpus
-from seqloom.data.tagged import Tagged, has_spans
+from seqloom.data.examples import TokenClassificationExample, has_spans
 
 NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
-def load(path: Path, **settings: Any) -> Corpus[Tagged]:
+def load(path: Path, **settings: Any) -> Corpus[TokenClassificationExample]:
     return corpora.load(
-        build(corpora.CorpusConfig[Tagged], {"corpus": "conll", "train": str(path), **NONE, **settings})
+        build(
+            corpora.CorpusConfig[TokenClassificationExample],
+            {"corpus": "conll", "train": str(path), **NONE, **settings},
+        )
     )
 
 
@@ -34,7 +37,10 @@ def write(path: Path, text: str) -> Path:
 def test_two_columns(tmp_path: Path, gap: str) -> None:
     text = f"-DOCSTART-{gap}O\n\nAnn{gap}B-PER\nran{gap}O\n\n\n# a comment about it\n#{gap}O\nBob{gap}B-PER\n"
     corpus = load(write(tmp_path / "a.txt", text))
-    assert corpus.split("train") == [Tagged.of(["Ann", "ran"], ["B-PER", "O"]), Tagged.of(["#", "Bob"], ["O", "B-PER"])]
+    assert corpus.split("train") == [
+        TokenClassificationExample.of(["Ann", "ran"], ["B-PER", "O"]),
+        TokenClassificationExample.of(["#", "Bob"], ["O", "B-PER"]),
+    ]
     assert corpus.split("train")[0].text == "Ann ran"
 
 
@@ -105,7 +111,7 @@ def test_every_scheme_reads_the_same(sentences: list[list[tuple[str, int, int]]]
     for own, length in both:
         tags = tags_of(own, length, scheme)
         read.append(Sentence(list(range(1, length + 1)), ["w"] * length, tags))
-    found, notes = understood(read, scheme, "refuse", "x")
+    found, notes = parse_tags(read, scheme, "refuse", "x")
     assert not notes
     assert [spans_of(sentence.tags) for sentence in found] == [own for own, _ in both]
     assert all(tag[0] in "BIO" for sentence in found for tag in sentence.tags)
@@ -219,7 +225,7 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build(corpora.CorpusConfig[Tagged], {"corpus": "conll", "train": "a.txt", **setting})
+        build(corpora.CorpusConfig[TokenClassificationExample], {"corpus": "conll", "train": "a.txt", **setting})
 
 
 def test_reading_alone(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, CorpusConfig, of_form, pydocs
 from seqloom.data.corpus import Counts, TextCorpus, digest
-from seqloom.data.folder import data_folder, use_data_folder
+from seqloom.data.files import data_folder, use_data_folder
 
 PLAIN = of_form("text")
 
@@ -75,6 +75,7 @@ def test_each_file_keeps_the_agreement(name: str, module: ModuleType) -> None:
     assert module.Config.__dataclass_fields__["corpus"].default == name
     assert 0 < len(module.SUMMARY) <= 100
     assert "\n" not in module.SUMMARY
+    assert f"\n    {module.FORM} " in str(corpora.__doc__)
 
 
 def test_config_is_chosen_by_name(folder: Path) -> None:

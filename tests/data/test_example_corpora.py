@@ -16,20 +16,27 @@ from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, CorpusConfig, of_form
 from seqloom.data.corpus import Corpus
-from seqloom.data.folder import use_data_folder
-from seqloom.data.labelled import Labelled, check_labels, sorted_labels
-from seqloom.data.tagged import Tagged, check_tags, has_spans, tag_counts
+from seqloom.data.examples import (
+    TextClassificationExample,
+    TokenClassificationExample,
+    check_labels,
+    check_tags,
+    has_spans,
+    sort_labels,
+    tag_counts,
+)
+from seqloom.data.files import use_data_folder
 
-ANSWERS = of_form("answers")
-CHOICES = of_form("choices")
+ANSWERS = of_form("question-answering")
+CHOICES = of_form("multiple-choice")
 INSTRUCTIONS = of_form("instructions")
-LABELLED = of_form("labelled")
+LABELLED = of_form("text-classification")
 LABELLED_SERIES = of_form("series-labelled")
-MATCHED = of_form("matched")
-PARALLEL = of_form("pairs")
+MATCHED = of_form("sentence-pair")
+PARALLEL = of_form("parallel")
 PLAIN = of_form("text")
 SERIES = of_form("series")
-TAGGED = of_form("tagged")
+TAGGED = of_form("token-classification")
 TRACKS = of_form("tracks")
 
 
@@ -43,15 +50,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=LABELLED)
-def labelled(request: pytest.FixtureRequest, folder: Path) -> Corpus[Labelled]:
+def labelled(request: pytest.FixtureRequest, folder: Path) -> Corpus[TextClassificationExample]:
     with use_data_folder(folder):
-        return corpora.load(build(CorpusConfig[Labelled], settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[TextClassificationExample], settings(request.param, folder)))
 
 
 @pytest.fixture(scope="module", params=TAGGED)
-def tagged(request: pytest.FixtureRequest, folder: Path) -> Corpus[Tagged]:
+def tagged(request: pytest.FixtureRequest, folder: Path) -> Corpus[TokenClassificationExample]:
     with use_data_folder(folder):
-        return corpora.load(build(CorpusConfig[Tagged], settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[TokenClassificationExample], settings(request.param, folder)))
 
 
 def test_each_corpus_has_one_form() -> None:
@@ -64,7 +71,7 @@ def test_each_corpus_has_one_form() -> None:
 
 @pytest.mark.parametrize("name", [*LABELLED, *TAGGED])
 def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
-    union = CorpusConfig[Labelled] if name in LABELLED else CorpusConfig[Tagged]
+    union = CorpusConfig[TextClassificationExample] if name in LABELLED else CorpusConfig[TokenClassificationExample]
     made = build(union, settings(name, folder))
     assert type(made) is CORPORA[name].Config
     assert build(union, to_mapping(made)) == made
@@ -72,13 +79,13 @@ def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
 
 def test_a_corpus_of_another_form_is_not_offered() -> None:
     with pytest.raises(UsageError, match=r"corpus.*names"):
-        build(CorpusConfig[Labelled], {"corpus": "people"})
+        build(CorpusConfig[TextClassificationExample], {"corpus": "people"})
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def test_labelled_is_filled_in(labelled: Corpus[Labelled]) -> None:
+def test_labelled_is_filled_in(labelled: Corpus[TextClassificationExample]) -> None:
     assert all((labelled.version, labelled.licence, labelled.description))
     assert set(labelled.splits) == {"train", "dev", "test"}
     assert list(labelled.labels) == sorted({example.label for example in labelled.split("train")})
@@ -89,14 +96,14 @@ def test_labelled_is_filled_in(labelled: Corpus[Labelled]) -> None:
         assert not labelled.unseen_labels(split)
 
 
-def test_no_text_is_in_two_splits(labelled: Corpus[Labelled]) -> None:
+def test_no_text_is_in_two_splits(labelled: Corpus[TextClassificationExample]) -> None:
     for one, other in combinations(labelled.splits.values(), 2):
         assert not {example.text for example in one} & {example.text for example in other}
 
 
 def test_labelled_fingerprint_sees_texts_and_labels() -> None:
     def of(*pairs: tuple[str, str]) -> str:
-        splits = {"train": [Labelled(*pair) for pair in pairs]}
+        splits = {"train": [TextClassificationExample(*pair) for pair in pairs]}
         return Corpus("x", "1", "", "", splits).fingerprint()["train"]
 
     different = [(("a", "b"),), (("a", "c"),), (("ab", ""),), (("a", "b"), ("c", "d")), (("c", "d"), ("a", "b"))]
@@ -104,12 +111,18 @@ def test_labelled_fingerprint_sees_texts_and_labels() -> None:
 
 
 def test_labels_in_order() -> None:
-    assert sorted_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
-    assert sorted_labels(["10", "9", "b"]) == ("10", "9", "b")
+    assert sort_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+    assert sort_labels(["10", "9", "b"]) == ("10", "9", "b")
 
 
-def made(**splits: list[tuple[str, str]]) -> Corpus[Labelled]:
-    return Corpus("mine", "1", "", "", {name: [Labelled(*pair) for pair in pairs] for name, pairs in splits.items()})
+def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
+    return Corpus(
+        "mine",
+        "1",
+        "",
+        "",
+        {name: [TextClassificationExample(*pair) for pair in pairs] for name, pairs in splits.items()},
+    )
 
 
 def test_one_label_only_is_refused() -> None:
@@ -140,7 +153,7 @@ def test_new_words() -> None:
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 
-def test_tagged_is_filled_in(tagged: Corpus[Tagged]) -> None:
+def test_tagged_is_filled_in(tagged: Corpus[TokenClassificationExample]) -> None:
     assert all((tagged.version, tagged.licence, tagged.description))
     assert set(tagged.splits) == {"train", "dev", "test"}
     assert list(tagged.labels) == sorted({tag for sentence in tagged.split("train") for tag in sentence.tags})
@@ -153,19 +166,20 @@ def test_tagged_is_filled_in(tagged: Corpus[Tagged]) -> None:
         assert sum(len(sentence.words) for sentence in tagged.split(split)) == tagged.sizes(split)["words"]
 
 
-def zip_words(sentence: Tagged) -> Any:
+def zip_words(sentence: TokenClassificationExample) -> Any:
     return zip(sentence.words, sentence.spans, strict=True)
 
 
-def test_no_sentence_is_in_two_splits(tagged: Corpus[Tagged]) -> None:
+def test_no_sentence_is_in_two_splits(tagged: Corpus[TokenClassificationExample]) -> None:
     for one, other in combinations(tagged.splits.values(), 2):
         assert not {sentence.words for sentence in one} & {sentence.words for sentence in other}
 
 
 def test_tagged_notes_and_refusals() -> None:
-    def corpus(**splits: list[tuple[str, str]]) -> Corpus[Tagged]:
+    def corpus(**splits: list[tuple[str, str]]) -> Corpus[TokenClassificationExample]:
         sentences = {
-            name: [Tagged.of(words.split(), tags.split()) for words, tags in own] for name, own in splits.items()
+            name: [TokenClassificationExample.of(words.split(), tags.split()) for words, tags in own]
+            for name, own in splits.items()
         }
         return Corpus("mine", "1", "", "", sentences)
 
@@ -183,7 +197,9 @@ def test_tagged_notes_and_refusals() -> None:
 def test_tagged_fingerprint_sees_words_tags_and_borders() -> None:
     different = [[("a b", "X Y")], [("a b", "X X")], [("a", "X"), ("b", "Y")], [("a b", "Y X")], [("b a", "X Y")]]
     prints = {
-        Corpus("x", "1", "", "", {"train": [Tagged.of(w.split(), t.split()) for w, t in own]}).fingerprint()["train"]
+        Corpus(
+            "x", "1", "", "", {"train": [TokenClassificationExample.of(w.split(), t.split()) for w, t in own]}
+        ).fingerprint()["train"]
         for own in different
     }
     assert len(prints) == len(different)

@@ -13,9 +13,9 @@ from seqloom.core.errors import DataError
 from seqloom.data import corpora
 from seqloom.data.corpora import cola, names_18, sst2, sst2_text
 from seqloom.data.corpus import Corpus
-from seqloom.data.folder import use_data_folder
-from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled, share_of
+from seqloom.data.examples import TextClassificationExample, sample_share
+from seqloom.data.files import use_data_folder
+from seqloom.data.holdout import hold_out_evenly
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path)
 
 
-def load(folder: Path, config: Any) -> Corpus[Labelled]:
+def load(folder: Path, config: Any) -> Corpus[TextClassificationExample]:
     with use_data_folder(folder):
         return corpora.load(config)
 
@@ -51,7 +51,7 @@ def test_labels_of_test_come_from_the_other_copy(folder: Path) -> None:
 
 def test_sentences(folder: Path) -> None:
     corpus = load(folder, sst2.Config(form="sentence"))
-    assert corpus.split("train")[0] == Labelled("great fun", "positive")
+    assert corpus.split("train")[0] == TextClassificationExample("great fun", "positive")
     assert {name: len(examples) for name, examples in corpus.splits.items()} == {"train": 3, "dev": 2, "test": 4}
 
 
@@ -60,7 +60,7 @@ def test_sentences(folder: Path) -> None:
     [("a fine film", False), ("A fine film .", False), ("fine", True), ("a fine film indeed", True)],
 )
 def test_a_phrase_that_is_a_whole_sentence_is_left_out(phrase: str, stays: bool) -> None:
-    kept = sst2.without([Labelled(phrase, "x")], ["dull and long .", "a fine film ."])
+    kept = sst2.without([TextClassificationExample(phrase, "x")], ["dull and long .", "a fine film ."])
     assert bool(kept) is stays
 
 
@@ -72,8 +72,8 @@ def test_a_share_of_the_labels(folder: Path) -> None:
     assert (part.split("dev"), part.split("test")) == (whole.split("dev"), whole.split("test"))
     assert part.fingerprint()["train"] != whole.fingerprint()["train"]
     assert whole.notes[-1].startswith("2 of GLUE's")
-    for share in (0.0, 1.5):
-        with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+    for share, words in ((0.0, "share must be greater than 0"), (1.5, "share must be at most 1")):
+        with pytest.raises(ValueError, match=words):
             sst2.Config(share=share)
 
 
@@ -85,20 +85,20 @@ def test_a_share_of_the_labels(folder: Path) -> None:
 def test_shares_are_of_each_label_and_lie_within_each_other(
     rows: list[tuple[str, str]], one: float, other: float
 ) -> None:
-    examples = [Labelled(*row) for row in rows]
-    small, large = (share_of(examples, share, seed=3) for share in sorted((one, other)))
+    examples = [TextClassificationExample(*row) for row in rows]
+    small, large = (sample_share(examples, share, seed=3) for share in sorted((one, other)))
     for label in {example.label for example in examples}:
         sizes = [sum(example.label == label for example in some) for some in (examples, large, small)]
         assert sizes[1:] == [max(1, round(share * sizes[0])) for share in sorted((one, other), reverse=True)]
     left = list(large)
     for example in small:
         left.remove(example)  # it is there
-    assert share_of(examples, 1.0, seed=3) == examples
+    assert sample_share(examples, 1.0, seed=3) == examples
 
 
 def test_the_seed_decides_which() -> None:
-    examples = [Labelled(f"text {n}", "x") for n in range(50)]
-    assert share_of(examples, 0.2, 0) == share_of(examples, 0.2, 0) != share_of(examples, 0.2, 1)
+    examples = [TextClassificationExample(f"text {n}", "x") for n in range(50)]
+    assert sample_share(examples, 0.2, 0) == sample_share(examples, 0.2, 0) != sample_share(examples, 0.2, 1)
 
 
 def test_reviews_without_their_labels(folder: Path) -> None:
@@ -161,19 +161,19 @@ def test_names_are_split_by_the_seed(folder: Path) -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from("xy")), min_size=1, max_size=60))
 def test_shares_of_every_label(pairs: list[tuple[str, str]]) -> None:
     groups, labels = [group for group, _ in pairs], [label for _, label in pairs]
-    chosen = held_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
+    chosen = hold_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
     assert len(chosen) == len(pairs)
     assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))  # a group is never torn apart
-    back = held_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
+    back = hold_out_evenly(groups, labels, {"dev": 0.2, "test": 0.2})
     assert back == chosen
 
 
 def test_rare_labels_stay_in_train() -> None:
     labels = ["often"] * 100 + ["rare"] * 2
-    chosen = held_out_evenly([str(n) for n in range(102)], labels, {"dev": 0.1, "test": 0.1})
+    chosen = hold_out_evenly([str(n) for n in range(102)], labels, {"dev": 0.1, "test": 0.1})
     counts = {(label, split): 0 for label in ("often", "rare") for split in ("train", "dev", "test")}
     for pair in zip(labels, chosen, strict=True):
         counts[pair] += 1
     assert counts["often", "dev"] == counts["often", "test"] == 10
     assert counts["rare", "train"] == 2
-    assert sorted(held_out_evenly(["a", "b", "c"], ["x", "y", "z"], {"dev": 0.1})) == ["dev", "train", "train"]
+    assert sorted(hold_out_evenly(["a", "b", "c"], ["x", "y", "z"], {"dev": 0.1})) == ["dev", "train", "train"]

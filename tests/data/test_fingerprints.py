@@ -24,7 +24,7 @@ from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.specials import Specials
 from seqloom.data import corpora
 from seqloom.data.example_batches import FIRST, ExampleBatches
-from seqloom.data.folder import use_data_folder
+from seqloom.data.files import use_data_folder
 from seqloom.data.masked_batches import MaskedBatches
 from seqloom.data.masking import MasksConfig
 from seqloom.data.noise import BARTNoiseConfig, SpansConfig

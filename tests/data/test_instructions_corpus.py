@@ -10,19 +10,28 @@ from tests.prompted import instructions, write_instructions
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.corpora.instructions import Config, load
-from seqloom.data.instructions import TEMPLATE, Instruction, as_prompt, asked, rest, template_problem
-from seqloom.data.prompts import Template
+from seqloom.data.examples import (
+    Instruction,
+)
+from seqloom.data.prompts import (
+    INSTRUCTION_TEMPLATE,
+    Template,
+    format_instruction,
+    instruction_as_prompt,
+    instruction_suffix,
+    instruction_template_problem,
+)
 
 ONE = Instruction("Name the colour.", "grass", "green")
 BARE = Instruction("Say hello.", "", "hello")
 
 
 def test_the_line_of_an_input_is_left_out_where_there_is_none() -> None:
-    assert asked(TEMPLATE, ONE) == "Instruction: Name the colour.\nInput: grass\nAnswer: "
-    assert asked(TEMPLATE, BARE) == "Instruction: Say hello.\nAnswer: "
-    assert rest("{instruction} {output} {{done}}") == " {done}"
-    template = Template.parse(as_prompt(TEMPLATE))
-    assert template.question("Say hello.") == asked(TEMPLATE, BARE)
+    assert format_instruction(INSTRUCTION_TEMPLATE, ONE) == "Instruction: Name the colour.\nInput: grass\nAnswer: "
+    assert format_instruction(INSTRUCTION_TEMPLATE, BARE) == "Instruction: Say hello.\nAnswer: "
+    assert instruction_suffix("{instruction} {output} {{done}}") == " {done}"
+    template = Template.parse(instruction_as_prompt(INSTRUCTION_TEMPLATE))
+    assert template.question("Say hello.") == format_instruction(INSTRUCTION_TEMPLATE, BARE)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def test_the_line_of_an_input_is_left_out_where_there_is_none() -> None:
     ],
 )
 def test_what_a_template_must_have(form: str, words: str | None) -> None:
-    problem = template_problem(form)
+    problem = instruction_template_problem(form)
     assert problem is None if words is None else words in str(problem)
 
 

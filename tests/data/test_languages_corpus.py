@@ -12,18 +12,18 @@ from seqloom.data import corpora
 from seqloom.data.cldr.kinds import KINDS
 from seqloom.data.corpora import languages
 from seqloom.data.corpus import Corpus
+from seqloom.data.examples import TextClassificationExample
 from seqloom.data.holdout import normal_form
-from seqloom.data.labelled import Labelled
 
 pytest.importorskip("babel")
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus[Labelled]:
+def corpus() -> Corpus[TextClassificationExample]:
     return corpora.load(languages.Config(train=3400, dev=340, test=340))
 
 
-def test_many_languages_and_scripts(corpus: Corpus[Labelled]) -> None:
+def test_many_languages_and_scripts(corpus: Corpus[TextClassificationExample]) -> None:
     assert len(corpus.labels) == len(languages.LANGUAGES) == 34
     assert set(corpus.label_counts("train").values()) == {100}
     letters = "".join(example.text for example in corpus.split("train"))
@@ -39,7 +39,7 @@ def test_every_phrase_stands_once_and_has_letters() -> None:
     assert all(sum(letter.isalpha() for letter in text) >= languages.LETTERS for text in texts)
 
 
-def test_the_normal_form_decides_the_split(corpus: Corpus[Labelled]) -> None:
+def test_the_normal_form_decides_the_split(corpus: Corpus[TextClassificationExample]) -> None:
     forms = {name: [normal_form(example.text) for example in corpus.split(name)] for name in ("train", "dev", "test")}
     assert not set(forms["train"]) & set(forms["dev"])
     assert not set(forms["train"]) & set(forms["test"])
@@ -48,7 +48,7 @@ def test_the_normal_form_decides_the_split(corpus: Corpus[Labelled]) -> None:
     assert len(set(forms["train"])) < len(forms["train"])  # train has the same words with other digits
 
 
-def test_every_split_has_dates_and_lists(corpus: Corpus[Labelled]) -> None:
+def test_every_split_has_dates_and_lists(corpus: Corpus[TextClassificationExample]) -> None:
     """Kinds with few normal forms, such as dates, must not all be taken by train."""
     for name in ("train", "dev", "test"):
         english = [example.text for example in corpus.split(name) if example.label in ("en", "de", "fr")]
@@ -85,7 +85,7 @@ def test_tags_are_the_labels() -> None:
 )
 def test_settings_that_cannot_be(setting: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build(corpora.CorpusConfig[Labelled], {"corpus": "languages", **setting})
+        build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "languages", **setting})
 
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,25 +15,29 @@ from tests.data.example_files import settings, squad, write
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.answers import Answer, Question
-from seqloom.data.choices import Choice
 from seqloom.data.corpora import CORPORA, of_form
 from seqloom.data.corpus import Corpus
-from seqloom.data.folder import use_data_folder
-from seqloom.data.matched import Matched, scores_of
+from seqloom.data.examples import (
+    Answer,
+    MultipleChoiceExample,
+    QuestionAnsweringExample,
+    SentencePairExample,
+    scores_of,
+)
+from seqloom.data.files import use_data_folder
 from seqloom.data.scenes import CHOICES as VALUES
 from seqloom.data.scenes import CLAIMS, QUESTIONS, SLOTS, TELLINGS, Drawing
 from seqloom.data.squad import place_of, read_squad
 
-ANSWERS = of_form("answers")
-CHOICES = of_form("choices")
-MATCHED = of_form("matched")
+ANSWERS = of_form("question-answering")
+CHOICES = of_form("multiple-choice")
+MATCHED = of_form("sentence-pair")
 
 
 UNIONS: dict[str, Any] = {
-    "matched": corpora.CorpusConfig[Matched],
-    "choices": corpora.CorpusConfig[Choice],
-    "answers": corpora.CorpusConfig[Question],
+    "sentence-pair": corpora.CorpusConfig[SentencePairExample],
+    "multiple-choice": corpora.CorpusConfig[MultipleChoiceExample],
+    "question-answering": corpora.CorpusConfig[QuestionAnsweringExample],
 }
 
 
@@ -86,7 +90,7 @@ def test_no_example_is_in_two_splits(corpus: Any) -> None:
 
 
 def _asked(example: Any) -> Any:
-    if isinstance(example, Matched):
+    if isinstance(example, SentencePairExample):
         return example.first, example.second
     return tuple(example.texts())
 
@@ -97,7 +101,7 @@ def test_the_same_again(corpus: Any, folder: Path) -> None:
 
 
 def test_answers_stand_where_they_are_said_to(corpus: Any) -> None:
-    if not issubclass(corpus.example_type, Question):
+    if not issubclass(corpus.example_type, QuestionAnsweringExample):
         return
     for questions in corpus.splits.values():
         for one in questions:
@@ -106,7 +110,7 @@ def test_answers_stand_where_they_are_said_to(corpus: Any) -> None:
 
 
 def test_the_right_option_is_one_of_them(corpus: Any) -> None:
-    if not issubclass(corpus.example_type, Choice):
+    if not issubclass(corpus.example_type, MultipleChoiceExample):
         return
     for choices in corpus.splits.values():
         for one in choices:
@@ -126,7 +130,7 @@ def test_a_changed_answer_is_other_data(folder: Path) -> None:
 
 
 def test_rte_has_glues_dev_as_test(folder: Path) -> None:
-    corpus: Corpus[Matched] = load("rte", folder)
+    corpus: Corpus[SentencePairExample] = load("rte", folder)
     assert [pair.label for pair in corpus.split("test")] == ["entailment", "not_entailment"] * 3
     firsts = {split: {pair.first for pair in corpus.split(split)} for split in corpus.splits}
     assert not firsts["train"] & firsts["test"] and not firsts["train"] & firsts["dev"]
@@ -135,7 +139,7 @@ def test_rte_has_glues_dev_as_test(folder: Path) -> None:
 
 
 def test_captions_are_of_one_picture_or_of_two(folder: Path) -> None:
-    corpus: Corpus[Matched] = load("flickr8k-pairs", folder, pairs=3)
+    corpus: Corpus[SentencePairExample] = load("flickr8k-pairs", folder, pairs=3)
     assert len(corpus.split("train")) == 8 * 3 * 2
     for pair in corpus.split("train"):
         same = pair.first.split()[2] == pair.second.split()[2]
@@ -154,7 +158,7 @@ def test_labels_that_are_no_scores_are_named(folder: Path) -> None:
 
 
 def test_infinite_scores_are_none() -> None:
-    corpus = Corpus("x", "1", "-", "-", {"train": [Matched.of("a", "b", "inf")]})
+    corpus = Corpus("x", "1", "-", "-", {"train": [SentencePairExample.of("a", "b", "inf")]})
     with pytest.raises(DataError, match="must be a number"):
         scores_of(corpus, "train")
 
@@ -175,7 +179,10 @@ def test_tables_of_pairs_that_cannot_be_read(tmp_path: Path, text: str, more: di
     (tmp_path / "a.tsv").write_text(text)
     with pytest.raises((DataError, UsageError), match=words):
         corpora.load(
-            build(corpora.CorpusConfig[Matched], {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv"), **more})
+            build(
+                corpora.CorpusConfig[SentencePairExample],
+                {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv"), **more},
+            )
         )
 
 
@@ -183,7 +190,7 @@ def test_pairs_of_one_text_stay_together(tmp_path: Path) -> None:
     rows = [f"same {n // 4}\tother {n}\t{n % 2}" for n in range(80)]
     (tmp_path / "a.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows, "\t x\t1", "a\tb\t"]))
     corpus = corpora.load(
-        build(corpora.CorpusConfig[Matched], {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv")})
+        build(corpora.CorpusConfig[SentencePairExample], {"corpus": "table-pairs", "train": str(tmp_path / "a.tsv")})
     )
     firsts = [{pair.first for pair in pairs} for pairs in corpus.splits.values()]
     assert not firsts[0] & firsts[1] and not firsts[0] & firsts[2] and not firsts[1] & firsts[2]
@@ -194,7 +201,7 @@ def test_pairs_of_one_text_stay_together(tmp_path: Path) -> None:
 
 
 def test_endings_of_pydocs(folder: Path) -> None:
-    corpus: Corpus[Choice] = load("endings", folder)
+    corpus: Corpus[MultipleChoiceExample] = load("endings", folder)
     assert {len(choice.options) for choice in corpus.split("dev")} == {4}
     texts = {split: set(corpus.texts(split)) for split in corpus.splits}
     assert len(texts["train"] & texts["test"]) < 0.02 * len(texts["test"])
@@ -203,7 +210,7 @@ def test_endings_of_pydocs(folder: Path) -> None:
 
 
 def test_wrong_endings_are_from_other_articles(folder: Path) -> None:
-    corpus: Corpus[Choice] = load("endings", folder, text="wikitext2", options=3, before=1)
+    corpus: Corpus[MultipleChoiceExample] = load("endings", folder, text="wikitext2", options=3, before=1)
     choice = corpus.split("train")[0]
     assert choice.text == "Town 0 is old and small ."
     assert choice.options[choice.answer] == "It has a bridge of stone 0 ."
@@ -220,11 +227,11 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("\n".join(["sent\te0\te1\te2\tgold", *rows]))
     columns = {"text": "sent", "options": ["e0", "e1", "e2"], "answer": "gold"}
     made = {"corpus": "choices", "train": str(tmp_path / "a.tsv"), **columns}
-    corpus = corpora.load(build(corpora.CorpusConfig[Choice], made))
+    corpus = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], made))
     every = [choice for choices in corpus.splits.values() for choice in choices]
     assert {choice.answer for choice in every} == {1}
     assert {len(choice.options) for choice in every} == {2, 3}
-    one = corpora.load(build(corpora.CorpusConfig[Choice], {**made, "counted_from": 1}))
+    one = corpora.load(build(corpora.CorpusConfig[MultipleChoiceExample], {**made, "counted_from": 1}))
     assert {choice.answer for choices in one.splits.values() for choice in choices} == {0, 1}
 
 
@@ -242,26 +249,30 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
 def test_choices_that_cannot_be_read(tmp_path: Path, lines: list[str], words: str) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     with pytest.raises(DataError, match=words):
-        corpora.load(build(corpora.CorpusConfig[Choice], {"corpus": "choices", "train": str(tmp_path / "a.jsonl")}))
+        corpora.load(
+            build(
+                corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": str(tmp_path / "a.jsonl")}
+            )
+        )
 
 
 def test_one_column_of_options_in_a_table_is_refused() -> None:
     with pytest.raises(UsageError, match="in a table every option has a column"):
-        build(corpora.CorpusConfig[Choice], {"corpus": "choices", "train": "a.tsv"})
+        build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv"})
     with pytest.raises(UsageError, match="two columns or more"):
-        build(corpora.CorpusConfig[Choice], {"corpus": "choices", "train": "a.tsv", "options": ["one"]})
+        build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv", "options": ["one"]})
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
 def test_squad_is_split_by_article(folder: Path) -> None:
-    corpus: Corpus[Question] = load("squad", folder)
+    corpus: Corpus[QuestionAnsweringExample] = load("squad", folder)
     titles = [{one.title for one in questions} for questions in corpus.splits.values()]
     assert not titles[0] & titles[1] and not titles[0] & titles[2] and not titles[1] & titles[2]
     assert [len(questions) for questions in corpus.splits.values()] == [28, 4, 8]
     assert "shared out by article" in corpus.description
-    whole: Corpus[Question] = load("squad", folder, parts="all")
+    whole: Corpus[QuestionAnsweringExample] = load("squad", folder, parts="all")
     assert [len(questions) for questions in whole.splits.values()] == [76, 4, 40]
 
 
@@ -354,7 +365,7 @@ def test_scenes_told_together_share_nothing() -> None:
 
 
 def test_claims_are_true_or_say_what_another_did(folder: Path) -> None:
-    corpus: Corpus[Matched] = load("scene-claims", folder)
+    corpus: Corpus[SentencePairExample] = load("scene-claims", folder)
     assert Counter(pair.label for pair in corpus.split("train")) == {"true": 100, "false": 100}
     for pair in corpus.split("train"):  # every word of a claim but those of its template stands in the text
         values = [value for own in VALUES.values() for value in own if value in pair.second]
@@ -368,17 +379,17 @@ def test_claims_are_true_or_say_what_another_did(folder: Path) -> None:
 
 
 def test_one_claim_of_several_is_true(folder: Path) -> None:
-    corpus: Corpus[Choice] = load("scene-choices", folder, options=8)
+    corpus: Corpus[MultipleChoiceExample] = load("scene-choices", folder, options=8)
     for one in corpus.split("train"):
         assert len(set(one.options)) == 8
         values = [value for own in VALUES.values() for value in own if value in one.options[one.answer]]
         assert all(value.lower() in one.text.lower() for value in values)
-    with pytest.raises(UsageError, match="options must be from 2 to 8"):
+    with pytest.raises(UsageError, match="options: must be at most 8, got 9"):
         load("scene-choices", folder, options=9)
 
 
 def test_likeness_counts_what_is_shared(folder: Path) -> None:
-    corpus: Corpus[Matched] = load("scene-likeness", folder)
+    corpus: Corpus[SentencePairExample] = load("scene-likeness", folder)
     assert Counter(corpus.labels) == Counter("012345")
     for pair in corpus.split("dev"):
         shared = sum(
@@ -390,7 +401,7 @@ def test_likeness_counts_what_is_shared(folder: Path) -> None:
 
 
 def test_questions_are_answered_by_their_slot(folder: Path) -> None:
-    corpus: Corpus[Question] = load("scene-questions", folder)
+    corpus: Corpus[QuestionAnsweringExample] = load("scene-questions", folder)
     kinds = {"Where": "where", "In": "where", "When": "when", "What": "what"}
     for one in corpus.split("train"):
         slot = kinds.get(one.question.split()[0])

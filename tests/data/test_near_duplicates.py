@@ -49,15 +49,15 @@ def questions(form: str, example: Any) -> Iterator[Any]:
         case "text":
             parts = example.split("\n\n")  # a document of the reference has many paragraphs, and headings
             yield from (normal_form(part) for part in parts if len(parts) == 1 or len(part.split()) > 5)
-        case "pairs":
+        case "parallel":
             yield normal_form(example.source)
-        case "labelled" | "tagged":
+        case "text-classification" | "token-classification":
             yield normal_form(example.text)
-        case "matched":
+        case "sentence-pair":
             yield normal_form(example.first), normal_form(example.second)
-        case "choices":
+        case "multiple-choice":
             yield normal_form(example.text)
-        case "answers":
+        case "question-answering":
             yield normal_form(example.context), normal_form(example.question)
         case "series-labelled":
             yield example.values.tobytes()

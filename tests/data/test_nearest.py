@@ -6,8 +6,8 @@ import random
 import pytest
 
 from seqloom.core.errors import DataError
+from seqloom.data.examples import ParallelExample
 from seqloom.data.nearest import copy_baseline
-from seqloom.data.parallel import Pair
 
 
 def grams(text: str) -> set[str]:
@@ -15,7 +15,7 @@ def grams(text: str) -> set[str]:
     return {marked[start : start + 3] for start in range(max(1, len(marked) - 2))}
 
 
-def by_hand(train: list[Pair], source: str) -> str:
+def by_hand(train: list[ParallelExample], source: str) -> str:
     sets = [grams(pair.source) for pair in train]
     known = set().union(*sets)
     weight = {gram: math.log(len(train) / sum(gram in one for one in sets)) + 1 for gram in known}
@@ -32,13 +32,17 @@ def by_hand(train: list[Pair], source: str) -> str:
 def test_the_formula() -> None:
     draw = random.Random(3)
     lines = ["".join(draw.choice("abc ") for _ in range(draw.randrange(0, 9))) for _ in range(120)]
-    train = [Pair(line, f"target {place}") for place, line in enumerate(lines[:80])]
+    train = [ParallelExample(line, f"target {place}") for place, line in enumerate(lines[:80])]
     asked = lines[80:]
     assert copy_baseline(train, asked) == [by_hand(train, source) for source in asked]
 
 
 def test_what_was_seen_comes_back_and_nothing_known_gives_the_first() -> None:
-    train = [Pair("three o'clock", "trois heures"), Pair("four o'clock", "quatre heures"), Pair("ab", "ba")]
+    train = [
+        ParallelExample("three o'clock", "trois heures"),
+        ParallelExample("four o'clock", "quatre heures"),
+        ParallelExample("ab", "ba"),
+    ]
     assert copy_baseline(train, ["four o'clock", "five o'clock!", "ab", "東京"]) == [
         "quatre heures",
         copy_baseline(train, ["five o'clock!"])[0],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA
-from seqloom.data.folder import data_folder
+from seqloom.data.files import data_folder
 from seqloom.data.pair_batches import PairBatches, Ragged
 from seqloom.text import END, BytePairConfig, train_tokenizer
 

@@ -11,13 +11,13 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora.pairs import Config
 from seqloom.data.corpus import Corpus
-from seqloom.data.parallel import Pair
+from seqloom.data.examples import ParallelExample
 
 NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
-def load(**settings: Any) -> Corpus[Pair]:
-    return corpora.load(build(corpora.CorpusConfig[Pair], {"corpus": "pairs", **settings}))
+def load(**settings: Any) -> Corpus[ParallelExample]:
+    return corpora.load(build(corpora.CorpusConfig[ParallelExample], {"corpus": "pairs", **settings}))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_two_files(here: Path) -> None:
 
 def test_an_override_may_name_them(here: Path) -> None:
     overrides = parse_overrides(["corpus=pairs", "train=[a.en,a.de]", "dev_fraction=0.1"])
-    assert build(corpora.CorpusConfig[Pair], apply_overrides({}, overrides)) == Config(
+    assert build(corpora.CorpusConfig[ParallelExample], apply_overrides({}, overrides)) == Config(
         train=("a.en", "a.de"), dev_fraction=0.1
     )
 
@@ -51,14 +51,17 @@ def test_an_override_may_name_them(here: Path) -> None:
 @pytest.mark.parametrize("name", ["p.tsv", "p.txt.gz"])
 def test_a_table(here: Path, name: str) -> None:
     path = table(here / name, 'Hi "you"\tSalut\tby me\nGo\tVa\n')
-    assert load(train=path, **NONE).split("train") == [Pair('Hi "you"', "Salut"), Pair("Go", "Va")]
-    assert load(train=path, columns=[2, 1], **NONE).split("train")[1] == Pair("Va", "Go")
+    assert load(train=path, **NONE).split("train") == [
+        ParallelExample('Hi "you"', "Salut"),
+        ParallelExample("Go", "Va"),
+    ]
+    assert load(train=path, columns=[2, 1], **NONE).split("train")[1] == ParallelExample("Va", "Go")
 
 
 def test_a_table_with_names(here: Path) -> None:
     path = table(here / "p.tsv", "id\tde\ten\n1\tHallo\tHello\n2\tGeh\tGo\n")
     corpus = load(train=path, columns=["en", "de"], **NONE)
-    assert corpus.split("train") == [Pair("Hello", "Hallo"), Pair("Go", "Geh")]
+    assert corpus.split("train") == [ParallelExample("Hello", "Hallo"), ParallelExample("Go", "Geh")]
     assert corpus.languages == ("en", "de")
     with pytest.raises(DataError, match=r"'fr' among them; it has \['id', 'de', 'en'\]"):
         load(train=path, columns=["en", "fr"])
@@ -68,12 +71,12 @@ def test_nothing_inside_a_line_is_changed(here: Path) -> None:
     odd = ["e\u0301\u0323 combined", "\u200fשלום\u202b bidi", "one\u2028line", "a\x85b\x0bc", "👩‍👩‍👧 \ufeff"]
     (here / "x.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(odd).encode() + b"\r\n")
     (here / "x.he").write_text("\n".join(odd))
-    assert load(train=["x.en", "x.he"], **NONE).split("train") == [Pair(text, text) for text in odd]
+    assert load(train=["x.en", "x.he"], **NONE).split("train") == [ParallelExample(text, text) for text in odd]
 
 
 def test_white_space_at_the_ends_is_dropped(here: Path) -> None:
     path = table(here / "p.tsv", "  a b \t c  \n")
-    assert load(train=path, **NONE).split("train") == [Pair("a b", "c")]
+    assert load(train=path, **NONE).split("train") == [ParallelExample("a b", "c")]
 
 
 def test_different_lengths_are_refused_with_both_counts(here: Path) -> None:
@@ -85,11 +88,11 @@ def test_different_lengths_are_refused_with_both_counts(here: Path) -> None:
 def test_a_blank_side_is_left_out_and_counted(here: Path) -> None:
     path = table(here / "p.tsv", "a\tb\n\tb\nc\td\n \u3000\t\n\ne\tf\n")
     corpus = load(train=path, **NONE)
-    assert corpus.split("train") == [Pair("a", "b"), Pair("c", "d"), Pair("e", "f")]
-    assert corpus.notes == (f"3 pairs have a blank side and were left out, the first at line 2 of {path}",)
+    assert corpus.split("train") == [ParallelExample("a", "b"), ParallelExample("c", "d"), ParallelExample("e", "f")]
+    assert corpus.notes == (f"3 examples have a blank side and were left out, the first at line 2 of {path}",)
     (here / "b.de").write_text("Zeile\n" * 39 + " \n")
     assert load(train=["a.en", "b.de"]).notes == (
-        "1 pair has a blank side and was left out, at line 40 of a.en and b.de",
+        "1 example has a blank side and was left out, at line 40 of a.en and b.de",
     )
     (here / "c.de").write_text("x" + "\n" * 39 + "\n")
     (here / "c.en").write_text("\n" * 39 + "x\n")
@@ -158,11 +161,11 @@ def test_given_splits_are_taken_as_they_are_and_repeats_are_told(here: Path) -> 
 
 def test_too_few_pairs(here: Path) -> None:
     path = table(here / "p.tsv", "a\tb\na\tc\nd\te\n")
-    with pytest.raises(DataError, match=r"only 2 different ones.\n.*data.dev, data.test") as caught:
+    with pytest.raises(DataError, match=r"only 2 different.\n.*data.dev, data.test") as caught:
         load(train=path)
-    said = f"Too few pairs in {path}: train, dev and test must each have a source sentence of their own, and there are"
+    said = f"{path} is too short: dev and test are held out from it, one example each at least, but it has"
     assert str(caught.value).startswith(said)
-    with pytest.raises(DataError, match=r": train and dev must each .* there is only 1\.\n.*data.dev\."):
+    with pytest.raises(DataError, match=r": dev is held out .* it has only 1 different\.\n.*data.dev\."):
         load(train=table(here / "q.tsv", "a\tb\n"), test_fraction=0.0)
     assert len(load(train=path, test_fraction=0.0).split("train")) >= 1
 
@@ -198,7 +201,7 @@ def test_languages_are_guessed_from_the_names(here: Path, files: list[str], gues
 def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (here / "recipes").mkdir()
     (here / "recipes/b.de").write_text("x\n" * 40)
-    found = Config(train=("a.en", "b.de")).located(here / "recipes")
+    found = Config(train=("a.en", "b.de")).locate(here / "recipes")
     assert found.train == (str(here / "a.en"), str(here / "recipes/b.de"))
     monkeypatch.chdir("/")
     assert len(corpora.load(found).split("train")) == 36
@@ -213,10 +216,10 @@ def test_files_are_found_again_from_any_folder(here: Path, monkeypatch: pytest.M
         ({"train": "a", "columns": [0, 1]}, "counted from 1"),
         ({"train": "a", "columns": [2, 2]}, "2 twice"),
         ({"train": "a", "columns": ["en", 1]}, "columns"),
-        ({"train": "a", "dev_fraction": 0.6, "test_fraction": 0.4}, "together less than 1"),
+        ({"train": "a", "dev_fraction": 0.6, "test_fraction": 0.4}, "together be less than 1"),
         ({}, "train: missing"),
     ],
 )
 def test_settings(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        build(corpora.CorpusConfig[Pair], {"corpus": "pairs", **setting})
+        build(corpora.CorpusConfig[ParallelExample], {"corpus": "pairs", **setting})

@@ -14,11 +14,11 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig, multi30k, of_form, tatoeba
 from seqloom.data.corpus import Corpus
-from seqloom.data.folder import data_folder, use_data_folder
-from seqloom.data.holdout import held_out, linked
-from seqloom.data.parallel import Pair, side_counts
+from seqloom.data.examples import ParallelExample, side_counts
+from seqloom.data.files import data_folder, use_data_folder
+from seqloom.data.holdout import hold_out, link_groups
 
-PARALLEL = of_form("pairs")
+PARALLEL = of_form("parallel")
 
 
 NOUNS = ["dog", "cat", "owl", "fox"]
@@ -54,9 +54,9 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(params=BY_FILES)
-def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus[Pair]:
+def corpus(request: pytest.FixtureRequest, folder: Path) -> Corpus[ParallelExample]:
     with use_data_folder(folder):
-        return corpora.load(build(CorpusConfig[Pair], settings(request.param, folder)))
+        return corpora.load(build(CorpusConfig[ParallelExample], settings(request.param, folder)))
 
 
 def test_the_registries() -> None:
@@ -66,12 +66,12 @@ def test_the_registries() -> None:
 
 @pytest.mark.parametrize("name", BY_FILES)
 def test_config_comes_back_from_its_mapping(name: str, folder: Path) -> None:
-    made = build(CorpusConfig[Pair], settings(name, folder))
+    made = build(CorpusConfig[ParallelExample], settings(name, folder))
     assert type(made) is PARALLEL[name].Config
-    assert build(CorpusConfig[Pair], to_mapping(made)) == made
+    assert build(CorpusConfig[ParallelExample], to_mapping(made)) == made
 
 
-def test_filled_in(corpus: Corpus[Pair]) -> None:
+def test_filled_in(corpus: Corpus[ParallelExample]) -> None:
     assert corpus.name in PARALLEL
     assert all((corpus.version, corpus.licence, corpus.description, *corpus.languages))
     assert set(corpus.splits) == {"train", "dev", "test"}
@@ -79,13 +79,13 @@ def test_filled_in(corpus: Corpus[Pair]) -> None:
     assert all(pair.source.strip() and pair.target.strip() and "\n" not in pair.source + pair.target for pair in pairs)
 
 
-def test_no_sentence_is_in_two_splits(corpus: Corpus[Pair]) -> None:
+def test_no_sentence_is_in_two_splits(corpus: Corpus[ParallelExample]) -> None:
     for side in ("source", "target"):
         texts = [{getattr(pair, side) for pair in pairs} for pairs in corpus.splits.values()]
         assert all(not one & other for one, other in combinations(texts, 2))
 
 
-def test_counts_and_fingerprint(corpus: Corpus[Pair]) -> None:
+def test_counts_and_fingerprint(corpus: Corpus[ParallelExample]) -> None:
     counts = side_counts(corpus.split("train"))
     assert counts["source"].documents == counts["target"].documents == len(corpus.split("train"))
     assert len(set(corpus.fingerprint().values())) == 3
@@ -110,7 +110,7 @@ def test_a_share_of_multi30k_is_part_of_a_larger_one(folder: Path, tmp_path: Pat
     assert (len(whole), len(half), len(tenth)) == (50, 25, 5) and set(tenth) < set(half) < set(whole)
     assert list(tenth) == [pair for pair in whole if pair in tenth] and set(another) != set(tenth)
     assert note == "of 50 training pairs 5 are read (data.share)"
-    with pytest.raises(ValueError, match="share must be above 0 and at most 1; got 0"):
+    with pytest.raises(ValueError, match="share must be greater than 0; got 0"):
         multi30k.Config(share=0)
 
 
@@ -132,8 +132,8 @@ def test_tatoeba_both_ways_has_the_same_splits(folder: Path) -> None:
         there: Any = corpora.load(tatoeba.Config(dev=5, test=5))
         back: Any = corpora.load(tatoeba.Config(source="fr", target="en", dev=5, test=5))
     for name, pairs in there.splits.items():
-        assert [Pair(pair.target, pair.source) for pair in pairs] == back.split(name)
-    assert there.split("train")[0] == Pair("The dog 0.", "Le dog 0.")  # the third column is not read
+        assert [ParallelExample(pair.target, pair.source) for pair in pairs] == back.split(name)
+    assert there.split("train")[0] == ParallelExample("The dog 0.", "Le dog 0.")  # the third column is not read
     assert [len(pairs) for pairs in there.splits.values()] == [38, 5, 5]
 
 
@@ -160,7 +160,7 @@ def test_tatoeba_short_ones_only(tmp_path: Path) -> None:
 )
 def test_tatoeba_settings(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        build(CorpusConfig[Pair], {"corpus": "tatoeba", **setting})
+        build(CorpusConfig[ParallelExample], {"corpus": "tatoeba", **setting})
 
 
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba"])
@@ -175,7 +175,7 @@ def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
 
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=30), st.integers(0, 5), st.integers(0, 5))
 def test_groups_stay_together(groups: list[str], dev: int, test: int) -> None:
-    chosen = held_out(groups, {"dev": dev, "test": test})
+    chosen = hold_out(groups, {"dev": dev, "test": test})
     assert len(chosen) == len(groups)
     assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))
     largest = max((groups.count(name) for name in groups), default=0)
@@ -187,16 +187,16 @@ def test_groups_stay_together(groups: list[str], dev: int, test: int) -> None:
 
 def test_the_choice_does_not_depend_on_the_order() -> None:
     groups = [f"group {n}" for n in range(50)]
-    chosen = dict(zip(groups, held_out(groups, {"dev": 5, "test": 5}), strict=True))
-    back = dict(zip(groups[::-1], held_out(groups[::-1], {"dev": 5, "test": 5}), strict=True))
+    chosen = dict(zip(groups, hold_out(groups, {"dev": 5, "test": 5}), strict=True))
+    back = dict(zip(groups[::-1], hold_out(groups[::-1], {"dev": 5, "test": 5}), strict=True))
     assert chosen == back
     assert sorted(chosen.values()).count("dev") == 5
 
 
 def test_linked_through_others() -> None:
     pairs = [("b", "1"), ("c", "2"), ("a", "1"), ("a", "3"), ("d", "3"), ("e", "e")]
-    assert linked(pairs) == ["a", "c", "a", "a", "a", "e"]
-    assert linked([("x", "y"), ("y", "z")]) == ["x", "y"]  # a source is not the target of the same letters
+    assert link_groups(pairs) == ["a", "c", "a", "a", "a", "e"]
+    assert link_groups([("x", "y"), ("y", "z")]) == ["x", "y"]  # a source is not the target of the same letters
 
 
 # --- the real sets, where they are ----------------------------------------------------------------------------------

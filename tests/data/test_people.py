@@ -12,33 +12,40 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import spans_of
 from seqloom.data import corpora
 from seqloom.data.corpora import names, people
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpora.people import (
+    count_templates,
+    entities_of,
+)
+from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.examples import TextClassificationExample, TokenClassificationExample, tag_counts
 from seqloom.data.faker_lists import folded, split_of
-from seqloom.data.labelled import Labelled
-from seqloom.data.people.drawing import PARTICLES, entities_of
-from seqloom.data.people.fillers import FILLERS, PLACE_LIKE
-from seqloom.data.people.templates import ADDITIONS, CLAUSES, LEADS, WHERE, WHO, WHOLES, how_many
-from seqloom.data.tagged import Tagged, tag_counts
+from seqloom.data.files import read_asset
 from seqloom.text.word_spans import word_spans
 
 pytest.importorskip("faker")
+ASSET = read_asset("people.txt")
+CLAUSES = {split: ASSET[f"clause {split}"] for split in SPLITS}
+WHOLES = {split: ASSET[f"whole {split}"] for split in SPLITS}
+FILLERS = [title.removeprefix("filler ") for title in ASSET if title.startswith("filler ")]
+PARTICLES, PLACE_LIKE = ASSET["words of many names"], ASSET["names that are places"]
+WHO, WHERE, LEADS, ADDITIONS = (ASSET[title] for title in ("who", "where", "lead", "addition"))
 SLOTS = {"per", "first", "full", "last", "loc", "who", "where", *FILLERS}
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus[Tagged]:
+def corpus() -> Corpus[TokenClassificationExample]:
     return corpora.load(people.Config(train=4000, dev=500, test=500))
 
 
-def entity_words(corpus: Corpus[Tagged], split: str) -> set[str]:
+def entity_words(corpus: Corpus[TokenClassificationExample], split: str) -> set[str]:
     texts = (text for _, text in entities_of(corpus.split(split)))
     return {word for text in texts for word in folded(text).split() if len(word) >= 4}.difference(PARTICLES)
 
 
 def test_templates() -> None:
-    assert how_many("train") >= 300 and how_many("dev") >= 20 and how_many("test") >= 30
+    assert count_templates("train") >= 300 and count_templates("dev") >= 20 and count_templates("test") >= 30
     own = [{*CLAUSES[split], *WHOLES[split]} for split in ("train", "dev", "test")]
-    assert [len(templates) for templates in own] == [how_many(split) for split in ("train", "dev", "test")]
+    assert [len(templates) for templates in own] == [count_templates(split) for split in ("train", "dev", "test")]
     assert all(not one & other for one, other in combinations(own, 2))
     for template in [*set.union(*own), *WHO, *WHERE, *LEADS, *ADDITIONS]:
         assert set(re.findall(r"\{(.*?)\}", template)) <= SLOTS, template
@@ -56,7 +63,7 @@ def test_templates_held_out_have_known_words() -> None:
     assert [(template, word) for template in held_out for word in words(template) if known[word] < 2] == []
 
 
-def test_names_and_places_of_dev_and_test_are_new(corpus: Corpus[Tagged]) -> None:
+def test_names_and_places_of_dev_and_test_are_new(corpus: Corpus[TokenClassificationExample]) -> None:
     for one, other in (("train", "dev"), ("train", "test")):
         texts = [{text for _, text in entities_of(corpus.split(split))} for split in (one, other)]
         assert not texts[0] & texts[1]
@@ -64,14 +71,14 @@ def test_names_and_places_of_dev_and_test_are_new(corpus: Corpus[Tagged]) -> Non
     assert len(entity_words(corpus, "test")) > 300
 
 
-def check_new(corpus: Corpus[Tagged]) -> None:
+def check_new(corpus: Corpus[TokenClassificationExample]) -> None:
     for split in corpus.splits:
         words = {word for sentence in corpus.split(split) for word in sentence.words}
         assert not words & {"Pankaj", "Munich"}
     assert "Pankaj lives in Munich" not in {sentence.text.rstrip(".") for sentence in corpus.split("train")}
 
 
-def test_the_sentence_everyone_tries_is_new(corpus: Corpus[Tagged]) -> None:
+def test_the_sentence_everyone_tries_is_new(corpus: Corpus[TokenClassificationExample]) -> None:
     check_new(corpus)
 
 
@@ -86,7 +93,7 @@ def test_in_all_of_it_too() -> None:
     }
 
 
-def test_all_sorts_of_sentences(corpus: Corpus[Tagged]) -> None:
+def test_all_sorts_of_sentences(corpus: Corpus[TokenClassificationExample]) -> None:
     for split in corpus.splits:
         sentences = corpus.split(split)
         assert set(tag_counts(corpus, split)) == {"PER", "LOC"}
@@ -110,7 +117,7 @@ def form_of(text: str) -> set[str]:
     return {kind for kind, there in found.items() if there}
 
 
-def test_persons_may_have_names_of_places(corpus: Corpus[Tagged]) -> None:
+def test_persons_may_have_names_of_places(corpus: Corpus[TokenClassificationExample]) -> None:
     for split in ("train", "test"):
         kinds: dict[str, set[str]] = {name: set() for name in PLACE_LIKE}
         for kind, text in entities_of(corpus.split(split)):
@@ -119,16 +126,16 @@ def test_persons_may_have_names_of_places(corpus: Corpus[Tagged]) -> None:
         assert sum(found == {"PER", "LOC"} for found in kinds.values()) >= 3
 
 
-def test_words_are_those_a_command_would_find(corpus: Corpus[Tagged]) -> None:
+def test_words_are_those_a_command_would_find(corpus: Corpus[TokenClassificationExample]) -> None:
     assert all(list(sentence.spans) == word_spans(sentence.text) for sentence in corpus.split("test"))
 
 
-def test_it_says_how_hard_it_is(corpus: Corpus[Tagged]) -> None:
+def test_it_says_how_hard_it_is(corpus: Corpus[TokenClassificationExample]) -> None:
     said = re.search(r"(\d+)% of test's words never occur in train", corpus.description)
     assert said and 20 <= int(said[1]) <= 40
 
 
-def test_sentences_differ(corpus: Corpus[Tagged]) -> None:
+def test_sentences_differ(corpus: Corpus[TokenClassificationExample]) -> None:
     texts = [sentence.text for sentences in corpus.splits.values() for sentence in sentences]
     assert len(set(texts)) == len(texts)
 
@@ -137,18 +144,18 @@ def test_sentences_differ(corpus: Corpus[Tagged]) -> None:
 
 
 @pytest.fixture(scope="module")
-def persons() -> Corpus[Labelled]:
+def persons() -> Corpus[TextClassificationExample]:
     return corpora.load(names.Config(train=2400, dev=480, test=480))
 
 
-def test_as_many_of_each_origin(persons: Corpus[Labelled]) -> None:
+def test_as_many_of_each_origin(persons: Corpus[TextClassificationExample]) -> None:
     assert len(persons.labels) == len(names.LOCALES) >= 12
     assert all(set(persons.label_counts(split).values()) == {n} for split, n in (("train", 100), ("test", 20)))
     texts = [example.text for examples in persons.splits.values() for example in examples]
     assert len(set(texts)) == len(texts)
 
 
-def test_no_name_of_test_is_known(persons: Corpus[Labelled]) -> None:
+def test_no_name_of_test_is_known(persons: Corpus[TextClassificationExample]) -> None:
     for split in persons.splits:
         for example in persons.split(split):
             assert split_of(0, example.text) == split, example
@@ -164,8 +171,12 @@ def test_a_name_has_one_split_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("corpus_name", ["names", "people", "languages"])
 def test_too_few(corpus_name: str) -> None:
-    config = corpora.CorpusConfig[Tagged] if corpus_name == "people" else corpora.CorpusConfig[Labelled]
-    with pytest.raises(UsageError, match="must each be at least"):
+    config = (
+        corpora.CorpusConfig[TokenClassificationExample]
+        if corpus_name == "people"
+        else corpora.CorpusConfig[TextClassificationExample]
+    )
+    with pytest.raises(UsageError, match="at least"):
         build(config, {"corpus": corpus_name, "dev": 0})
 
 

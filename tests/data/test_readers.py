@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seqloom.core.errors import DataError
-from seqloom.data.readers import lines, read_files, read_lines, read_text
+from seqloom.data.files import lines, read_files, read_lines, read_text
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -4,7 +4,7 @@ import pytest
 
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA
-from seqloom.data.folder import data_folder
+from seqloom.data.files import data_folder
 from seqloom.text import WordsConfig, encode_documents, train_tokenizer
 
 needs_data = pytest.mark.skipif(

@@ -6,7 +6,7 @@ import pytest
 
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA
-from seqloom.data.folder import data_folder
+from seqloom.data.files import data_folder
 
 pytestmark = pytest.mark.skipif(
     data_folder() is None, reason="the real data sets are not here: set SEQLOOM_DATA to the folder that holds them"

@@ -15,14 +15,16 @@ from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpus import Corpus
-from seqloom.data.labelled import Labelled
+from seqloom.data.examples import TextClassificationExample
 from seqloom.data.tables import column_names, read_table
 
 NONE = {"dev_fraction": 0.0, "test_fraction": 0.0}
 
 
-def load(path: Path | str, **settings: Any) -> Corpus[Labelled]:
-    return corpora.load(build(corpora.CorpusConfig[Labelled], {"corpus": "table", "train": str(path), **settings}))
+def load(path: Path | str, **settings: Any) -> Corpus[TextClassificationExample]:
+    return corpora.load(
+        build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": str(path), **settings})
+    )
 
 
 def write(path: Path, text: str) -> Path:
@@ -55,26 +57,34 @@ def test_formats(tmp_path: Path, name: str) -> None:
         lines = ["id\treview\tstars", *("\t".join(row) for row in rows)]
     path = write(tmp_path / name, "\ufeff" + "\r\n".join(lines) + "\n\n")
     corpus = load(path, text="review", label="stars", **NONE)
-    assert corpus.split("train") == [Labelled('a "fine" film', "good"), Labelled("so so", "bad")]
+    assert corpus.split("train") == [
+        TextClassificationExample('a "fine" film', "good"),
+        TextClassificationExample("so so", "bad"),
+    ]
     assert corpus.notes == ()
     assert set(column_names(path)) == {"id", "review", "stars"}
 
 
 def test_columns_by_number(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "good\tone\nbad\ttwo\n")
-    assert load(path, text=2, label=1, **NONE).split("train")[0] == Labelled("one", "good")
+    assert load(path, text=2, label=1, **NONE).split("train")[0] == TextClassificationExample("one", "good")
     with_header = write(tmp_path / "b.tsv", "label\ttext\ngood\tone\nbad\ttwo\n")
-    assert load(with_header, text=2, label=1, header=True, **NONE).split("train")[0] == Labelled("one", "good")
+    assert load(with_header, text=2, label=1, header=True, **NONE).split("train")[0] == TextClassificationExample(
+        "one", "good"
+    )
 
 
 def test_semicolons(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'label;text\n1;"a; b, c"\n0;d\n')
-    assert load(path, **NONE).split("train") == [Labelled("a; b, c", "1"), Labelled("d", "0")]
+    assert load(path, **NONE).split("train") == [
+        TextClassificationExample("a; b, c", "1"),
+        TextClassificationExample("d", "0"),
+    ]
 
 
 def test_a_text_may_span_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"one\ntwo",x\n\nthree,y\n')
-    assert load(path, **NONE).split("train")[0] == Labelled("one\ntwo", "x")
+    assert load(path, **NONE).split("train")[0] == TextClassificationExample("one\ntwo", "x")
     assert read_table(path, {"text": "text"}) == [(2, {"text": "one\ntwo"}), (5, {"text": "three"})]
 
 
@@ -147,7 +157,7 @@ def test_files_of_their_own(tmp_path: Path) -> None:
     train = write(tmp_path / "a.tsv", "text\tlabel\na\tx\nb\ty\nc\tx\n")
     dev = write(tmp_path / "d.csv", "text,label\na,x\nd,z\n")
     corpus = load(train, dev=str(dev), test_fraction=0.0)
-    assert corpus.split("dev") == [Labelled("a", "x"), Labelled("d", "z")]
+    assert corpus.split("dev") == [TextClassificationExample("a", "x"), TextClassificationExample("d", "z")]
     assert "1 of the 2 different texts of dev stand in train too" in corpus.notes
     assert "1 dev example has a label that train never has (z): it counts as wrong" in corpus.notes
     assert "data.test_fraction is 0" in corpus.absent["test"]
@@ -159,8 +169,8 @@ def test_files_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "there").mkdir()
     write(tmp_path / "there/a.tsv", "text\tlabel\na\tx\n")
     monkeypatch.chdir(tmp_path)
-    made = build(corpora.CorpusConfig[Labelled], {"corpus": "table", "train": "a.tsv"})
-    assert made.located(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
+    made = build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.tsv"})
+    assert made.locate(tmp_path / "there").train == str(tmp_path / "there/a.tsv")
 
 
 # --- what people get wrong --------------------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         ({"text": 0}, "counted from 1"),
         ({"text": "label"}, "two different columns"),
         ({"header": False}, "must be numbers of columns"),
-        ({"dev_fraction": 0.7, "test_fraction": 0.4}, "together less than 1"),
+        ({"dev_fraction": 0.7, "test_fraction": 0.4}, "together be less than 1"),
         ({"format": "jsonl", "text": 1, "label": 2}, "JSON Lines have names"),
         ({"train": "a.jsonl", "text": 1, "label": 2}, "JSON Lines have names"),
         ({"format": "xml"}, "format"),
@@ -221,4 +231,4 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be(setting: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build(corpora.CorpusConfig[Labelled], {"corpus": "table", "train": "a.csv", **setting})
+        build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.csv", **setting})

@@ -106,7 +106,7 @@ def test_version_follows_the_content(book: Path) -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(UsageError, match="together less than 1"):
+    with pytest.raises(UsageError, match="together be less than 1"):
         build(
             corpora.CorpusConfig[str], {"corpus": "text", "train": "a.txt", "dev_fraction": 0.6, "test_fraction": 0.5}
         )

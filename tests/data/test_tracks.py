@@ -54,7 +54,7 @@ def test_the_config() -> None:
     wrong = {"corpus": "track", "steps": 1, "noise": -1.0, "gaps": 0.9, "lost": -0.1, "dev": 0}
     with pytest.raises(UsageError) as raised:
         build(CorpusConfig[Track], wrong)
-    for words in ("steps must", "noise must", "gaps must", "lost must", "each be at least 1"):
+    for words in ("steps: must", "noise: must", "gaps: must", "lost: must", "dev: must be at least 1"):
         assert words in str(raised.value)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.folder import use_data_folder
+from seqloom.data.files import use_data_folder
 from seqloom.data.vector_files import read_whole, write_vectors
 from seqloom.data.word_questions import word_sets
 from seqloom.data.word_vectors import read_vectors

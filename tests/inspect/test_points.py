@@ -10,7 +10,7 @@ import torch
 from tests.understanding import classify_recipe, tag_recipe, trained
 
 from seqloom.core.errors import UsageError
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import TokenClassificationExample
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.views.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
 from seqloom.inspect.views.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
@@ -163,7 +163,9 @@ def test_words_of_a_tagger_by_their_tags(runs: Path) -> None:
 
 def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> None:
     corpus = SimpleNamespace(
-        split=lambda name: [Tagged.of(["saw", "saw", "Saw", "the"], ["NOUN", "VERB", "VERB", "DET"])]
+        split=lambda name: [
+            TokenClassificationExample.of(["saw", "saw", "Saw", "the"], ["NOUN", "VERB", "VERB", "DET"])
+        ]
     )
     tagger = SimpleNamespace(run=SimpleNamespace(recipe={"task": "tag"}), own_task=SimpleNamespace(corpus=corpus))
     found = _usual_tags(tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True))

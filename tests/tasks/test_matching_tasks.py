@@ -10,7 +10,7 @@ from tests.sealing import seal
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import CheckpointError, DataError, UsageError
-from seqloom.data.matched import scores_of
+from seqloom.data.examples import scores_of
 from seqloom.evaluate import correlation
 from seqloom.inspect.doctor_examples import about_examples, example_facts
 from seqloom.predict import answerer

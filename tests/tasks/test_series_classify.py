@@ -12,7 +12,7 @@ import torch
 from seqloom.cli.app import main
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.labelled_series import variables_of
+from seqloom.data.series import variables_of
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig
 from seqloom.predict.classifier import SeriesClassifier

@@ -14,7 +14,7 @@ import torch
 
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.parallel import Pair
+from seqloom.data.examples import ParallelExample
 from seqloom.decoding.beam import BeamConfig
 from seqloom.evaluate.translation import score_translations
 from seqloom.predict.loader import load
@@ -214,7 +214,7 @@ def test_alignment_is_measured_where_it_is_known(recipe: Any) -> None:
     task = Task.prepare(recipe())
     links = (((0, 3), (5, 9)), ((4, 7), (0, 4)))  # one two, zwei eins
     corpus = replace(
-        task.corpus, splits={**task.corpus.splits, "test": [Pair("one two", "zwei eins", links=links)] * 3}
+        task.corpus, splits={**task.corpus.splits, "test": [ParallelExample("one two", "zwei eins", links=links)] * 3}
     )
     known = Task(task.recipe, corpus, task.tokenizer)
     assert 0 <= known.report(fresh(task), "test").metrics["alignment_error_rate"] <= 1
@@ -348,8 +348,13 @@ def test_either_side_too_long_for_learned_positions_is_found_before_any_work(rec
     ):
         Task.prepare(learned)
     task = Task.prepare(recipe())
-    for pair, side in ((Pair("one two", "eins " * 9), "target"), (Pair("one " * 9, "eins"), "source")):
-        corpus = replace(task.corpus, splits={**task.corpus.splits, "train": [Pair("one", "eins")], "dev": [pair]})
+    for pair, side in (
+        (ParallelExample("one two", "eins " * 9), "target"),
+        (ParallelExample("one " * 9, "eins"), "source"),
+    ):
+        corpus = replace(
+            task.corpus, splits={**task.corpus.splits, "train": [ParallelExample("one", "eins")], "dev": [pair]}
+        )
         with pytest.raises(DataError, match=rf"A {side} of dev has \d+ tokens"):
             Task(learned, corpus, task.tokenizer).check_model()
 

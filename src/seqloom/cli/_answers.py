@@ -67,7 +67,7 @@ def _rows(model: Any, split: str) -> Iterator[Row]:
 
 
 def _scored(model: "Matcher", split: str) -> Iterator[Row]:
-    from seqloom.data.matched import scores_of
+    from seqloom.data.examples import scores_of
 
     corpus = model.own_task.corpus
     for pair, right, said in zip(corpus.split(split), scores_of(corpus, split), model.scores(split), strict=True):

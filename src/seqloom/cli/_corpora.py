@@ -8,15 +8,14 @@ from seqloom.cli._output import escaped
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus
-    from seqloom.data.labelled import Labelled
-    from seqloom.data.tagged import Tagged
+    from seqloom.data.examples import TextClassificationExample, TokenClassificationExample
 
 WIDTH = 110  # characters of a line that are shown
 SHARES_TO_A_LINE = 4
 MOST_SHARES = 40  # labels, tags or kinds that are listed
 
 
-def show_labelled(found: "Corpus[Labelled]", lines: int, as_json: bool) -> None:
+def show_labelled(found: "Corpus[TextClassificationExample]", lines: int, as_json: bool) -> None:
     counts = {split: found.label_counts(split) for split in found.splits}
     if as_json:
         _print_json(
@@ -32,8 +31,8 @@ def show_labelled(found: "Corpus[Labelled]", lines: int, as_json: bool) -> None:
             print(f"  {_cut(f'{example.label}: {example.text}')}")
 
 
-def show_tagged(found: "Corpus[Tagged]", lines: int, as_json: bool) -> None:
-    from seqloom.data.tagged import has_spans, tag_counts
+def show_tagged(found: "Corpus[TokenClassificationExample]", lines: int, as_json: bool) -> None:
+    from seqloom.data.examples import has_spans, tag_counts
 
     spans = has_spans(found)
     counts = {split: tag_counts(found, split) for split in found.splits}
@@ -78,7 +77,7 @@ def _told(example: Any) -> list[str]:
     return [f"{example.question} {example.answer.text}", f"  {example.context}"]
 
 
-def in_brackets(sentence: "Tagged") -> str:
+def in_brackets(sentence: "TokenClassificationExample") -> str:
     """`[Anna Schmidt PER] lives in [Bonn LOC].`: the text as it was written."""
     from seqloom.core.iob import spans_of
 
@@ -90,7 +89,7 @@ def in_brackets(sentence: "Tagged") -> str:
     return made + sentence.text[end:]
 
 
-def in_pairs(sentence: "Tagged") -> str:
+def in_pairs(sentence: "TokenClassificationExample") -> str:
     """`Anna/PROPN lives/VERB`: word for word."""
     return " ".join(f"{word}/{tag}" for word, tag in zip(sentence.words, sentence.tags, strict=True))
 

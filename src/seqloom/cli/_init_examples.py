@@ -12,8 +12,7 @@ from seqloom.core.words import counted, did_you_mean, shorten
 if TYPE_CHECKING:
     from seqloom.data.corpora.table import Config as TableConfig
     from seqloom.data.corpus import Corpus
-    from seqloom.data.labelled import Labelled
-    from seqloom.data.tagged import Tagged
+    from seqloom.data.examples import TextClassificationExample, TokenClassificationExample
 
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")  # as files of texts and labels may end
 CONLL = (".conll", ".conllu", ".iob", ".bio", ".iob2")  # and tagged sentences
@@ -162,7 +161,7 @@ def write_classifier(
     """The recipe, and what to say about the texts. `columns` of the texts and of the labels."""
     from seqloom.data.corpora import load
 
-    corpus: Corpus[Labelled]
+    corpus: Corpus[TextClassificationExample]
     config, corpus = _held_out(_table(path, *columns), load)
     counts, sizes = corpus.label_counts("train"), corpus.sizes("train")
     uneven = max(counts.values()) > UNEVEN * min(counts.values())
@@ -188,13 +187,13 @@ def write_classifier(
 def _table(path: Path, text: str | None, label: str | None) -> "TableConfig":
     """The table as the recipe will name it. Columns are named, or numbers where the first line has no names."""
     from seqloom.data.corpora.table import Config
-    from seqloom.data.readers import placed
+    from seqloom.data.files import expand_home
     from seqloom.data.tables import column_names, format_of
 
     form = format_of(path)
     if form is None:
         raise UsageError(f"{path} must end in .csv, .tsv or .jsonl (or .gz after it) to hold texts with labels.")
-    names = column_names(placed(path), form)
+    names = column_names(expand_home(path), form)
     texts, labels = _chosen(path, "text", text, names), _chosen(path, "label", label, names)
     try:
         return Config(train=str(path), text=texts, label=labels)
@@ -245,9 +244,9 @@ def write_tagger(
     """The recipe, and what to say about the sentences."""
     from seqloom.data.corpora import load
     from seqloom.data.corpora.conll import Config
-    from seqloom.data.tagged import has_spans, tag_counts
+    from seqloom.data.examples import has_spans, tag_counts
 
-    corpus: Corpus[Tagged]
+    corpus: Corpus[TokenClassificationExample]
     given = Config(train=str(path), format="conllu" if ending(path) == ".conllu" else "conll")
     config, corpus = _held_out(given, load)
     sizes, counts = corpus.sizes("train"), tag_counts(corpus, "train")

@@ -94,11 +94,11 @@ def recipe_name(files: Sequence[Path]) -> str:
 def settings(files: Sequence[Path]) -> "Config":
     """The pairs as the recipe will name them; a table whose first line is two language tags has a header."""
     from seqloom.data.corpora.pairs import Config, is_language
-    from seqloom.data.readers import placed, read_lines
+    from seqloom.data.files import expand_home, read_lines
 
     if len(files) == 2:
         return Config(train=(str(files[0]), str(files[1])))
-    header = [cell.strip() for cell in read_lines(placed(files[0]))[0].split("\t")]
+    header = [cell.strip() for cell in read_lines(expand_home(files[0]))[0].split("\t")]
     if len(header) > 1 and header[0] != header[1] and all(map(is_language, header[:2])):
         return Config(train=str(files[0]), columns=(header[0], header[1]))
     return Config(train=str(files[0]))
@@ -108,16 +108,16 @@ def write_recipe(
     files: Sequence[Path], name: str, recipe: str, tokens: str, quoted: Callable[[str], str]
 ) -> tuple[str, list[str]]:
     """The recipe, and what to say about the pairs. `quoted` is text as YAML."""
-    from seqloom.data.corpora import load
-    from seqloom.data.parallel import side_counts
+    from seqloom.data.corpora import pairs as own_pairs
+    from seqloom.data.examples import side_counts
 
     config = settings(files)
-    corpus = load(config)
+    corpus = own_pairs.load(config)
     pairs = sum(map(len, corpus.splits.values()))
     if pairs * config.dev_fraction > HELD_OUT:
         fraction = float(f"{HELD_OUT / pairs:.1g}")
         config = replace(config, dev_fraction=fraction, test_fraction=fraction)
-        corpus = load(config)
+        corpus = own_pairs.load(config)
     counts = side_counts(corpus.split("train"))
     size = size_for(len(corpus.split("train")), counts["target"].characters)
     names = [quoted(str(file)) for file in files]

@@ -8,8 +8,7 @@ from seqloom.cli._json import print_json
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus
-    from seqloom.data.labelled_series import LabelledSeries
-    from seqloom.data.series import Series
+    from seqloom.data.series import LabelledSeries, Series
     from seqloom.predict.forecaster import Forecaster
     from seqloom.tasks.forecast import ForecastReport
 

@@ -24,7 +24,7 @@ def states(
     as_json: JsonObject = False,
 ) -> None:
     """What each state says, and which follows which: `seqloom inspect states runs/hmm-letters --out states.png`."""
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.states import draw_states
     from seqloom.inspect.views.states import TextStates, states_view
     from seqloom.predict.loader import load

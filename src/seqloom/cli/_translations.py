@@ -53,7 +53,7 @@ def evaluate_translations(
         found, *alone = [each.report(split, **changes) for each in (model, *parts)]
         data = f"{first.run.data['corpus']}, {split}"
     else:
-        from seqloom.data.readers import read_parallel
+        from seqloom.data.files import read_parallel
 
         pairs, data = read_parallel(*files), " and ".join(map(str, files))
         found, *alone = [each.report_pairs(*pairs, **changes) for each in (model, *parts)]

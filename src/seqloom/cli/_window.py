@@ -22,7 +22,7 @@ def window(
 ) -> None:
     """What each place of the window is worth: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
     from seqloom.core.errors import UsageError
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.inspect.views.window import draw_window, window_lm, window_view
     from seqloom.predict.loader import load
     from seqloom.recipes import recipe_of

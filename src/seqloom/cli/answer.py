@@ -29,12 +29,12 @@ def answer(
     device: Device = "auto",
 ) -> None:
     """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
-    from seqloom.data.readers import placed, read_filled
+    from seqloom.data.files import expand_home, read_filled
     from seqloom.predict.answerer import Answerer
     from seqloom.predict.loader import load
 
     model: Answerer = load(run, device, Answerer)
-    text = read_filled(placed(context))
+    text = read_filled(expand_home(context))
     asked, size = open_lines(arguments(question) if question else None, batch, window)
     print_answers(
         model.answer(asked, text, top=top, batch_size=batch, window=size),

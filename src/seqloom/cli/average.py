@@ -27,7 +27,7 @@ def average(
     """The mean of a run's newest checkpoints as a new run, measured on dev: `seqloom average runs/X --last 10`."""
     if last is not None and len(runs) > 1:
         raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.predict.average import make_average
 
     with use_data_folder(data_dir):

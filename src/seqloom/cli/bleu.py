@@ -62,11 +62,11 @@ def bleu(
 
 def _read(path: Path) -> list[str]:
     """The lines of a file, or of the input if its name is -."""
-    from seqloom.data.readers import decoded, lines, read_all, read_lines
+    from seqloom.data.files import decode_text, lines, read_all, read_lines
 
     if str(path) != "-":
         return read_lines(path)
-    text = decoded(read_all(sys.stdin.buffer, "The input"), "The input")
+    text = decode_text(read_all(sys.stdin.buffer, "The input"), "The input")
     if not text.strip():
         raise DataError("The input is empty: it must hold the translation, line by line.")
     return lines(text)

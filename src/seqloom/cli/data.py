@@ -24,7 +24,7 @@ from seqloom.cli._tracks import show_tracks
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus, TextCorpus
-    from seqloom.data.parallel import Pair
+    from seqloom.data.examples import ParallelExample
 
 data = typer.Typer(help="Look at the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -40,16 +40,16 @@ def show(
     """What a corpus is: source, version, licence, sizes, and how it begins. `seqloom data show cldr target=hu`."""
     from seqloom.config import apply_overrides, build, parse_overrides
     from seqloom.data import corpora
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
 
     mapping = apply_overrides({"corpus": corpus}, parse_overrides(overrides or []))
     config = build(corpora.find(corpus).Config, mapping, source=f"corpus {corpus}")
     with use_data_folder(data_dir):
         if corpus in corpora.of_form("text"):
             _show_text(corpora.load(config), lines, as_json)
-        elif corpus in corpora.of_form("pairs"):
+        elif corpus in corpora.of_form("parallel"):
             _show_pairs(corpora.load(config), lines, as_json)
-        elif corpus in corpora.of_form("labelled"):
+        elif corpus in corpora.of_form("text-classification"):
             show_labelled(corpora.load(config), lines, as_json)
         elif corpus in corpora.of_form("series"):
             show_series(corpora.load(config), lines, as_json)
@@ -57,7 +57,7 @@ def show(
             show_labelled_series(corpora.load(config), lines, as_json)
         elif corpus in corpora.of_form("tracks"):
             show_tracks(corpora.load(config), lines, as_json)
-        elif corpus in corpora.of_form("tagged"):
+        elif corpus in corpora.of_form("token-classification"):
             show_tagged(corpora.load(config), lines, as_json)
         else:
             show_examples(corpora.find(corpus).load(config), lines, as_json)
@@ -80,7 +80,7 @@ def _show_text(found: "TextCorpus", lines: int, as_json: bool) -> None:
             print(f"  {escaped(line)[:WIDTH]}")
 
 
-def _show_pairs(found: "Corpus[Pair]", lines: int, as_json: bool) -> None:
+def _show_pairs(found: "Corpus[ParallelExample]", lines: int, as_json: bool) -> None:
     """Both sides side by side."""
     counts: dict[str, dict[str, Any]] = {}
     for split, pairs in found.splits.items():
@@ -109,7 +109,7 @@ def _show_pairs(found: "Corpus[Pair]", lines: int, as_json: bool) -> None:
             print(f"  {_beside(pair)}")
 
 
-def _beside(pair: "Pair") -> str:
+def _beside(pair: "ParallelExample") -> str:
     sides = map(escaped, (pair.source, pair.target))
     source, target = (side if len(side) <= WIDTH else f"{side[: WIDTH - 1]}…" for side in sides)
     return f"{source} → {target}"

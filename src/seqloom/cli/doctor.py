@@ -30,7 +30,7 @@ def doctor(
     recipe, overrides = split_arguments(arguments or [])
     if recipe is None:
         raise UsageError("Name a recipe (`seqloom list recipes`) or a YAML file.")
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.inspect.doctor import examine
     from seqloom.recipes import read_recipe
 

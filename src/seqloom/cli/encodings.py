@@ -58,7 +58,7 @@ def encodings(
     arguments(texts)
     note_place(texts, reads=False)
     check_out(out)
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.inspect.views.encodings import compare, encode
 
     with use_data_folder(data_dir):
@@ -100,7 +100,7 @@ def _vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_ca
 
 def _from_file(file: Path, texts: list[str], keep_case: bool) -> "Vocabulary":
     """The words of a list, or the tokens of a tokenizer: its file, or the run that has it."""
-    from seqloom.data.readers import read_lines
+    from seqloom.data.files import read_lines
     from seqloom.inspect.views.encodings import splitter, vocabulary_from_list
 
     file = file / "tokenizer.json" if file.is_dir() else file

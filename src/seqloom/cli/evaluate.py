@@ -117,7 +117,7 @@ def evaluate(
     given = _weights(weights, interpolate, len(runs))
     options = {"beam": beam, "length_penalty": length_penalty}
     from seqloom.data.corpus import SPLITS, Counts
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.predict.base import Predictor
     from seqloom.predict.classifier import Judging, Understanding
     from seqloom.predict.ensembles import ensemble

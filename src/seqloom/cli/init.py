@@ -166,9 +166,9 @@ def _chosen_task(texts: list[Path], task: str | None, columns: bool) -> str:
 
 
 def _check_there(file: Path) -> None:
-    from seqloom.data.readers import placed
+    from seqloom.data.files import expand_home
 
-    if not placed(file).exists():
+    if not expand_home(file).exists():
         folder = "" if file.is_absolute() else ", and from which folder the command is run"
         raise DataError(f"{file} does not exist. Check the name{folder}.")
 

@@ -89,7 +89,7 @@ def gradients(
     as_json: JsonObject = False,
 ) -> None:
     """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.gradients import draw_gradients
     from seqloom.inspect.views.gradients import report
     from seqloom.predict.loader import load

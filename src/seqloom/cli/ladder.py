@@ -45,7 +45,7 @@ def ladder(
     if name is None:
         raise UsageError("Name a ladder (`seqloom list ladders`) or a YAML file.")
     chosen = parse_seeds(seeds) if seeds is not None else None
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.ladder import read_ladder, solve
     from seqloom.train.stop import Stop
 

@@ -14,7 +14,7 @@ from seqloom.cli._options import run_out_option
 from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.data.parallel import Pair
+    from seqloom.data.examples import ParallelExample
     from seqloom.inspect.views.alignment import AlignmentView
     from seqloom.predict.translator import Translator
     from seqloom.train.stop import Stop
@@ -62,7 +62,7 @@ def _introduce(training: "Training") -> None:
         print(f"   {warning}")
 
 
-def _examples(pairs: "Sequence[Pair]", most: int) -> "list[Pair]":
+def _examples(pairs: "Sequence[ParallelExample]", most: int) -> "list[ParallelExample]":
     """One pair of each of a few kinds."""
     first = {kind: pair for pair in reversed(pairs) for kind in [pair.kind]}
     return [first[kind] for kind in SHOWN if kind in first][:most] or list(pairs[:most])

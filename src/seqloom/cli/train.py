@@ -36,7 +36,7 @@ def train(
         raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")
     if resume is not None and (seeds or out):
         raise UsageError("--resume goes on with one run as it is; leave out --seeds and --out.")
-    from seqloom.data.folder import use_data_folder
+    from seqloom.data.files import use_data_folder
     from seqloom.train.stop import Stop
 
     stop = Stop()

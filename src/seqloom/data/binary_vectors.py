@@ -18,7 +18,7 @@ import numpy as np
 from seqloom.core.errors import DataError
 from seqloom.core.limits import refuse_device
 from seqloom.core.words import shown
-from seqloom.data.readers import readable
+from seqloom.data.files import readable
 
 LONGEST_WORD = 1 << 12  # bytes
 HEAD = 64  # bytes that the first line takes at most

@@ -15,9 +15,8 @@ from typing import Literal
 from seqloom.core.errors import DataError
 from seqloom.core.iob import OUTSIDE, Scheme, parse_tag, read_tags, scheme_of, tags_of
 from seqloom.core.words import shown
-from seqloom.data.parallel import Span
-from seqloom.data.readers import lines, read_filled
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import Span, TokenClassificationExample
+from seqloom.data.files import lines, read_filled
 
 Field = Literal["upos", "xpos", "feats", "deprel"]
 TagScheme = Literal["auto", "plain", "IOB1", "IOB2", "BIOES"]
@@ -28,7 +27,7 @@ _BILOU = {"L": "E", "U": "S"}
 
 @dataclass
 class Sentence:
-    """A sentence as it was read, before its tags were understood."""
+    """A sentence as it was read, before its tags were parse_tags."""
 
     lines: list[int] = field(default_factory=list)  # where each word stands
     words: list[str] = field(default_factory=list)
@@ -108,7 +107,7 @@ def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
 def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, sentence: Sentence, spoken: int) -> int:
     name, form = cells[0], cells[1].strip()
     spaced = "SpaceAfter=No" not in cells[9].split("|")
-    if "." in name:  # a word that is understood but not written
+    if "." in name:  # a word that is parse_tags but not written
         return spoken
     try:
         first, _, last = name.partition("-")
@@ -144,14 +143,14 @@ def find_scheme(asked: TagScheme, sentences: Sequence[Sentence]) -> Scheme | Non
     if asked == "plain" or OUTSIDE not in known or not any(tag[:2] in ("B-", "I-") for tag in known):
         return None
     spelled = ([_as_bioes(tag) for tag in sentence.tags] for sentence in sentences)
-    return scheme_of(tags for tags in spelled if all(map(_is_span_tag, tags)))  # `understood` names the others
+    return scheme_of(tags for tags in spelled if all(map(_is_span_tag, tags)))  # `parse_tags` names the others
 
 
-def understood(
+def parse_tags(
     sentences: Sequence[Sentence], scheme: Scheme | None, invalid: Literal["repair", "refuse"], file: str
-) -> tuple[list[Tagged], list[str]]:
+) -> tuple[list[TokenClassificationExample], list[str]]:
     """The sentences with tags of spans in IOB2, what breaks the scheme repaired and noted, or refused."""
-    found: list[Tagged] = []
+    found: list[TokenClassificationExample] = []
     wrong: list[tuple[int, str, str]] = []  # the line, its tag, and what that became
     for sentence in sentences:
         tags = sentence.tags
@@ -210,12 +209,12 @@ def _invalid(sentence: Sentence, place: int, scheme: Scheme, file: str) -> DataE
 # --- where words stand ----------------------------------------------------------------------------------------------
 
 
-def _placed(sentence: Sentence, tags: Sequence[str]) -> Tagged:
+def _placed(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
     made = "".join(form + " " * spaced for form, _, spaced in sentence.surface).rstrip()
     for text in (sentence.text, made):  # where the words are not in it as they stand, the text is made anew of them
         if text and (spans := _found(sentence, text)):
-            return Tagged(tuple(sentence.words), tuple(tags), text, tuple(spans))
-    return Tagged.of(sentence.words, tags)
+            return TokenClassificationExample(tuple(sentence.words), tuple(tags), text, tuple(spans))
+    return TokenClassificationExample.of(sentence.words, tags)
 
 
 def _found(sentence: Sentence, text: str) -> list[Span] | None:

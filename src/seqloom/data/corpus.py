@@ -74,6 +74,10 @@ class Example:
         """Return the bytes that the fingerprint of a split is computed from."""
         return b"".join(map(frame, self.parts()))
 
+    def version_content(self) -> bytes:
+        """Return the bytes that the version of a corpus without one is computed from."""
+        return self.content()
+
     def texts(self) -> Sequence[str]:
         """Return the texts that a model reads."""
         return self.parts()
@@ -128,7 +132,7 @@ class Corpus(Generic[ExampleT_co]):
 
     @property
     def example_type(self) -> Any:
-        """The class of the examples: a subclass of `Example`."""
+        """The class of the examples: a subclass of `Example`, whose class methods take a corpus of its instances."""
         return next((type(example) for examples in self.splits.values() for example in examples), Example)
 
     def split(self, name: str) -> Sequence[ExampleT_co]:
@@ -171,7 +175,7 @@ class Corpus(Generic[ExampleT_co]):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the sha256 of each split: the content of its examples and the borders between them."""
-        return {name: digest_examples(examples) for name, examples in self.splits.items()}
+        return {name: digest_examples(_as_examples(examples)) for name, examples in self.splits.items()}
 
     def checked(self) -> Self:
         """Return the corpus with notes on what cannot be learned; raise DataError if it cannot be used."""
@@ -203,9 +207,9 @@ class TextCorpus(Corpus[str]):
         return self
 
 
-def unique_texts(examples: Iterable[Any]) -> list[str]:
+def unique_texts(examples: Iterable[object]) -> list[str]:
     """Return the texts of the examples, each once, in their order."""
-    return list(dict.fromkeys(text for example in examples for text in example.texts()))
+    return list(dict.fromkeys(text for example in _as_examples(examples) for text in example.texts()))
 
 
 def by_count(items: Iterable[str]) -> dict[str, int]:
@@ -214,35 +218,44 @@ def by_count(items: Iterable[str]) -> dict[str, int]:
     return {item: counts[item] for item in sorted(counts, key=lambda item: (-counts[item], item))}
 
 
-def _labels(examples: Iterable[Any]) -> Iterator[str]:
-    return (label for example in examples for label in example.labels())
+def _labels(examples: Iterable[object]) -> Iterator[str]:
+    return (label for example in _as_examples(examples) for label in example.labels())
+
+
+def _as_examples(items: Iterable[object]) -> Iterator[Example]:
+    """Yield the items of a split, which are examples in every corpus but a TextCorpus."""
+    for item in items:
+        assert isinstance(item, Example), f"a {type(item).__name__} is no example"
+        yield item
 
 
 # --- fingerprints and versions ----------------------------------------------------------------------------------------
 
 
-def digest_examples(examples: Iterable[Any]) -> str:
+def digest_all(contents: Iterable[bytes]) -> str:
+    """Return the sha256 of contents one after the other."""
+    result = hashlib.sha256()
+    for content in contents:
+        result.update(content)
+    return result.hexdigest()
+
+
+def digest_examples(examples: Iterable[Example]) -> str:
     """Return the sha256 of the content of examples."""
-    result = hashlib.sha256()
-    for example in examples:
-        result.update(example.content())
-    return result.hexdigest()
+    return digest_all(example.content() for example in examples)
 
 
-def version_of(splits: Mapping[str, Sequence[Any]]) -> str:
-    """Return a version for examples whose source has none: the beginning of the sha256 of their content."""
-    return _combine(map(digest_examples, splits.values()))
-
-
-def digest(documents: Sequence[str]) -> str:
+def digest(documents: Iterable[str]) -> str:
     """Return the sha256 of documents and the borders between them."""
-    result = hashlib.sha256()
-    for document in documents:
-        result.update(frame(document))
-    return result.hexdigest()
+    return digest_all(map(frame, documents))
 
 
-def content_version(*parts: Sequence[str]) -> str:
+def version_of(splits: Mapping[str, Sequence[Example]]) -> str:
+    """Return a version for examples whose source has none: the beginning of the sha256 of their content."""
+    return _combine(digest_all(example.version_content() for example in examples) for examples in splits.values())
+
+
+def content_version(*parts: Iterable[str]) -> str:
     """Return a version for documents whose source has none: the beginning of their sha256."""
     return _combine(map(digest, parts))
 

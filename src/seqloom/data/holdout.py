@@ -1,13 +1,19 @@
-"""Which pairs are held out for dev and test, where a corpus does not say: decided by the sentences themselves.
+"""Which examples are held out for dev and test, where a corpus does not say: decided by the examples themselves.
 
-Pairs are put in groups that must stay together, and groups are taken in the order of a hash of their names. So the
+Examples are put in groups that must stay together, and groups are taken in the order of a hash of their names. So the
 choice is the same everywhere, is spread over a sorted file, and depends neither on a seed nor on the order of lines.
 """
 
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from seqloom.data.corpus import Example
+
+T = TypeVar("T")
+ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 def normal_form(text: str) -> str:
@@ -33,8 +39,16 @@ def split_of_group(group: bytes, shares: Mapping[str, float]) -> str:
     return "train"
 
 
-def held_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-    """The split of each pair, given the name of its group: for every split whole groups until it has its size.
+def divide(examples: Iterable[T], chosen: Iterable[str], splits: Iterable[str]) -> dict[str, list[T]]:
+    """Return the examples of each split, given the split chosen for each example."""
+    divided: dict[str, list[T]] = {split: [] for split in splits}
+    for example, split in zip(examples, chosen, strict=True):
+        divided[split].append(example)
+    return divided
+
+
+def hold_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
+    """The split of each example, given the name of its group: for every split whole groups until it has its size.
 
     What is left is "train".
     """
@@ -49,7 +63,7 @@ def held_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
     return [split_of.get(name, "train") for name in groups]
 
 
-def linked(pairs: Sequence[tuple[str, str]]) -> list[str]:
+def link_groups(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Group names such that pairs that share either side, directly or through others, are in one group.
 
     A group is called after the first of its first sides in the order of the alphabet.
@@ -70,7 +84,7 @@ def linked(pairs: Sequence[tuple[str, str]]) -> list[str]:
     return [names[root((0, one))] for one, _ in pairs]
 
 
-def held_out_evenly(groups: Sequence[str], labels: Sequence[str], shares: Mapping[str, float]) -> list[str]:
+def hold_out_evenly(groups: Sequence[str], labels: Sequence[str], shares: Mapping[str, float]) -> list[str]:
     """The same by shares, with about the same mixture of labels in every split.
 
     Each label is shared out by itself, so one that is too rare to be held out stays in "train". A group goes with the
@@ -89,6 +103,20 @@ def held_out_evenly(groups: Sequence[str], labels: Sequence[str], shares: Mappin
             sizes[most][name] = 1
     chosen = ["train"] * len(groups)
     for label, own in members.items():
-        for place, split in zip(own, held_out([groups[place] for place in own], sizes[label]), strict=True):
+        for place, split in zip(own, hold_out([groups[place] for place in own], sizes[label]), strict=True):
             chosen[place] = split
     return chosen
+
+
+def split_glue(
+    train: Sequence[ExampleT], test: Sequence[ExampleT], group: Callable[[ExampleT], str], dev_share: float
+) -> dict[str, list[ExampleT]]:
+    """Return the splits of a GLUE set, whose own test labels are not published: its dev part is test.
+
+    Dev is held out evenly from train, whole groups at a time; training examples with a group of test are left out.
+    """
+    tested = {group(example) for example in test}
+    rest = [example for example in train if group(example) not in tested]
+    labels = [example.labels()[0] for example in rest]
+    chosen = hold_out_evenly([group(example) for example in rest], labels, {"dev": dev_share})
+    return {**divide(rest, chosen, ("train", "dev")), "test": list(test)}

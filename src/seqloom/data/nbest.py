@@ -15,7 +15,7 @@ from pathlib import Path
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.readers import read_lines
+from seqloom.data.files import read_lines
 
 Scored = tuple[str, float | None]  # a text, and its score if it has one
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqloom.core.errors import DataError
-from seqloom.data.parallel import Pair
+from seqloom.data.examples import ParallelExample
 
 SIZE = 3  # characters of a gram
 
 
-def copy_baseline(train: Sequence[Pair], sources: Sequence[str]) -> list[str]:
+def copy_baseline(train: Sequence[ParallelExample], sources: Sequence[str]) -> list[str]:
     """For each source the target of the training pair whose source is nearest; of equally near ones the first.
 
     Near is the cosine between the sets of character trigrams, each weighted by its rarity:

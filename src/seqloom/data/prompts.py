@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import shown
-from seqloom.data.readers import placed
+from seqloom.data.examples import Instruction
+from seqloom.data.files import expand_home
 from seqloom.data.tables import column_names, format_of, json_objects, json_text, read_table
 
 TEMPLATE = "{text} = {label}"
 SEPARATOR = "\n"
+INSTRUCTION_FIELDS = ("instruction", "input", "output")
+INSTRUCTION_TEMPLATE = "Instruction: {instruction}\nInput: {input}\nAnswer: {output}"
 
 
 class Shot(NamedTuple):
@@ -81,7 +84,7 @@ class Prompt:
 
 def read_shots(path: Path) -> list[Shot]:
     """The examples of a table: its first two columns, or those its first line calls text and label."""
-    path = placed(path)
+    path = expand_home(path)
     form = format_of(path) or "tsv"
     if form == "jsonl":
         rows = [(number, _json_shot(path, number, row)) for number, row in json_objects(path)]
@@ -126,3 +129,39 @@ def check_choices(choices: Sequence[str], shots: Sequence[Shot] = ()) -> tuple[s
             f"is {shown(strange[0].label)}."
         )
     return found
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+def instruction_template_problem(form: str) -> str | None:
+    """What is wrong with a template for instructions."""
+    found = template_fields(form, INSTRUCTION_FIELDS)
+    if found not in (["instruction", "output"], ["instruction", "input", "output"], ["input", "instruction", "output"]):
+        return f"template must have {{instruction}}, perhaps {{input}}, and last {{output}}, once each; got {form!r}"
+    before = form.partition("{output}")[0]
+    if any("{input}" in line and "{" in line.replace("{input}", "") for line in before.split("\n")):
+        return f"template must have {{input}} in a line of its own, which is left out where there is none; got {form!r}"
+    return None
+
+
+def format_instruction(form: str, example: Instruction) -> str:
+    """Return all that precedes the output."""
+    prefix = instruction_prefix(form, has_input=bool(example.input))
+    return prefix.format(instruction=example.instruction, input=example.input)
+
+
+def instruction_prefix(form: str, has_input: bool = False) -> str:
+    """Return the template up to the output; without an input, the line that has it is left out."""
+    lines = form.partition("{output}")[0].split("\n")
+    return "\n".join(line for line in lines if has_input or "{input}" not in line)
+
+
+def instruction_suffix(form: str) -> str:
+    """Return what follows the output."""
+    return form.partition("{output}")[2].format()
+
+
+def instruction_as_prompt(form: str) -> str:
+    """Return the template of a prompt, {text} and {label}, that asks as such a model was taught: without an input."""
+    return instruction_prefix(form).replace("{instruction}", "{text}") + "{label}" + form.partition("{output}")[2]

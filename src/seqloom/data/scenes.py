@@ -6,49 +6,29 @@ The words are few and all of them occur in train; what is new in dev and test is
 """
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-NAMES = (
-    *("Ada", "Ali", "Anna", "Boris", "Carla", "Chen", "Elif", "Felix"),
-    *("Hana", "Ines", "Karim", "Lars", "Nora", "Omar", "Priya", "Tom"),
-)
-PLACES = (
-    *("Accra", "Bonn", "Cairo", "Delhi", "Hanoi", "Lima"),
-    *("Lisbon", "Oslo", "Porto", "Quito", "Riga", "Tokyo"),
-)
-DEEDS = (
-    *("baked bread", "built a boat", "cooked soup", "drew a map", "flew a kite", "lost a key", "planted trees"),
-    *("played chess", "repaired a bicycle", "sang a song", "sold a violin", "wrote a letter"),
-)
-TIMES = (
-    *("on Monday", "on Friday", "on Sunday", "in March", "in June", "in October"),
-    *("at noon", "at midnight", "last night", "last week"),
-)
-TELLINGS = (
-    "{who} {what} in {where} {when} with {whom}.",
-    "{When}, {who} {what} in {where} with {whom}.",
-    "In {where}, {who} {what} with {whom} {when}.",
-    "With {whom}, {who} {what} {when} in {where}.",
-    "It was {when} that {who} {what} in {where} with {whom}.",
-    "{who} was in {where} {when} and {what} with {whom}.",
-)
-QUESTIONS = {
-    "where": ("Where was {who}?", "In which city was {who}?", "In which city was {whom}?"),
-    "when": ("When was {who} in {where}?", "When did {who} do this?"),
-    "what": ("What did {who} do?", "What did {who} do with {whom}?"),
-    "whom": ("Who was with {who}?", "With whom was {who}?"),
-    "who": ("Who {what}?", "Who was with {whom}?"),
+from seqloom.data.corpus import Corpus, Example
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.files import read_asset
+
+VERSION = 1  # of the words and sentences; a change of them is a new version
+ExampleT = TypeVar("ExampleT", bound=Example)
+
+_ASSET = read_asset("scenes.txt")
+NAMES, TELLINGS = _ASSET["names"], _ASSET["tellings"]
+CHOICES = {
+    "who": NAMES,
+    "what": _ASSET["deeds"],
+    "where": _ASSET["places"],
+    "when": _ASSET["times"],
+    "whom": NAMES,
 }
-CLAIMS = {
-    "where": ("{who} was in {where}.", "{whom} was in {where}."),
-    "when": ("{who} {what} {when}.", "It was {when} that {who} {what}."),
-    "what": ("{who} {what}.", "{who} and {whom} {what}."),
-    "whom": ("{who} was with {whom}.", "{whom} was with {who}."),
-    "who": ("{who} {what} in {where}.", "It was {who} who {what}."),
-}
-CHOICES = {"who": NAMES, "what": DEEDS, "where": PLACES, "when": TIMES, "whom": NAMES}
 SLOTS = tuple(CHOICES)
+QUESTIONS = {slot: _ASSET[f"question {slot}"] for slot in SLOTS}
+CLAIMS = {slot: _ASSET[f"claim {slot}"] for slot in SLOTS}
 
 
 @dataclass(frozen=True)
@@ -59,6 +39,9 @@ class Scene:
     when: str
     whom: str
 
+    def value(self, slot: str) -> str:
+        return str(getattr(self, slot))
+
     def told(self, template: str) -> str:
         return self.parts(template)[0]
 
@@ -68,7 +51,7 @@ class Scene:
         for piece in template.replace("{", "\n{").replace("}", "}\n").split("\n"):
             if piece.startswith("{"):
                 slot = piece[1:-1].lower()
-                said = str(getattr(self, slot))
+                said = self.value(slot)
                 said = said[0].upper() + said[1:] if piece[1].isupper() else said
                 spans[slot] = (len(text), len(text) + len(said))
                 text += said
@@ -115,3 +98,17 @@ class Drawing:
 
     def telling(self, but: str = "") -> str:
         return self.draws.choice([template for template in TELLINGS if template != but])
+
+
+def scene_corpus(
+    config: GeneratedConfig, description: str, draw: Callable[[Drawing, str, int], list[ExampleT]]
+) -> Corpus[ExampleT]:
+    """Return a corpus of examples that are drawn, so many of each split."""
+    drawing = Drawing(config.seed)
+    return Corpus(
+        name=config.corpus,
+        version=f"scenes {VERSION} seed {config.seed}",
+        licence="none needed: made by seqloom",
+        description=description,
+        splits={split: draw(drawing, split, count) for split, count in config.counts().items()},
+    )

@@ -4,7 +4,7 @@ What comes later is dev, and what comes last is test. Each split keeps all that 
 forecast from; `begins` says where its own values start. Gaps are rows of NaN, so that a step is a step everywhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
 from seqloom.data.corpus import SPLITS, Corpus, Example, digest_examples, frame
-from seqloom.data.series_choices import Fill, Gaps
+from seqloom.data.corpus_config import Fill, Gaps
+from seqloom.data.examples import sort_labels
 from seqloom.data.times import Clock, Times, clock_of, labels_of, longest_step, on_clock, places_on
 
 Values = NDArray[np.float64]
@@ -219,3 +220,55 @@ def _refuse_unseen(series: Series, first: int, last: int) -> None:
 def absent_splits(splits: Mapping[str, Any]) -> dict[str, str]:
     """Why a split is not there."""
     return {name: f"data.{name}_fraction is too small to leave it a value." for name in SPLITS if name not in splits}
+
+
+# --- series with a label ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledSeries(Example):
+    """Values (T, C), NaN where one is missing, and their label."""
+
+    form: ClassVar = "series-labelled"
+
+    values: Values
+    label: str
+
+    @property
+    def text(self) -> str:
+        """Its numbers, a step after the other, for whoever looks at it."""
+        return " | ".join(" ".join("-" if np.isnan(one) else f"{one:g}" for one in step) for step in self.values)
+
+    def content(self) -> bytes:
+        return f"{self.label}\n{self.values.shape}\n".encode() + array_bytes(self.values)
+
+    def labels(self) -> Sequence[str]:
+        return (self.label,)
+
+    @staticmethod
+    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+        return sort_labels(labels)
+
+    @classmethod
+    def sizes(cls, corpus: Corpus["LabelledSeries"], split: str) -> dict[str, int]:
+        examples = corpus.split(split)
+        return {
+            "series": len(examples),
+            "labels": len({example.label for example in examples}),
+            "steps": sum(len(example.values) for example in examples),
+            "variables": variables_of(corpus),
+        }
+
+    @classmethod
+    def check(cls, corpus: Corpus["LabelledSeries"]) -> Corpus["LabelledSeries"]:
+        """Return the corpus as it is; raise DataError if there are not two labels."""
+        if len(corpus.labels) < 2:
+            raise DataError(
+                f"The corpus {corpus.name} must have at least two labels to tell apart, but all its training series "
+                f"are {shown(corpus.labels[0])}. Give examples of others, and check which column holds the labels."
+            )
+        return corpus
+
+
+def variables_of(corpus: Corpus[LabelledSeries]) -> int:
+    return corpus.split("train")[0].values.shape[1]

@@ -8,8 +8,9 @@ import numpy as np
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.series import Series, Values, arranged
-from seqloom.data.series_choices import Fill, Gaps
+from seqloom.data.corpus_config import Fill, Gaps
+from seqloom.data.files import expand_home
+from seqloom.data.series import LabelledSeries, Series, Values, arranged
 from seqloom.data.tables import Column, Format, column_names, read_table
 from seqloom.data.times import parse_times
 
@@ -100,3 +101,52 @@ def is_number(cell: str) -> bool:
 def _no_number(path: Path, line: int, name: str, cell: str) -> DataError:
     hint = " Write 3.5, not 3,5." if "," in cell else " Leave it blank where it is missing."
     return DataError(f"{shown(name)} at line {line:,} of {path} must be a number; got {shown(cell)}.{hint}")
+
+
+# --- a series in every row --------------------------------------------------------------------------------------------
+
+
+def read_rows(
+    file: str, label: Column, header: bool | None = None, variables: int = 1, form: Format | None = None
+) -> list[LabelledSeries]:
+    """Return the series of a file in which every row is one, with the label in column `label`."""
+    path = expand_home(Path(file))
+    names = column_names(path, form)
+    header = isinstance(label, str) if header is None else header
+    if isinstance(label, int) and label <= len(names):
+        index = label - 1
+    elif isinstance(label, str) and label in names:
+        index = names.index(label)
+    else:
+        have = shown(list(names), 100)
+        raise DataError(f"{file} has no column {label!r} for the labels (data.label); it has {len(names)}: {have}.")
+    columns = {str(number): number for number in range(1, len(names) + 1)}
+    rows = read_table(path, columns, form=form, header=header)
+    found = [_read_row(file, line, list(cells.values()), index, variables) for line, cells in rows]
+    if not found:
+        raise DataError(f"{file} must hold a series in every row; it has none.")
+    return found
+
+
+def _read_row(file: str, line: int, cells: Sequence[str], label: int, variables: int) -> LabelledSeries:
+    """Read a row. Blank columns at its end are no steps: series may be of different lengths."""
+    others = [cell for column, cell in enumerate(cells) if column != label]
+    wrong = [cell for cell in others if not is_number(cell)]
+    if wrong:
+        hint = " If it names the columns: data.header=true." if line == 1 else ""
+        raise DataError(
+            f"Line {line:,} of {file} must hold finite numbers beside its label; got {shown(wrong[0])}.{hint}"
+        )
+    if not cells[label].strip():
+        raise DataError(f"Line {line:,} of {file} has no label, which is to stand in column {label + 1} (data.label).")
+    numbers = np.array([number_of(cell) for cell in others])
+    if len(numbers) % variables:
+        raise DataError(
+            f"Line {line:,} of {file} has {len(numbers)} numbers, which are not as many for each of data.variables="
+            f"{variables}."
+        )
+    values = numbers.reshape(variables, -1).T.copy()  # (T, C)
+    known = np.flatnonzero(~np.isnan(values).all(axis=1))
+    if not len(known):
+        raise DataError(f"Line {line:,} of {file} has no number at all.")
+    return LabelledSeries(values[: known[-1] + 1], cells[label].strip())

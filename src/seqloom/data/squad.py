@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.answers import Answer, Question
-from seqloom.data.readers import read_filled
+from seqloom.data.examples import Answer, QuestionAnsweringExample
+from seqloom.data.files import read_filled
 
 Missing = Literal["skip", "refuse"]
 
@@ -25,7 +25,7 @@ Missing = Literal["skip", "refuse"]
 class Found:
     """The questions of a file, and what was wrong with others."""
 
-    questions: list[Question] = field(default_factory=list)
+    questions: list[QuestionAnsweringExample] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)  # questions without an answer (SQuAD 2's), by their id
     absent: list[str] = field(default_factory=list)  # whose answers do not stand in their context
     moved: list[str] = field(default_factory=list)  # with an answer that stands elsewhere than it is said to
@@ -90,7 +90,7 @@ def _add(found: Found, path: Path, entry: dict[str, Any], context: str, title: s
         return
     if moved:
         found.moved.append(name)
-    found.questions.append(Question(context, question.strip(), tuple(answers), name, title))
+    found.questions.append(QuestionAnsweringExample(context, question.strip(), tuple(answers), name, title))
 
 
 def place_of(text: str, start: int, context: str) -> Answer | None:

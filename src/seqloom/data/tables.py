@@ -8,14 +8,14 @@ jsonl   a JSON object on every line
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import is_unicode, nearest, shown
-from seqloom.data.readers import lines, read_filled
+from seqloom.data.files import lines, read_filled
 
 Format = Literal["tsv", "csv", "jsonl"]
 Column = int | str  # its number, from 1, or its name
@@ -81,7 +81,7 @@ def column_names(path: Path, form: Format | None = None) -> list[str]:
 
 
 def column_problems(
-    columns: Mapping[str, Column], header: bool | None, form: Format | None, files: Iterable[str]
+    columns: Mapping[str, Column], header: bool | None, form: Format | None, files: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
     """What cannot be right about columns asked for, whatever the files hold."""
     chosen = list(columns.values())
@@ -93,7 +93,7 @@ def column_problems(
         yield f"{named} must be {count} different columns, got {chosen}"
     if header is False and any(isinstance(column, str) for column in chosen):
         yield f"without a header, {named} must be numbers of columns, from 1"
-    kinds = {form or format_of(Path(file)) for file in files}
+    kinds = {form or format_of(Path(file)) for named in files.values() for file in named}
     if "jsonl" in kinds and not all(isinstance(column, str) for column in chosen):
         yield f"JSON Lines have names, no numbers of columns: {named} cannot be {chosen}"
 

@@ -11,7 +11,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import write_atomic
 from seqloom.core.words import counted, shown
 from seqloom.data.binary_vectors import NUMBER
-from seqloom.data.readers import placed
+from seqloom.data.files import expand_home
 from seqloom.data.word_vectors import entries
 from seqloom.text.base import UNKNOWN_TEXT
 
@@ -22,7 +22,7 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 def read_whole(path: Path) -> tuple[list[str], Vectors]:
     """Every word with its vector (V, D). Of a word that is there twice the first counts; what is no UTF-8 becomes �;
     `<unk>`, as some files have it, is no word."""
-    path = placed(path)
+    path = expand_home(path)
     rows: dict[str, Vectors] = {}
     for number, name, numbers in entries(path):
         word = name.decode(errors="replace")

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.folder import DataSet
-from seqloom.data.readers import read_lines
+from seqloom.data.files import DataSet, read_lines
 
 FOLDER = "word_vectors_eval"
 WORDSIM = DataSet("WordSim-353", "https://gabrilovich.com/resources/data/wordsim353/ (no licence is stated)")

@@ -22,7 +22,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.limits import refuse_device
 from seqloom.core.words import shown
 from seqloom.data.binary_vectors import binary_entries, is_binary
-from seqloom.data.readers import MARK, placed, readable
+from seqloom.data.files import MARK, expand_home, readable
 from seqloom.text import Tokenizer
 from seqloom.text.characters import Characters
 from seqloom.text.words import Words
@@ -63,7 +63,7 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
     With `lowercase`, a word that is not in the file takes the vector of its lower-case form. Of a word that is there
     twice, the first counts.
     """
-    path = placed(path)
+    path = expand_home(path)
     exact, lowered = _places(words), _places([word.lower() for word in words]) if lowercase else {}
     rows, how = np.zeros((len(words), width), dtype=np.float32), np.zeros(len(words), dtype=np.int8)
     for _, word, numbers in entries(path, width):

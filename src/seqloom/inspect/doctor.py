@@ -13,7 +13,7 @@ from torch import nn
 
 from seqloom import accel
 from seqloom.core.limits import available_memory, format_bytes
-from seqloom.data.parallel import side_counts
+from seqloom.data.examples import side_counts
 from seqloom.inspect.doctor_examples import ExampleFacts, about_examples, example_facts
 from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
 from seqloom.inspect.lengths import Lengths as Lengths

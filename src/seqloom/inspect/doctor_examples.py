@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seqloom.core.words import shown
-from seqloom.data.tagged import Tagged, has_spans, tag_counts
+from seqloom.data.examples import TokenClassificationExample, has_spans, tag_counts
 from seqloom.inspect.lengths import Lengths, spread
 from seqloom.tasks.classify import ReadingTask
 
@@ -47,7 +47,7 @@ class ExampleFacts:
 
 def example_facts(task: ReadingTask) -> ExampleFacts:
     batches, corpus = task.batches, task.corpus
-    tagged = issubclass(corpus.example_type, Tagged)
+    tagged = issubclass(corpus.example_type, TokenClassificationExample)
     classes = tag_counts(corpus, "train") if tagged else _label_counts(task)
     spans = tagged and has_spans(corpus)
     return ExampleFacts(

@@ -24,7 +24,7 @@ import torch
 from seqloom import accel
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import Interrupted, SeqloomError
-from seqloom.data.folder import data_folder, use_data_folder
+from seqloom.data.files import data_folder, use_data_folder
 from seqloom.runs.record import record
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info

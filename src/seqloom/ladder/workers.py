@@ -24,7 +24,7 @@ import torch
 from seqloom.config import build, to_mapping
 from seqloom.core import errors
 from seqloom.core.errors import Interrupted, ResourceError, SeqloomError
-from seqloom.data.folder import data_folder, use_data_folder
+from seqloom.data.files import data_folder, use_data_folder
 from seqloom.ladder.runs import Happening, Place, over, work
 from seqloom.tasks import task_info
 from seqloom.train.events import Stopped, event_from_json, event_to_json

@@ -15,8 +15,8 @@ from torch import Tensor
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
-from seqloom.data.labelled_series import LabelledSeries
 from seqloom.data.reading import TextReader
+from seqloom.data.series import LabelledSeries
 from seqloom.data.spellings import SpelledBatches
 from seqloom.evaluate.classification import Report
 from seqloom.inspect.views.alignment import one_line

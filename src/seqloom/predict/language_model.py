@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.instructions import as_prompt
+from seqloom.data.prompts import instruction_as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
@@ -174,7 +174,7 @@ class LanguageModel(Predictor, Writer):
     @property
     def own_template(self) -> str | None:
         form: str | None = self.run.recipe.get("template")
-        return as_prompt(form) if form is not None and self.run.recipe["task"] == "instruct" else form
+        return instruction_as_prompt(form) if form is not None and self.run.recipe["task"] == "instruct" else form
 
     @property
     def own_choices(self) -> tuple[str, ...]:

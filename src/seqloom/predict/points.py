@@ -11,7 +11,7 @@ import numpy as np
 from seqloom.classical.word_vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import TokenClassificationExample
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
 from seqloom.predict.embeddings import embed, reader_of
@@ -112,7 +112,7 @@ def _of_split(trained: Any, split: str) -> Iterator[tuple[str, str]]:
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):
             yield from ((line.strip(), "") for line in example.splitlines() if len(line.split()) > 2)
-        elif isinstance(example, Tagged):
+        elif isinstance(example, TokenClassificationExample):
             yield example.text, ""
         else:
             text = next(getattr(example, name) for name in TEXTS if getattr(example, name, None))

@@ -9,9 +9,9 @@ import numpy as np
 
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.tree import to_device
+from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches
-from seqloom.data.tagged import Tagged
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.alignment import one_line
 from seqloom.inspect.views.heads import Read
@@ -152,7 +152,7 @@ class Tagger(Understanding):
     def _reader(self) -> SentenceReader:
         return sentence_reader(self._recipe, self.tokenizer, spellings_of(self.run))
 
-    def answers(self, split: str = "dev") -> list[tuple[Tagged, list[str]]]:
+    def answers(self, split: str = "dev") -> list[tuple[TokenClassificationExample, list[str]]]:
         """Every sentence of a split of the data it was trained on, and the tags it gives."""
         return list(zip(self.own_task.corpus.split(split), self._said(split)[0], strict=True))
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.words import shown
+from seqloom.data.examples import ParallelExample
 from seqloom.data.nbest import Scored
-from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.side_by_side import most_together, side_by_side
@@ -211,7 +211,7 @@ class Translator(Predictor, Translating):
 
     def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:
         """The task it was trained for on other sentences, its only split "other"."""
-        pairs = [Pair(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
+        pairs = [ParallelExample(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
         return self._task.of_pairs(self._recipe, self.run, pairs)
 
     def heads(self, source: str, target: str | None = None, **options: Any) -> "HeadsView":

@@ -9,7 +9,8 @@ from typing import Any
 from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
 from seqloom.config.messages import NO_SUCH_KEY
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.data.readers import located
+from seqloom.data.corpus_config import FilesConfig
+from seqloom.data.files import locate_file
 from seqloom.runs.init import filled_in
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -36,17 +37,17 @@ def _run_located(mapping: dict[str, Any], folder: Path) -> dict[str, Any]:
     init: Any = mapping.get("init")
     if not isinstance(init, dict) or not isinstance(init.get("from"), str):
         return mapping
-    return {**mapping, "init": {**init, "from": located(init["from"], folder)}}
+    return {**mapping, "init": {**init, "from": locate_file(init["from"], folder)}}
 
 
 def _located(recipe: Any, folder: Path) -> Any:
     """The recipe with the whole paths of files of one's own, so that they are found again from any folder."""
     data: Any = getattr(recipe, "data", None)
-    if hasattr(data, "located"):
-        recipe = replace(recipe, data=data.located(folder))
+    if isinstance(data, FilesConfig):
+        recipe = replace(recipe, data=data.locate(folder))
     vectors = getattr(recipe.model, "vectors", None)
     if vectors is not None:
-        whole = replace(vectors, file=located(vectors.file, folder))
+        whole = replace(vectors, file=locate_file(vectors.file, folder))
         recipe = replace(recipe, model=replace(recipe.model, vectors=whole))
     return recipe
 

@@ -19,9 +19,9 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.answers import Question
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
@@ -72,7 +72,7 @@ class Recipe:
     task: Literal["answer"] = "answer"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: CorpusConfig[Question]
+    data: CorpusConfig[QuestionAnsweringExample]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
@@ -101,10 +101,10 @@ class Place:
 
 
 class Task(RowTask):
-    corpus: Corpus[Question]
+    corpus: Corpus[QuestionAnsweringExample]
     command = 'answer {run} --context FILE --question "…"'
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Question], tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[QuestionAnsweringExample], tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self._windows: dict[str, list[Window]] = {}
         self._spans: dict[str, list[Span]] = {}  # by context
@@ -115,7 +115,7 @@ class Task(RowTask):
         return recipe.goal
 
     @classmethod
-    def load(cls, recipe: Recipe) -> Corpus[Question]:
+    def load(cls, recipe: Recipe) -> Corpus[QuestionAnsweringExample]:
         return corpora.load(recipe.data)
 
     def plain_texts(self, split: str) -> list[str]:

@@ -9,9 +9,9 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
-from seqloom.data.choices import Choice
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.row_reading import RowReader
 from seqloom.evaluate.choices import report
 from seqloom.evaluate.figures import Figures
@@ -43,7 +43,7 @@ class Recipe:
     task: Literal["choice"] = "choice"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: CorpusConfig[Choice]
+    data: CorpusConfig[MultipleChoiceExample]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[FineTunedChoiceConfig, Discriminator("kind")] = FineTunedChoiceConfig()
@@ -56,10 +56,10 @@ class Recipe:
 
 
 class Task(RowTask):
-    corpus: Corpus[Choice]
+    corpus: Corpus[MultipleChoiceExample]
     command = "choose {run} < choices.tsv"
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Choice], tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[MultipleChoiceExample], tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("example"))
 
@@ -68,7 +68,7 @@ class Task(RowTask):
         return recipe.goal
 
     @classmethod
-    def load(cls, recipe: Recipe) -> Corpus[Choice]:
+    def load(cls, recipe: Recipe) -> Corpus[MultipleChoiceExample]:
         return corpora.load(recipe.data)
 
     def plain_texts(self, split: str) -> list[str]:

@@ -21,7 +21,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.labelled import Labelled
+from seqloom.data.examples import TextClassificationExample
 from seqloom.data.reading import TextReader
 from seqloom.data.spellings import SpelledBatches, Spellings
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
@@ -87,7 +87,7 @@ class Recipe:
     task: Literal["classify"] = "classify"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: CorpusConfig[Labelled]
+    data: CorpusConfig[TextClassificationExample]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[ClassifierConfig | FineTunedClassifierConfig, Discriminator("kind")] = ClassifierConfig()
@@ -250,12 +250,12 @@ class ReadingTask(base.Task, ABC):
 
 
 class Task(ReadingTask):
-    corpus: Corpus[Labelled]
+    corpus: Corpus[TextClassificationExample]
 
     def __init__(
         self,
         recipe: Recipe,
-        corpus: Corpus[Labelled],
+        corpus: Corpus[TextClassificationExample],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         spellings: Spellings | None,

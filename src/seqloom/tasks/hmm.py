@@ -20,7 +20,7 @@ from seqloom.core.protocols import Estimate
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus, TextCorpus
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import TokenClassificationExample
 from seqloom.evaluate.clusters import cluster_figures
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
@@ -34,7 +34,7 @@ from seqloom.text.word_spans import first_tokens
 class Recipe:
     task: Literal["hmm"] = "hmm"
     seed: int = 1  # decides where each restart begins
-    data: CorpusConfig[str | Tagged]
+    data: CorpusConfig[str | TokenClassificationExample]
     tokenizer: TokenizerConfig
     read: Literal["text", "letters"] = "text"  # letters: small letters alone, and one space for all between them
     model: Annotated[HMMConfig, Discriminator("kind")] = HMMConfig()
@@ -43,7 +43,7 @@ class Recipe:
 
 class Task(TextTask):
     eval_chunk = 1 << 16  # no gradient to hold: read much at once
-    tagged: Corpus[Tagged] | None = None  # where its data has tags
+    tagged: Corpus[TokenClassificationExample] | None = None  # where its data has tags
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -117,14 +117,16 @@ class Task(TextTask):
         return cluster_figures([tag for sentence in sentences for tag in sentence.tags], found)
 
 
-def _together(sentences: Sequence[Tagged], most: int = 512) -> Iterator[Sequence[Tagged]]:
+def _together(
+    sentences: Sequence[TokenClassificationExample], most: int = 512
+) -> Iterator[Sequence[TokenClassificationExample]]:
     for begin in range(0, len(sentences), most):
         yield sentences[begin : begin + most]
 
 
-def load(recipe: Any) -> tuple[TextCorpus, Corpus[Tagged] | None]:
+def load(recipe: Any) -> tuple[TextCorpus, Corpus[TokenClassificationExample] | None]:
     """The texts, as they are read; and where they have tags, those sentences."""
-    if recipe.data.corpus not in corpora.of_form("tagged"):
+    if recipe.data.corpus not in corpora.of_form("token-classification"):
         corpus = corpora.load(recipe.data)
         if recipe.read == "text":
             return corpus, None
@@ -134,7 +136,7 @@ def load(recipe: Any) -> tuple[TextCorpus, Corpus[Tagged] | None]:
         raise UsageError("read=letters is for texts; the sentences of this corpus have words with tags. Set read=text.")
     found = corpora.load(recipe.data)
     spaced = {
-        split: [Tagged.of(sentence.words, sentence.tags) for sentence in sentences]
+        split: [TokenClassificationExample.of(sentence.words, sentence.tags) for sentence in sentences]
         for split, sentences in found.splits.items()
     }
     found = replace(found, splits=spaced)  # a space between any two words, so that words are what the tokenizer sees

@@ -15,8 +15,8 @@ from seqloom.classical.hmm_tagger import HMMTagger, HMMTaggerConfig
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
+from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.spellings import LONGEST
-from seqloom.data.tagged import Tagged
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
@@ -28,7 +28,7 @@ from seqloom.train.estimate import EstimateConfig
 class Recipe:
     task: Literal["hmm-tag"] = "hmm-tag"
     seed: int = 1  # counting draws no random numbers; kept so that every recipe has the same head
-    data: CorpusConfig[Tagged]
+    data: CorpusConfig[TokenClassificationExample]
     tokenizer: TokenizerConfig = WordsConfig(lowercase=True)
     batch: BatchConfig = BatchConfig()
     model: Annotated[HMMTaggerConfig, Discriminator("kind")] = HMMTaggerConfig()

@@ -16,7 +16,15 @@ from seqloom.core.tree import to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.instructions import TEMPLATE, Instruction, asked, rest, template_problem
+from seqloom.data.examples import (
+    Instruction,
+)
+from seqloom.data.prompts import (
+    INSTRUCTION_TEMPLATE,
+    format_instruction,
+    instruction_suffix,
+    instruction_template_problem,
+)
 from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import exp
@@ -58,7 +66,7 @@ class Recipe:
     init: InitConfig  # the language model to go on with
     data: CorpusConfig[Instruction]
     tokenizer: TokenizerConfig | None = None  # that of the run in init.from
-    template: str = TEMPLATE  # how an example is written
+    template: str = INSTRUCTION_TEMPLATE  # how an example is written
     batch: BatchConfig = BatchConfig()
     model: LanguageModelConfig | None = None  # filled in from init.from
     train: FitConfig
@@ -68,7 +76,7 @@ class Recipe:
         if self.model is None:
             yield "model: missing; it is that of the run in init.from"
         try:
-            if problem := template_problem(self.template):
+            if problem := instruction_template_problem(self.template):
                 yield problem
         except UsageError as error:
             yield str(error)
@@ -136,7 +144,7 @@ class Task(ToldTask):
     def _told(self, one: Instruction) -> Told:
         """An example in tokens; where it is too long, its input is cut first, then its instruction."""
         form, cut = self.recipe.template, False
-        made = told(self.tokenizer, asked(form, one), one.output + rest(form))
+        made = told(self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form))
         while self.longest is not None and len(made.ids) >= self.longest:
             shorter = self._shorter(one, len(made.ids) + 1 - self.longest)
             if shorter == one:
@@ -145,7 +153,7 @@ class Task(ToldTask):
                     f"with the template around it; this has {len(made.ids) + 1}: {one.output[:60]!r}."
                 )
             one, cut = shorter, True
-            made = told(self.tokenizer, asked(form, one), one.output + rest(form))
+            made = told(self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form))
         return Told(made.ids, made.start, cut)
 
     def _shorter(self, one: Instruction, over: int) -> Instruction:

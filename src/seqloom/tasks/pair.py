@@ -20,8 +20,7 @@ from seqloom.core.tree import to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.labelled import check_labels
-from seqloom.data.matched import Matched, scores_of
+from seqloom.data.examples import SentencePairExample, check_labels, scores_of
 from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, set_apart
 from seqloom.evaluate import correlation
@@ -60,7 +59,7 @@ class Recipe:
     task: Literal["pair"] = "pair"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: CorpusConfig[Matched]
+    data: CorpusConfig[SentencePairExample]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     target: Literal["class", "score"] = "class"  # what the labels are: classes, or numbers that mean more or less
     symmetric: bool | None = None  # read both orders and add; null: for a score, where the body reads left to right
@@ -201,10 +200,10 @@ def row_reader(recipe: Any, tokenizer: Tokenizer) -> RowReader:
 
 
 class Task(RowTask, classify.Task):
-    corpus: Corpus[Matched]
+    corpus: Corpus[SentencePairExample]
     command = "match {run} < pairs.tsv"
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Matched], tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[SentencePairExample], tokenizer: Tokenizer):
         self.scored = recipe.target == "score"
         labels = () if self.scored else corpus.labels
         classify.Task.__init__(self, cast(Any, recipe), corpus, tokenizer, labels, None)  # the same keys are read
@@ -213,7 +212,7 @@ class Task(RowTask, classify.Task):
         self.monitor = Monitor(metric, higher_is_better=metric != "loss", unit=unit)
 
     @classmethod
-    def load(cls, recipe: Recipe) -> Corpus[Matched]:
+    def load(cls, recipe: Recipe) -> Corpus[SentencePairExample]:
         corpus = corpora.load(recipe.data)
         if recipe.target == "class":
             return check_labels(corpus)

@@ -22,7 +22,7 @@ from seqloom.core.tree import Tree
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.labelled import Labelled
+from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.classification import report
@@ -43,7 +43,7 @@ class Recipe:
     task: Literal["prompt-tune"] = "prompt-tune"
     seed: int = 1
     init: InitConfig  # the language model
-    data: CorpusConfig[Labelled]
+    data: CorpusConfig[TextClassificationExample]
     tokenizer: TokenizerConfig | None = None  # that of the run in init.from
     template: str = TEMPLATE  # how a text and its label are written
     batch: BatchConfig = BatchConfig()
@@ -113,7 +113,7 @@ class Task(ToldTask):
     def __init__(
         self,
         recipe: Recipe,
-        corpus: Corpus[Labelled],
+        corpus: Corpus[TextClassificationExample],
         tokenizer: Tokenizer,
         labels: Sequence[str],
         frozen: dict[str, Tensor] | None,

@@ -20,7 +20,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.labelled_series import LabelledSeries, variables_of
+from seqloom.data.series import LabelledSeries, variables_of
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32

@@ -18,9 +18,9 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.examples import TokenClassificationExample, has_spans
 from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches, Spellings
-from seqloom.data.tagged import Tagged, has_spans
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models.fine_tuned import FineTunedTaggerConfig
 from seqloom.models.tagger import TaggerConfig
@@ -39,7 +39,7 @@ class Recipe:
     task: Literal["tag"] = "tag"
     seed: int = 1
     init: InitConfig | None = None  # begin with a run that was trained on something else
-    data: CorpusConfig[Tagged]
+    data: CorpusConfig[TokenClassificationExample]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[TaggerConfig | FineTunedTaggerConfig, Discriminator("kind")] = TaggerConfig()
@@ -51,12 +51,12 @@ class Recipe:
 
 
 class Task(ReadingTask):
-    corpus: Corpus[Tagged]
+    corpus: Corpus[TokenClassificationExample]
 
     def __init__(
         self,
         recipe: Recipe,
-        corpus: Corpus[Tagged],
+        corpus: Corpus[TokenClassificationExample],
         tokenizer: Tokenizer,
         tags: Sequence[str],
         spellings: Spellings | None,

@@ -21,9 +21,9 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
+from seqloom.data.examples import ParallelExample
 from seqloom.data.nearest import copy_baseline
 from seqloom.data.pair_batches import Array, PairBatches, Ragged, pair_tree
-from seqloom.data.parallel import Pair
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
 from seqloom.decoding.captured import forget
 from seqloom.decoding.side_by_side import side_by_side
@@ -80,7 +80,7 @@ class Recipe:
     task: Literal["translate"] = "translate"
     seed: int = 1
     init: InitConfig | None = None  # go on with an encoder–decoder that was trained on something else
-    data: CorpusConfig[Pair]
+    data: CorpusConfig[ParallelExample]
     tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[RecurrentSeq2SeqConfig | TransformerConfig, Discriminator("kind")] = RecurrentSeq2SeqConfig()
@@ -109,7 +109,7 @@ class Task(base.Task):
     validates_part = True
     pretrained: Pretrained | StillNeeded | None = None
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Pair], tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, corpus: Corpus[ParallelExample], tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
         smoothed = "nats, smoothed" if recipe.loss.label_smoothing else "nats"  # exp of the first is no perplexity
         self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=smoothed)
@@ -139,7 +139,7 @@ class Task(base.Task):
         return task
 
     @classmethod
-    def of_pairs(cls, recipe: Recipe, run: Run, pairs: Sequence[Pair]) -> Self:
+    def of_pairs(cls, recipe: Recipe, run: Run, pairs: Sequence[ParallelExample]) -> Self:
         """The same task on other pairs of the same languages, its only split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", "", "", {"other": pairs}, languages=languages), run.tokenizer)
@@ -380,14 +380,14 @@ class Task(base.Task):
         return ((chosen[members], batch) for members, batch in batches.every())
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus[Pair]) -> Tokenizer:
+def _tokenizer(recipe: Recipe, corpus: Corpus[ParallelExample]) -> Tokenizer:
     """One for both languages, learned from both sides of train."""
     assert recipe.tokenizer is not None  # the recipe says so where it is missing
     texts = (text for pair in corpus.split("train") for text in (pair.source, pair.target))
     return train_tokenizer(recipe.tokenizer, texts)
 
 
-def describe(corpus: Corpus[Pair]) -> dict[str, Any]:
+def describe(corpus: Corpus[ParallelExample]) -> dict[str, Any]:
     """What a run remembers of its data."""
     return {
         "corpus": corpus.name,

@@ -10,35 +10,16 @@ from typing import Any, TypeVar
 
 from seqloom.data.cldr.language import Language, Money
 from seqloom.data.cldr.phrases import Phrase, text_of
+from seqloom.data.files import read_asset
 
 T = TypeVar("T")
 Meaning = tuple[Any, ...]  # what both languages say
 
 FIRST = datetime(1950, 1, 1)
 DAYS = 36_525  # a hundred years, to 2049: two digits of a year are enough to tell which
-# CLDR's codes of places include groups of countries, and many small islands that belong to one.
-NOT_COUNTRIES = (  # noqa: SIM905
-    "AC AI AN AQ AS AW AX BL BM BQ BV CC CK CP CQ CW CX DG EA EH EU EZ FK FO GF GG GI GP GS GU HM IC IM IO JE KY MF MO "
-    "MP MQ MS NC NF NU PF PM PN QO RE SH SJ SX TA TC TF TK UM UN VG VI WF XA XB YT ZZ"
-).split()
-LANGUAGES = (  # noqa: SIM905
-    "af am ar az be bg bn bs ca cs cy da de el en eo es et eu fa fi fr ga gl gu ha he hi hr hu hy id ig is it ja jv ka "
-    "kk km kn ko ku ky la lb lo lt lv mg mi mk ml mn mr ms mt my nb ne nl or pa pl ps pt ro ru rw sa sd si sk sl so sq "
-    "sr sv sw ta te tg th tk tr tt ug uk ur uz vi xh yi yo zh zu"
-).split()
-CURRENCIES = (  # noqa: SIM905
-    "USD EUR GBP JPY CHF CAD AUD NZD CNY INR KRW BRL MXN RUB TRY SEK NOK DKK PLN CZK HUF RON UAH ILS THB VND IDR "
-    "MYR SGD HKD PHP TWD PKR ZAR EGP SAR AED NGN KES ARS CLP COP PEN"
-).split()
-UNITS = (  # noqa: SIM905
-    "length-kilometer length-meter length-centimeter length-millimeter length-mile length-yard length-foot length-inch "
-    "mass-kilogram mass-gram mass-milligram mass-pound mass-ounce volume-liter volume-milliliter volume-gallon "
-    "volume-cubic-meter area-square-kilometer area-square-meter area-hectare area-acre speed-kilometer-per-hour "
-    "speed-meter-per-second speed-mile-per-hour temperature-celsius temperature-fahrenheit energy-kilowatt-hour "
-    "energy-kilocalorie energy-joule power-watt power-kilowatt power-horsepower electric-volt electric-ampere "
-    "frequency-hertz frequency-megahertz digital-megabyte digital-gigabyte digital-terabyte pressure-hectopascal "
-    "angle-degree"
-).split()
+_CODES = read_asset("cldr.txt")
+NOT_COUNTRIES = _CODES["not countries"]  # groups of countries, and many small islands that belong to one
+LANGUAGES, CURRENCIES, UNITS = _CODES["languages"], _CODES["currencies"], _CODES["units"]
 CHAINS = (
     ("day", "hour"),
     ("hour", "minute"),

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 
-from seqloom.data.parallel import Link, Span
+from seqloom.data.examples import Link, Span
 
 Piece = tuple[
     str, tuple[str, ...]

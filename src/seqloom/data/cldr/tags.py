@@ -7,30 +7,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from seqloom.core.errors import ResourceError
+from seqloom.data.files import read_asset
 
 if TYPE_CHECKING:
     from babel import Locale
 
-WELL_KNOWN = (
-    "en",
-    "fr",
-    "de",
-    "es",
-    "it",
-    "pt",
-    "ru",
-    "uk",
-    "el",
-    "hu",
-    "tr",
-    "vi",
-    "ko",
-    "ja",
-    "zh",
-    "hi",
-    "ar",
-    "he",
-)
+WELL_KNOWN = read_asset("cldr.txt")["well known"]
 TAG = re.compile("[A-Za-z0-9_-]+")
 ENOUGH = 100  # countries a language must have names for; below that CLDR has hardly begun with it
 

@@ -3,19 +3,19 @@
 Each has `SUMMARY` (one line), `FORM` (what its examples are), `Config` (whose `corpus` is the name) and `load(config)`,
 which returns a `Corpus` of these examples:
 
-    text        documents                            str, in a TextCorpus
-    pairs       sentences and their translations     Pair
-    labelled    texts with a label each              Labelled
-    tagged      sentences with a tag for each word   Tagged
-    matched     two texts with a label or a score    Matched
-    choices     texts with options, one is right     Choice
-    answers     questions, answered in a text        Question
-    instructions  what to do, and the answer to give  Instruction
-    series      values at times                      Series
-    series-labelled  series with a label each        LabelledSeries
-    tracks      places, observed and true            Track
+    text                  documents                            str, in a TextCorpus
+    parallel              sentences and their translations     ParallelExample
+    text-classification   texts with a label each              TextClassificationExample
+    token-classification  sentences with a tag for each word   TokenClassificationExample
+    sentence-pair         two texts with a label or a score    SentencePairExample
+    multiple-choice       texts with options, one is right     MultipleChoiceExample
+    question-answering    questions, answered in a text        QuestionAnsweringExample
+    instructions          what to do, and the answer to give   Instruction
+    series                values at times                      Series
+    series-labelled       series with a label each             LabelledSeries
+    tracks                positions, observed and true         Track
 
-A recipe declares what it reads by the class of the examples: `data: CorpusConfig[Labelled]`.
+A recipe declares what it reads by the class of the examples: `data: CorpusConfig[TextClassificationExample]`.
 A corpus is imported when it is named; whatever is slow or may be missing it imports when it loads.
 """
 
@@ -23,12 +23,14 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, overload
 
 from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import Corpus, TextCorpus
+
+T = TypeVar("T")
 
 
 class CorpusModules(Mapping[str, ModuleType]):
@@ -84,14 +86,18 @@ else:
 
     class CorpusConfig:
         def __class_getitem__(cls, example: Any) -> Any:
-            """Let a section choose among the corpora of such examples, or of several kinds: `str | Tagged`."""
+            """Let a section choose among the corpora of such examples, or of several kinds: `str | Track`."""
             forms = ["text" if kind is str else kind.form for kind in get_args(example) or (example,)]
             return Annotated[Any, CorpusKinds(*forms)]
 
 
-def load(config: "CorpusConfig[Any]") -> Any:
-    """Return the `Corpus` that this configuration describes, with notes on what a model cannot learn from it."""
-    corpus: Corpus[Any] = find(config.corpus).load(config)
+@overload
+def load(config: "CorpusConfig[str]") -> TextCorpus: ...
+@overload
+def load(config: "CorpusConfig[T]") -> Corpus[T]: ...
+def load(config: "CorpusConfig[T]") -> Corpus[T]:
+    """Return the corpus that this configuration describes, with notes on what a model cannot learn from it."""
+    corpus: Corpus[T] = find(config.corpus).load(config)
     return corpus.checked()
 
 

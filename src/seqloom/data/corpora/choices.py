@@ -1,33 +1,28 @@
-"""One's own choices: a text and its options, of which one is right, as JSON Lines, TSV or CSV (SWAG's form too)."""
+"""The user's own texts with options, of which one is right, as JSON Lines, TSV or CSV (SWAG's form too)."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data import own_files
-from seqloom.data.choices import Choice, answer_place
-from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.holdout import held_out
-from seqloom.data.readers import placed
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import FileConfig
+from seqloom.data.examples import MultipleChoiceExample
+from seqloom.data.file_corpus import Read, load_files, note_left_out
+from seqloom.data.files import expand_home
 from seqloom.data.tables import Column, Format, column_problems, format_of, json_objects, json_text, read_table
 
 SUMMARY = "one's own texts with options, of which one is right: JSON Lines, TSV or CSV"
-FORM = "choices"
-Cells = tuple[int, str, list[str], str]  # the number of its line, the text, the options, which is right
+FORM = "multiple-choice"
+Cells = tuple[int, str, list[str], str]  # the number of the line, the text, the options, which is right
 
 
 @config
-class Config:
+class Config(FileConfig):
     corpus: Literal["choices"] = "choices"
     train: str  # a .jsonl, .tsv or .csv file, which may be .gz
-    dev: str | None = None  # the same; without it, dev_fraction is held out from train
-    test: str | None = None  # likewise
-    dev_fraction: float = 0.1  # of the examples; 0 for no such split
-    test_fraction: float = 0.1
     text: Column = "text"  # the column of the texts: its name, or its number, from 1
     options: str | tuple[Column, ...] = (
         "options"  # JSON Lines: the key of a list; else the columns, one for each option
@@ -37,65 +32,67 @@ class Config:
     format: Format | None = None  # if left out, as the names of the files end
 
     def problems(self) -> Iterator[str]:
-        yield from own_files.fraction_problems(self)
-        files = own_files.given(self).values()
-        listed = isinstance(self.options, str)
-        if listed and {self.format or format_of(Path(file)) for file in files} - {"jsonl", None}:
+        yield from super().problems()
+        in_list = isinstance(self.options, str)
+        files = [file for files in self.files().values() for file in files]
+        if in_list and {self.format or format_of(Path(file)) for file in files} - {"jsonl", None}:
             yield f"in a table every option has a column: name them, options=[ending0, ending1], not {self.options!r}"
-        if not listed and len(self.options) < 2:
+        if not in_list and len(self.options) < 2:
             yield f"options must be two columns or more, got {list(self.options)}"
-        yield from column_problems(self.columns, None, self.format, files)
+        yield from column_problems(self.columns, None, self.format, self.files())
 
     @property
     def columns(self) -> dict[str, Column]:
-        """What is read, by the names of the recipe."""
-        listed = {"options": self.options} if isinstance(self.options, str) else {}
-        named = {} if listed else {f"option {place}": column for place, column in enumerate(self.options, start=1)}
-        return {"text": self.text, **listed, **named, "answer": self.answer}
-
-    def located(self, recipe_folder: Path) -> "Config":
-        """The same with whole paths. What is not in the current folder may lie beside the recipe that names it."""
-        whole = own_files.whole_paths(self, recipe_folder)
-        return replace(self, train=whole["train"], dev=whole.get("dev"), test=whole.get("test"))
+        """The columns that are read, by their names in the recipe."""
+        options: dict[str, Column] = {"options": self.options} if isinstance(self.options, str) else {}
+        if not isinstance(self.options, str):
+            options = {f"option {number}": column for number, column in enumerate(self.options, start=1)}
+        return {"text": self.text, **options, "answer": self.answer}
 
 
-def load(config: Config) -> Corpus[Choice]:
-    """The splits as given; what is missing of dev and test is held out from train."""
-    files = own_files.given(config)
-    own_files.check_files(files)
-    splits: dict[str, list[Choice]] = {}
-    notes: list[str] = []
-    for name, file in files.items():
-        splits[name], more = read_choices(config, file)
-        notes += more
-    texts = {name: ["\n".join(choice.texts()) for choice in choices] for name, choices in splits.items()}
-    notes += own_files.repeats(texts, "examples")
-    splits = _complete(config, splits)
-    return Corpus(
-        name="choices",
-        version=version_of(splits),
-        licence="the user's own",
+def load(config: Config) -> Corpus[MultipleChoiceExample]:
+    """Examples with the same text stay in one split."""
+    return load_files(
+        config,
+        lambda split, file: read_choices(config, file),
         description=f"{config.train}: {config.text}, one of its options",
-        splits=splits,
-        absent=own_files.absent(splits),
-        notes=tuple(notes),
+        groups=lambda examples, _: [example.text for example in examples],
+        repeats=("examples", lambda example: "\n".join(example.texts())),
     )
 
 
-def read_choices(config: Config, file: str) -> tuple[list[Choice], list[str]]:
-    """The examples of a file that have a text and two options or more, and notes on the others."""
-    path = placed(Path(file))
-    rows = list(_json_rows(config, path) if isinstance(config.options, str) else _table_rows(config, path))
-    found, lacking = [], []
+def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
+    """Return the examples of a file that have a text and two options or more, and a note on the others."""
+    path = expand_home(Path(file))
+    examples, lacking = [], []
+    rows = _json_rows(config, path) if isinstance(config.options, str) else _table_rows(config, path)
     for line, text, options, answer in rows:
-        if not text or len(options) < 2:
+        if text and len(options) >= 2:
+            where = f"{config.answer!r} at line {line:,} of {file}"
+            index = find_answer(answer, options, config.counted_from, where)
+            examples.append(MultipleChoiceExample(text, tuple(options), index))
+        else:
             lacking.append(line)
-            continue
-        place = answer_place(answer, options, config.counted_from, f"{config.answer!r} at line {line:,} of {file}")
-        found.append(Choice(text, tuple(options), place))
-    if not found:
+    if not examples:
         raise DataError(f"{file} must hold texts with two options or more; it has none.")
-    return found, own_files.left_out(lacking, "no text, or fewer than two options,", file)
+    return examples, note_left_out(lacking, "no text, or fewer than two options,", file)
+
+
+def find_answer(cell: str, options: Sequence[str], counted_from: int, where: str) -> int:
+    """Return the index of the option a cell means, by number or word for word; `where` it stands is for the message."""
+    if options.count(cell) == 1:
+        return options.index(cell)
+    try:
+        index = int(cell) - counted_from
+    except ValueError:
+        index = -1
+    if not 0 <= index < len(options):
+        last = len(options) - 1 + counted_from
+        raise DataError(
+            f"{where} must say which of its {len(options)} options is right: a number from {counted_from} to {last}, "
+            f"or the option itself; got {shown(cell)}. Numbers from 1: data.counted_from=1."
+        )
+    return index
 
 
 def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
@@ -103,22 +100,18 @@ def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
         for key in (config.text, config.options, config.answer):
             if key not in row:
                 raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {shown(list(row), 200)}.")
-        options = row[config.options]
-        if not isinstance(options, list):
-            raise DataError(f"{config.options!r} at line {number:,} of {path} must be a list, got {shown(options)}.")
+        listed = row[config.options]
+        if not isinstance(listed, list):
+            raise DataError(f"{config.options!r} at line {number:,} of {path} must be a list, got {shown(listed)}.")
+        options = [json_text(path, number, str(config.options), option).strip() for option in listed]
+        if not all(options):
+            raise DataError(f"{config.options!r} at line {number:,} of {path} holds an option without text.")
         text, answer = (json_text(path, number, str(key), row[key]).strip() for key in (config.text, config.answer))
-        yield number, text, [_option(path, number, config, option) for option in options], answer
-
-
-def _option(path: Path, number: int, config: Config, option: Any) -> str:
-    text = json_text(path, number, str(config.options), option).strip()
-    if not text:
-        raise DataError(f"{config.options!r} at line {number:,} of {path} holds an option without text.")
-    return text
+        yield number, text, options, answer
 
 
 def _table_rows(config: Config, path: Path) -> Iterator[Cells]:
-    """An option may be blank where a row has fewer than others, but only after all of its own."""
+    """The rows of a table. An option may be blank where a row has fewer than others, but only after all of its own."""
     keys = [key for key in config.columns if key.startswith("option")]
     for number, cells in read_table(path, config.columns, form=config.format):
         options = [cells[key].strip() for key in keys]
@@ -127,11 +120,3 @@ def _table_rows(config: Config, path: Path) -> Iterator[Cells]:
         if not all(options):
             raise DataError(f"Line {number:,} of {path} has a blank option before another: {shown(options)}.")
         yield number, cells["text"].strip(), options, cells["answer"].strip()
-
-
-def _complete(config: Config, splits: Mapping[str, Sequence[Choice]]) -> dict[str, list[Choice]]:
-    """Hold out what is missing; all examples with the same text stay together."""
-    texts = [choice.text for choice in splits["train"]]
-    shares = own_files.missing_shares(config, splits)
-    sizes = {name: max(1, round(share * len(texts))) for name, share in shares.items()}
-    return own_files.share_out(config, splits, held_out(texts, sizes), len(set(texts)))

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.words import did_you_mean
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Shared, missing
@@ -16,28 +17,26 @@ from seqloom.data.cldr.language import Language
 from seqloom.data.cldr.phrases import links, slots_of, text_of
 from seqloom.data.cldr.tags import find, require_babel, same
 from seqloom.data.corpus import Corpus
-from seqloom.data.parallel import Pair
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import ParallelExample
 
 SUMMARY = "dates, times, lists, numbers, money in any two languages, from Unicode CLDR; no download"
-FORM = "pairs"
+FORM = "parallel"
 DRAWING = "1"  # of what is drawn here; a change of it is a new version
 TRIES = 100  # a kind that gives nothing new in so many draws is used up
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["cldr"] = "cldr"
     source: str = "en"  # a language tag, such as en, pt-BR, zh-Hant
     target: str = "fr"
-    train: int = 30_000  # pairs
-    dev: int = 1_000
-    test: int = 2_000
+    train: PositiveInt = 30_000  # pairs
+    dev: PositiveInt = 1_000
+    test: PositiveInt = 2_000
     kinds: tuple[str, ...] | None = None  # only these kinds of phrases, such as full date; null for all
-    seed: int = 0  # decides the pairs, not how a model is trained on them
 
     def problems(self) -> Iterator[str]:
-        if min(self.train, self.dev, self.test) < 1:
-            yield "train, dev and test must each be at least 1"
         names = [kind.name for kind in KINDS]
         for name in self.kinds or ():
             if name not in names:
@@ -54,7 +53,7 @@ class Config:
             yield f"source and target must be two languages, got {self.source} and {self.target}"
 
 
-def load(config: Config) -> Corpus[Pair]:
+def load(config: Config) -> Corpus[ParallelExample]:
     """Pairs of which no side stands twice, in any split; dev and test hold nothing but words that train has."""
     require_babel()
     drawing = _Drawing(config)
@@ -64,7 +63,7 @@ def load(config: Config) -> Corpus[Pair]:
         for words, side in zip(known, drawing.words(pair), strict=True):
             words |= side
 
-    def familiar(pair: Pair) -> bool:
+    def familiar(pair: ParallelExample) -> bool:
         return all(side <= words for words, side in zip(known, drawing.words(pair), strict=True))
 
     for split, count in (("dev", config.dev), ("test", config.test)):
@@ -110,8 +109,8 @@ class _Drawing:
             f"left out for want of words in {tag}: {', '.join(names)}" for tag, names in self.missing.items() if names
         )
 
-    def take(self, split: str, count: int, wanted: Callable[[Pair], bool]) -> list[Pair]:
-        pairs: list[Pair] = []
+    def take(self, split: str, count: int, wanted: Callable[[ParallelExample], bool]) -> list[ParallelExample]:
+        pairs: list[ParallelExample] = []
         kinds = list(self.kinds)
         while len(pairs) < count:
             if not kinds:
@@ -135,7 +134,7 @@ class _Drawing:
         place = self.dice.below(sums[-1])
         return next(kind for kind, upper in zip(kinds, sums, strict=True) if place < upper)
 
-    def _pair(self, kind: Kind) -> Pair | None:
+    def _pair(self, kind: Kind) -> ParallelExample | None:
         """A pair of this kind, or None if it was drawn before or its source does not say what its target should."""
         meaning = kind.draw(self.dice, self.shared)
         source, target = kind.say(self.source, *meaning), kind.say(self.target, *meaning)
@@ -145,14 +144,14 @@ class _Drawing:
         for rival in kind.rivals:
             if text_of(rival.say(self.source, *meaning)) == texts[0]:
                 return None
-        return Pair(*texts, kind=kind.name, links=links(source, target))
+        return ParallelExample(*texts, kind=kind.name, links=links(source, target))
 
-    def words(self, pair: Pair) -> tuple[set[str], set[str]]:
+    def words(self, pair: ParallelExample) -> tuple[set[str], set[str]]:
         """The words of both sides; where no spaces part them, every character, and what fills each slot."""
         return self._words(self.source, pair, 0), self._words(self.target, pair, 1)
 
     @staticmethod
-    def _words(language: Language, pair: Pair, place: Literal[0, 1]) -> set[str]:
+    def _words(language: Language, pair: ParallelExample, place: Literal[0, 1]) -> set[str]:
         text = pair.target if place else pair.source
         if language.spaced:
             return set(_word_pattern().findall(text))

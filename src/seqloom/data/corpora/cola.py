@@ -4,13 +4,12 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled
-from seqloom.data.readers import read_columns
+from seqloom.data.examples import TextClassificationExample
+from seqloom.data.files import DataSet, read_columns
+from seqloom.data.holdout import split_glue
 
 SUMMARY = "CoLA: 9,600 sentences that are English or are not, by linguists (needs SEQLOOM_DATA)"
-FORM = "labelled"
+FORM = "text-classification"
 SOURCE = DataSet("CoLA", "https://nyu-mll.github.io/CoLA (glue/CoLA; no licence is stated for the sentences)")
 LABELS = {"0": "unacceptable", "1": "acceptable"}
 DEV = 0.1  # of the training sentences
@@ -21,28 +20,21 @@ class Config:
     corpus: Literal["cola"] = "cola"
 
 
-def load(config: Config) -> Corpus[Labelled]:
-    """GLUE keeps the labels of its test part: its dev part is test here, and dev is cut from train."""
+def load(config: Config) -> Corpus[TextClassificationExample]:
     train, test = (_read(split) for split in ("train", "dev"))
-    asked = {example.text for example in test}
-    rest = [example for example in train if example.text not in asked]
-    chosen = held_out_evenly([e.text for e in rest], [e.label for e in rest], {"dev": DEV})
-    splits = {
-        "train": [example for example, split in zip(rest, chosen, strict=True) if split == "train"],
-        "dev": [example for example, split in zip(rest, chosen, strict=True) if split == "dev"],
-        "test": test,
-    }
-    out = len(train) - len(rest)
+    splits = split_glue(train, test, lambda example: example.text, DEV)
+    left_out = len(train) - len(splits["train"]) - len(splits["dev"])
+    note = f"{left_out:,} of {len(train):,} training sentences stand in test too and were left out"
     return Corpus(
         name="cola",
         version=version_of(splits),
         licence="none stated by its source",
         description="Corpus of Linguistic Acceptability; test is GLUE's dev part, dev a tenth of its train part",
         splits=splits,
-        notes=(f"{out:,} of {len(train):,} training sentences stand in test too and were left out",) if out else (),
+        notes=(note,) if left_out else (),
     )
 
 
-def _read(split: str) -> list[Labelled]:
+def _read(split: str) -> list[TextClassificationExample]:
     _, rows = read_columns(SOURCE.file(f"glue/CoLA/{split}.tsv.gz"), (2, 4))  # source, label, star, sentence
-    return [Labelled(text.strip(), LABELS[label.strip()]) for label, text in rows if text.strip()]
+    return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for label, text in rows if text.strip()]

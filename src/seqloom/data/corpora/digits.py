@@ -8,7 +8,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.holdout import split_of_group
 
 if TYPE_CHECKING:
-    from seqloom.data.labelled_series import LabelledSeries
+    from seqloom.data.series import LabelledSeries
 
 SUMMARY = "handwritten digits as series of 8 rows of 8 numbers; they ship inside scikit-learn, no download"
 FORM = "series-labelled"
@@ -23,7 +23,7 @@ class Config:
 
 def load(config: Config) -> "Corpus[LabelledSeries]":
     """Which image is held out, a hash of its pixels decides."""
-    from seqloom.data.labelled_series import LabelledSeries
+    from seqloom.data.series import LabelledSeries
 
     try:
         import sklearn

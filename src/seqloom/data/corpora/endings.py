@@ -3,17 +3,18 @@
 import random
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import Ge, PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.choices import Choice
 from seqloom.data.corpora import pydocs, wikitext2
 from seqloom.data.corpus import Corpus, TextCorpus
+from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.sentences import sentences
 
 SUMMARY = "which sentence comes next? made from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
-FORM = "choices"
+FORM = "multiple-choice"
 SHORTEST, LONGEST = 4, 60  # words of a sentence that is asked for or offered
 Document = list[list[str]]  # its paragraphs, each its sentences
 
@@ -22,18 +23,12 @@ Document = list[list[str]]  # its paragraphs, each its sentences
 class Config:
     corpus: Literal["endings"] = "endings"
     text: Literal["pydocs", "wikitext2"] = "pydocs"  # where the sentences are from
-    options: int = 4  # sentences to choose from
-    before: int = 2  # sentences that are read before the choice, at most
+    options: Annotated[int, Ge(2)] = 4  # sentences to choose from
+    before: PositiveInt = 2  # sentences that are read before the choice, at most
     seed: int = 0  # decides which wrong sentences are offered, and in which order
 
-    def problems(self) -> Iterator[str]:
-        if self.options < 2:
-            yield f"options must be at least 2, got {self.options}"
-        if self.before < 1:
-            yield f"before must be at least 1, got {self.before}"
 
-
-def load(config: Config) -> Corpus[Choice]:
+def load(config: Config) -> Corpus[MultipleChoiceExample]:
     """The splits are those of the text, so no document stands in two of them; nor is a wrong sentence from another."""
     source = pydocs.load(pydocs.Config()) if config.text == "pydocs" else _articles()
     splits = {split: list(_choices(config, split, _documents(config, source, split))) for split in source.splits}
@@ -51,7 +46,7 @@ def load(config: Config) -> Corpus[Choice]:
     )
 
 
-def _choices(config: Config, split: str, documents: Sequence[Document]) -> Iterator[Choice]:
+def _choices(config: Config, split: str, documents: Sequence[Document]) -> Iterator[MultipleChoiceExample]:
     """Every sentence but the first of its paragraph is to be found once, after those before it."""
     drawn = random.Random(f"{config.seed} {split}")
     offered = [(number, one) for number, own in enumerate(documents) for part in own for one in part[1:] if _fits(one)]
@@ -65,7 +60,7 @@ def _choices(config: Config, split: str, documents: Sequence[Document]) -> Itera
                     options = [right, *_wrong(config.options - 1, number, right, offered, drawn)]
                     drawn.shuffle(options)
                     before = " ".join(paragraph[max(0, place - config.before) : place])
-                    yield Choice(before, tuple(options), options.index(right))
+                    yield MultipleChoiceExample(before, tuple(options), options.index(right))
 
 
 def _wrong(

@@ -3,13 +3,13 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.conll import Field, read_conllu, understood
+from seqloom.data.conll import Field, parse_tags, read_conllu
 from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import TokenClassificationExample
+from seqloom.data.files import DataSet
 
 SUMMARY = "UD English EWT: 16,600 sentences of the web with parts of speech (needs SEQLOOM_DATA)"
-FORM = "tagged"
+FORM = "token-classification"
 SOURCE = DataSet(
     "UD English EWT", "https://github.com/UniversalDependencies/UD_English-EWT (release 2.16, CC BY-SA 4.0)"
 )
@@ -21,11 +21,11 @@ class Config:
     field: Field = "upos"  # upos: 17 universal tags; xpos: Penn's; feats; deprel
 
 
-def load(config: Config) -> Corpus[Tagged]:
+def load(config: Config) -> Corpus[TokenClassificationExample]:
     splits = {}
     for split in ("train", "dev", "test"):
         path = SOURCE.file(f"ud_english_ewt/en_ewt-ud-{split}.conllu.gz")
-        splits[split], _ = understood(read_conllu(path, config.field), None, "refuse", str(path))
+        splits[split], _ = parse_tags(read_conllu(path, config.field), None, "refuse", str(path))
     return Corpus(
         name="ewt",
         version=version_of(splits),

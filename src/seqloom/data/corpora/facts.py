@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import SPLITS, Asked, TextCorpus
+from seqloom.data.corpus import Asked, TextCorpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.files import read_asset
 
 SUMMARY = "facts told again and again, other ones in each document (mosi: green): is what was read remembered?"
 FORM = "text"
@@ -22,26 +25,21 @@ VERSION = "1"  # of the drawing below; a change of what it draws is a new versio
 IS = ": "
 SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
 NAMES = len(SYLLABLES) ** 2
-COLOURS = (
-    *("red", "blue", "green", "black", "white", "pink", "gold", "grey", "brown", "orange", "purple", "yellow"),
-    *("silver", "violet", "ivory", "olive", "amber", "beige", "bronze", "coral", "cream", "indigo", "jade", "khaki"),
-    *("lilac", "maroon", "mauve", "navy", "ruby", "scarlet", "tan", "teal"),
-)
+COLOURS = read_asset("colours.txt")["colours"]
 GROUPS = {0: "zero_shot", 1: "one_shot", 2: "few_shot", 3: "few_shot"}  # how often a name had been there; more: many
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["facts"] = "facts"
     names: int = 16  # different names; the more, the longer it takes until one is found again
     colours: int = 16  # different colours; a guess is right once in so many
     fewest: int = 2  # names in a document, at least
     most: int = 6  # and at most
-    lines: int = 16  # facts told in a document
-    train: int = 19_200  # documents
-    dev: int = 320
-    test: int = 640
-    seed: int = 0  # decides the documents, not how a model is trained on them
+    lines: PositiveInt = 16  # facts told in a document
+    train: PositiveInt = 19_200  # documents
+    dev: PositiveInt = 320
+    test: PositiveInt = 640
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.fewest <= self.most:
@@ -50,10 +48,6 @@ class Config:
             yield f"names must be from most ({self.most}) to {NAMES:,}, got {self.names}"
         if not 2 <= self.colours <= len(COLOURS):
             yield f"colours must be from 2 to {len(COLOURS)}, got {self.colours}"
-        if self.lines < 1:
-            yield f"lines must be at least 1, got {self.lines}"
-        if min(self.train, self.dev, self.test) < 1:
-            yield "train, dev and test must each be at least 1"
 
 
 def load(config: Config) -> TextCorpus:
@@ -72,7 +66,7 @@ def load(config: Config) -> TextCorpus:
         licence="none needed: made by seqloom",
         description=f"{config.lines} times one of {config.fewest} to {config.most} names and its colour, "
         f"of {config.names} names and {config.colours} colours",
-        splits={split: [next(documents) for _ in range(getattr(config, split))] for split in SPLITS},
+        splits={split: [next(documents) for _ in range(count)] for split, count in config.counts().items()},
         asked=asked,
     )
 

@@ -4,10 +4,10 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpus import SPLITS, Corpus
-from seqloom.data.parallel import Pair
+from seqloom.data.examples import ParallelExample
 
 SUMMARY = "no pairs: in runs of translators that `seqloom import-hf` made, trained elsewhere"
-FORM = "pairs"
+FORM = "parallel"
 ABSENT = (
     "the model was imported, not trained here. Give pairs of your own (--source FILE --reference FILE), or begin a "
     "training with it (init.from=RUN)."
@@ -22,7 +22,7 @@ class Config:
     target: str = ""
 
 
-def load(config: Config) -> Corpus[Pair]:
+def load(config: Config) -> Corpus[ParallelExample]:
     return Corpus(
         name="imported-pairs",
         version=config.directory or "unknown",

@@ -10,26 +10,28 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeInt, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.data.corpora.facts import COLOURS, IS, NAMES, draws_of, names_of, one_of
-from seqloom.data.corpus import SPLITS, Corpus
-from seqloom.data.labelled import Labelled
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import TextClassificationExample
 
 SUMMARY = "facts that hold in every text, asked for where they are not told (mosi is green, always)"
-FORM = "labelled"
+FORM = "text-classification"
 VERSION = "1"  # of the drawing below; a change of what it draws is a new version
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["known-facts"] = "known-facts"
     names: int = 16  # as in `facts`, so that a model trained there knows them as words
     colours: int = 16  # likewise
     known: int = 6  # names that always have the same colour, each another; those are asked for
-    told: int = 4  # lines before a question, at most
-    train: int = 2_000  # texts
-    dev: int = 200
-    test: int = 400
+    told: NonNegativeInt = 4  # lines before a question, at most
+    train: PositiveInt = 2_000  # texts
+    dev: PositiveInt = 200
+    test: PositiveInt = 400
     seed: int = 0  # that of `facts`, for the same names; it also decides the facts and the texts
 
     def problems(self) -> Iterator[str]:
@@ -39,13 +41,9 @@ class Config:
             yield f"colours must be from 2 to {len(COLOURS)}, got {self.colours}"
         elif self.known > self.colours:
             yield f"known must be at most colours ({self.colours}): each name has another; got {self.known}"
-        if self.told < 0:
-            yield f"told must be at least 0, got {self.told}"
-        if min(self.train, self.dev, self.test) < 1:
-            yield "train, dev and test must each be at least 1"
 
 
-def load(config: Config) -> Corpus[Labelled]:
+def load(config: Config) -> Corpus[TextClassificationExample]:
     """All texts differ, across the splits too; the facts are the same."""
     wanted = config.train + config.dev + config.test
     possible = config.known * sum((config.known - 1) ** lines for lines in range(config.told + 1))
@@ -61,26 +59,21 @@ def load(config: Config) -> Corpus[Labelled]:
         licence="none needed: made by seqloom",
         description=f"{config.known} of {config.names} names, each with a colour of its own, up to {config.told} facts "
         "told before the one that is asked",
-        splits={split: [next(examples) for _ in range(getattr(config, split))] for split in SPLITS},
+        splits={split: [next(examples) for _ in range(count)] for split, count in config.counts().items()},
     )
 
 
-def _draw(config: Config) -> Iterator[Labelled]:
+def _draw(config: Config) -> Iterator[TextClassificationExample]:
     uniform = random.Random(f"known-facts/{VERSION}/{config.seed}").random
     facts, seen = _facts(config, uniform), set[str]()
     while True:
         asked = one_of(list(facts), uniform)
         others = [f"{name}{IS}{colour}" for name, colour in facts.items() if name != asked]
-        lines = [one_of(others, uniform) for _ in range(_number(config, uniform))]
+        lines = [one_of(others, uniform) for _ in range(int(uniform() * (config.told + 1)))]
         text = "\n".join([*lines, asked])
         if text not in seen:
             seen.add(text)
-            yield Labelled(text, facts[asked])
-
-
-def _number(config: Config, uniform: Callable[[], float]) -> int:
-    """How many lines are told. There are few texts with few of them, so they are soon all drawn."""
-    return int(uniform() * (config.told + 1))
+            yield TextClassificationExample(text, facts[asked])
 
 
 def _facts(config: Config, uniform: Callable[[], float]) -> dict[str, str]:

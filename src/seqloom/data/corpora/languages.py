@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Meaning, Shared, missing
 from seqloom.data.cldr.language import Language
 from seqloom.data.cldr.phrases import text_of
 from seqloom.data.cldr.tags import find, require_babel
 from seqloom.data.corpora.cldr import version
-from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import TextClassificationExample
 from seqloom.data.holdout import normal_form, split_of_group
-from seqloom.data.labelled import Labelled
 
 SUMMARY = "which of 34 languages a phrase is in, from Unicode CLDR; no download"
-FORM = "labelled"
+FORM = "text-classification"
 DRAWING = "2"  # of what is drawn here; a change of it is a new version
 TRIES = 2000  # draws without a new phrase of a split before a language is used up
 HELD_OUT = {"dev": 0.1, "test": 0.2}  # shares of the normal forms; the others are for train
@@ -35,13 +37,12 @@ LETTERS = 3  # a phrase must have so many, or it could be of any language
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["languages"] = "languages"
     languages: tuple[str, ...] = LANGUAGES  # their tags, which are the labels
-    train: int = 10_000  # phrases, as many of each language
-    dev: int = 1_000
-    test: int = 2_000
-    seed: int = 0  # decides the phrases, not how a model is trained on them
+    train: PositiveInt = 10_000  # phrases, as many of each language
+    dev: PositiveInt = 1_000
+    test: PositiveInt = 2_000
 
     def problems(self) -> Iterator[str]:
         if len(set(self.languages)) < max(2, len(self.languages)):
@@ -56,7 +57,7 @@ class Config:
             find(tag)
 
 
-def load(config: Config) -> Corpus[Labelled]:
+def load(config: Config) -> Corpus[TextClassificationExample]:
     """The phrases, as many of each language.
 
     The normal form of a phrase decides its split: no phrase of dev or test stands in another split with other digits,
@@ -65,7 +66,7 @@ def load(config: Config) -> Corpus[Labelled]:
     """
     require_babel("languages")
     drawing = _Drawing(config)
-    splits = {split: drawing.take(getattr(config, split), split) for split in SPLITS}
+    splits = {split: drawing.take(count, split) for split, count in config.counts().items()}
     return Corpus(
         name="languages",
         version=f"{DRAWING}/{version()} seed {config.seed}",
@@ -96,10 +97,12 @@ class _Drawing:
         without = {*SIGNS_ALONE, *missing(language)}
         return [kind for kind in KINDS if kind.name not in without for _ in range(kind.share)]
 
-    def take(self, count: int, split: str) -> list[Labelled]:
+    def take(self, count: int, split: str) -> list[TextClassificationExample]:
         """Phrases of a split, in turn from every language."""
         tags = list(self.languages)
-        return [Labelled(self._next(tags[n % len(tags)], split), tags[n % len(tags)]) for n in range(count)]
+        return [
+            TextClassificationExample(self._next(tags[n % len(tags)], split), tags[n % len(tags)]) for n in range(count)
+        ]
 
     def _next(self, tag: str, split: str) -> str:
         """The next phrase of a split; phrases of the other splits that are drawn before it wait for their turn."""

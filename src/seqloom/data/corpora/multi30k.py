@@ -1,16 +1,16 @@
 """Multi30k: thirty thousand captions of pictures in English, German and French."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import Gt, Le
 from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.parallel import Pair, share_of
-from seqloom.data.readers import read_parallel
+from seqloom.data.examples import ParallelExample, sample_share
+from seqloom.data.files import DataSet, read_parallel
 
 SUMMARY = "Multi30k: 29,000 captions in English, German and French (needs SEQLOOM_DATA)"
-FORM = "pairs"
+FORM = "parallel"
 SOURCE = DataSet(
     "Multi30k",
     "https://github.com/multi30k/dataset, data/task1/raw (for research and education, not for commerce)",
@@ -26,22 +26,20 @@ class Config:
     target: Language = "de"
     test: Test = "test_2016_flickr"  # which of its three test sets
     lowercase: bool = False  # all letters small, on both sides
-    share: float = 1.0  # of the training pairs
+    share: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training pairs
     seed: int = 0  # decides which
 
     def problems(self) -> Iterator[str]:
-        if not 0 < self.share <= 1:
-            yield f"share must be above 0 and at most 1; got {self.share}"
         if self.source == self.target:
             yield f"source and target must be two languages, got {self.source} twice"
 
 
-def load(config: Config) -> Corpus[Pair]:
+def load(config: Config) -> Corpus[ParallelExample]:
     files = {"train": "train", "dev": "val", "test": config.test}
     splits = {split: _pairs(config, name) for split, name in files.items()}
     notes: tuple[str, ...] = ()
     if config.share < 1:
-        whole, splits["train"] = splits["train"], share_of(splits["train"], config.share, config.seed)
+        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.share, config.seed)
         notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.share)",)
     return Corpus(
         name="multi30k",
@@ -54,9 +52,9 @@ def load(config: Config) -> Corpus[Pair]:
     )
 
 
-def _pairs(config: Config, name: str) -> list[Pair]:
+def _pairs(config: Config, name: str) -> list[ParallelExample]:
     both = read_parallel(
         *(SOURCE.file(f"multi30k/{name}.{language}.gz") for language in (config.source, config.target))
     )
     texts = [[line.lower() if config.lowercase else line for line in lines] for lines in both]
-    return [Pair(source.strip(), target.strip()) for source, target in zip(*texts, strict=True)]
+    return [ParallelExample(source.strip(), target.strip()) for source, target in zip(*texts, strict=True)]

@@ -6,7 +6,7 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.data.corpora.multi30k import SOURCE, Language, Test
 from seqloom.data.corpus import SPLITS, TextCorpus, content_version
-from seqloom.data.readers import read_lines
+from seqloom.data.files import read_lines
 
 SUMMARY = "Multi30k's captions as text of several languages, to pretrain on (needs SEQLOOM_DATA)"
 FORM = "text"

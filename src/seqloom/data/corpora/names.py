@@ -5,62 +5,39 @@ from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.data.cldr.kinds import Dice
-from seqloom.data.corpus import SPLITS, Corpus
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import TextClassificationExample
 from seqloom.data.faker_lists import family_names, folded, given_names, require_faker, split_of, version
-from seqloom.data.labelled import Labelled
+from seqloom.data.files import read_asset
 
 SUMMARY = "names of persons in Latin letters, of 24 origins, from faker's lists; no download"
-FORM = "labelled"
+FORM = "text-classification"
 DRAWING = "1"  # of what is drawn here; a change of it is a new version
 TRIES = 1000  # draws without a new name before an origin is used up
-LOCALES = {
-    "Croatian": "hr_HR",
-    "Czech": "cs_CZ",
-    "Danish": "da_DK",
-    "Dutch": "nl_NL",
-    "English": "en_GB",
-    "Estonian": "et_EE",
-    "Finnish": "fi_FI",
-    "French": "fr_FR",
-    "German": "de_DE",
-    "Hungarian": "hu_HU",
-    "Indian": "en_IN",
-    "Indonesian": "id_ID",
-    "Irish": "ga_IE",
-    "Italian": "it_IT",
-    "Kenyan": "en_KE",
-    "Latvian": "lv_LV",
-    "Polish": "pl_PL",
-    "Portuguese": "pt_PT",
-    "Spanish": "es_ES",
-    "Swedish": "sv_SE",
-    "Turkish": "tr_TR",
-    "Uzbek": "uz_UZ",
-    "Yoruba": "yo_NG",
-    "Zulu": "zu_ZA",
-}
+LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # of each origin, as faker calls it
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["names"] = "names"
-    train: int = 12_000  # names, as many of each origin
-    dev: int = 1_200
-    test: int = 2_400
-    seed: int = 0  # decides the names, not how a model is trained on them
+    train: PositiveInt = 12_000  # names, as many of each origin
+    dev: PositiveInt = 1_200
+    test: PositiveInt = 2_400
 
     def problems(self) -> Iterator[str]:
         if min(self.train, self.dev, self.test) < len(LOCALES):
             yield f"train, dev and test must each be at least {len(LOCALES)}: a name of each origin"
 
 
-def load(config: Config) -> Corpus[Labelled]:
+def load(config: Config) -> Corpus[TextClassificationExample]:
     """No given or family name of dev or test is one of train's: what an origin sounds like must be learned."""
     require_faker("names")
     drawing = _Drawing(config.seed)
-    splits = {split: drawing.take(split, getattr(config, split)) for split in SPLITS}
+    splits = {split: drawing.take(split, count) for split, count in config.counts().items()}
     return Corpus(
         name="names",
         version=f"{DRAWING} {version()} seed {config.seed}",
@@ -84,10 +61,13 @@ class _Drawing:
                     self.owners.setdefault(folded(name), set()).add(origin)
                     self.lists.setdefault((split_of(seed, name), origin, kind), []).append(name)
 
-    def take(self, split: str, count: int) -> list[Labelled]:
+    def take(self, split: str, count: int) -> list[TextClassificationExample]:
         """In turn from every origin, so that all have as many, but for one."""
         origins = list(LOCALES)
-        return [Labelled(self._new(split, origins[n % len(origins)]), origins[n % len(origins)]) for n in range(count)]
+        return [
+            TextClassificationExample(self._new(split, origins[n % len(origins)]), origins[n % len(origins)])
+            for n in range(count)
+        ]
 
     def _new(self, split: str, origin: str) -> str:
         for _ in range(TRIES):

@@ -5,53 +5,31 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.holdout import held_out_evenly
-from seqloom.data.labelled import Labelled
-from seqloom.data.own_files import fraction_problems
-from seqloom.data.readers import read_lines
+from seqloom.data.corpus import SPLITS, Corpus, version_of
+from seqloom.data.corpus_config import HoldoutConfig
+from seqloom.data.examples import TextClassificationExample
+from seqloom.data.files import DataSet, read_asset, read_lines
+from seqloom.data.holdout import divide, hold_out_evenly
 
 SUMMARY = "17,500 family names of 18 languages, half of them Russian (needs SEQLOOM_DATA)"
-FORM = "labelled"
+FORM = "text-classification"
 SOURCE = DataSet("names", "https://github.com/spro/practical-pytorch, data/names (MIT)")
-LANGUAGES = (
-    "Arabic",
-    "Chinese",
-    "Czech",
-    "Dutch",
-    "English",
-    "French",
-    "German",
-    "Greek",
-    "Irish",
-    "Italian",
-    "Japanese",
-    "Korean",
-    "Polish",
-    "Portuguese",
-    "Russian",
-    "Scottish",
-    "Spanish",
-    "Vietnamese",
-)
+LANGUAGES = read_asset("names.txt")["names-18"]
 
 
 @config
-class Config:
+class Config(HoldoutConfig):  # fractions of the names of each language
     corpus: Literal["names-18"] = "names-18"
-    dev_fraction: float = 0.1  # of the names of each language
-    test_fraction: float = 0.1
     ambiguous: Literal["keep", "drop"] = "keep"  # names that several languages have; keep: with each of its labels
     seed: int = 0  # decides which names are held out
 
     def problems(self) -> Iterator[str]:
-        yield from fraction_problems(self)
+        yield from super().problems()
         if min(self.dev_fraction, self.test_fraction) == 0:
             yield "dev_fraction and test_fraction must be more than 0"
 
 
-def load(config: Config) -> Corpus[Labelled]:
+def load(config: Config) -> Corpus[TextClassificationExample]:
     """Each name once in a language; all its languages are in one split, so that none is known beforehand."""
     lines = {language: _names(language) for language in LANGUAGES}
     languages_of: dict[str, list[str]] = {}
@@ -60,13 +38,11 @@ def load(config: Config) -> Corpus[Labelled]:
             languages_of.setdefault(name, []).append(language)
     shared = [name for name, languages in languages_of.items() if len(languages) > 1]
     kept = {n: ls for n, ls in languages_of.items() if config.ambiguous == "keep" or len(ls) == 1}
-    examples = [Labelled(name, language) for name, languages in kept.items() for language in languages]
+    examples = [TextClassificationExample(name, language) for name, languages in kept.items() for language in languages]
     shares = {"dev": config.dev_fraction, "test": config.test_fraction}
     groups = [f"{config.seed}/{example.text}" for example in examples]
-    chosen = held_out_evenly(groups, [example.label for example in examples], shares)
-    splits: dict[str, list[Labelled]] = {"train": [], "dev": [], "test": []}
-    for example, split in zip(examples, chosen, strict=True):
-        splits[split].append(example)
+    chosen = hold_out_evenly(groups, [example.label for example in examples], shares)
+    splits = divide(examples, chosen, SPLITS)
     if not all(splits.values()):
         raise DataError(f"There are too few names to hold any out: {len(examples)}. Check the files below names/.")
     return Corpus(
@@ -80,7 +56,11 @@ def load(config: Config) -> Corpus[Labelled]:
 
 
 def _notes(
-    config: Config, lines: int, languages_of: dict[str, list[str]], shared: list[str], test: list[Labelled]
+    config: Config,
+    lines: int,
+    languages_of: dict[str, list[str]],
+    shared: list[str],
+    test: list[TextClassificationExample],
 ) -> tuple[str, ...]:
     pairs = sum(map(len, languages_of.values()))
     found = [f"{lines - pairs:,} of {lines:,} lines repeat a name of the same language and were left out"]

@@ -4,8 +4,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpus import TextCorpus, content_version
-from seqloom.data.folder import DataSet
-from seqloom.data.readers import read_lines
+from seqloom.data.files import DataSet, read_lines
 
 SUMMARY = "Penn Treebank: 0.9M words of newswire, 10,000 different (needs SEQLOOM_DATA)"
 FORM = "text"

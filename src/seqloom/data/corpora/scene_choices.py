@@ -1,55 +1,43 @@
 """A scene and several claims about it, of which one is true."""
 
-from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from seqloom.config import config
-from seqloom.data.choices import Choice
-from seqloom.data.corpus import SPLITS, Corpus
-from seqloom.data.scenes import CLAIMS, SLOTS, Drawing
+from seqloom.config.constraints import Ge, Le, PositiveInt
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import MultipleChoiceExample
+from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, scene_corpus
 
 SUMMARY = "a scene and claims about it, of which one is true; no download"
-FORM = "choices"
-VERSION = 1  # of the words and sentences
-MOST = 8  # options: every slot has so many values besides those of the scene
+FORM = "multiple-choice"
+MAX_OPTIONS = 8  # every slot has so many values besides those of the scene
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["scene-choices"] = "scene-choices"
-    options: int = 4  # claims to choose from
-    train: int = 6_000  # scenes
-    dev: int = 500
-    test: int = 1_000
-    seed: int = 0  # decides the scenes, not how a model is trained on them
-
-    def problems(self) -> Iterator[str]:
-        if not 2 <= self.options <= MOST:
-            yield f"options must be from 2 to {MOST}, got {self.options}"
-        if min(self.train, self.dev, self.test) < 1:
-            yield "train, dev and test must each be at least 1"
+    options: Annotated[int, Ge(2), Le(MAX_OPTIONS)] = 4  # claims to choose from
+    train: PositiveInt = 6_000  # scenes
+    dev: PositiveInt = 500
+    test: PositiveInt = 1_000
 
 
-def load(config: Config) -> Corpus[Choice]:
+def load(config: Config) -> Corpus[MultipleChoiceExample]:
     """The claims say the same but for one thing; no scene is told twice."""
-    drawing = Drawing(config.seed)
-    splits = {split: [_choice(config, drawing) for _ in range(getattr(config, split))] for split in SPLITS}
-    return Corpus(
-        name="scene-choices",
-        version=f"scenes {VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
-        description=f"who did what, where, when and with whom: which of {config.options} claims is true",
-        splits=splits,
+    description = f"who did what, where, when and with whom: which of {config.options} claims is true"
+    return scene_corpus(
+        config, description, lambda drawing, _, count: [draw_choice(config, drawing) for _ in range(count)]
     )
 
 
-def _choice(config: Config, drawing: Drawing) -> Choice:
+def draw_choice(config: Config, drawing: Drawing) -> MultipleChoiceExample:
     scene, slot = drawing.scene(), drawing.draws.choice(SLOTS)
     template = drawing.draws.choice(CLAIMS[slot])
-    values = [str(getattr(scene, slot))]
+    values = [scene.value(slot)]
     while len(values) < config.options:
         values.append(drawing.other(slot, {scene.who, scene.whom, *values}))
     options = [scene.changed(slot, value).told(template) for value in values]
     right = options[0]
     drawing.draws.shuffle(options)
-    return Choice(scene.told(drawing.telling()), tuple(options), options.index(right))
+    return MultipleChoiceExample(scene.told(drawing.telling()), tuple(options), options.index(right))

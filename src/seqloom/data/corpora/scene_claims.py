@@ -1,62 +1,47 @@
 """Claims about scenes: a few sentences, and a claim that is true or false."""
 
-from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import SPLITS, Corpus
-from seqloom.data.matched import Matched
-from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, Scene
+from seqloom.config.constraints import Ge, Le
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import SentencePairExample
+from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, scene_corpus
 
 SUMMARY = "scenes of a few sentences and claims about them, true or false; no download"
-FORM = "matched"
-VERSION = 1  # of the words and sentences
+FORM = "sentence-pair"
+TwoOrMore = Annotated[int, Ge(2)]
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["scene-claims"] = "scene-claims"
-    scenes: int = 2  # sentences of the first text; each is about other people
-    train: int = 12_000  # pairs
-    dev: int = 500
-    test: int = 1_000
-    seed: int = 0  # decides the scenes, not how a model is trained on them
-
-    def problems(self) -> Iterator[str]:
-        if not 1 <= self.scenes <= 8:
-            yield f"scenes must be from 1 to 8, got {self.scenes}"
-        if min(self.train, self.dev, self.test) < 2:
-            yield "train, dev and test must each be at least 2"
+    scenes: Annotated[int, Ge(1), Le(8)] = 2  # sentences of the first text; each is about other people
+    train: TwoOrMore = 12_000  # pairs
+    dev: TwoOrMore = 500
+    test: TwoOrMore = 1_000
 
 
-def load(config: Config) -> Corpus[Matched]:
+def load(config: Config) -> Corpus[SentencePairExample]:
     """Half of the claims are false. Of several scenes they say of one what is true of another: no word gives them away.
     Of one alone they say something that is not there."""
-    drawing = Drawing(config.seed)
-    splits = {
-        split: [_pair(config, drawing, true=number % 2 == 0) for number in range(getattr(config, split))]
-        for split in SPLITS
-    }
-    return Corpus(
-        name="scene-claims",
-        version=f"scenes {VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
-        description=f"who did what, where, when and with whom: claims about {config.scenes} sentences, half are true",
-        splits=splits,
+    description = f"who did what, where, when and with whom: claims about {config.scenes} sentences, half are true"
+    return scene_corpus(
+        config,
+        description,
+        lambda drawing, _, count: [draw_pair(config, drawing, number % 2 == 0) for number in range(count)],
     )
 
 
-def _pair(config: Config, drawing: Drawing, true: bool) -> Matched:
+def draw_pair(config: Config, drawing: Drawing, is_true: bool) -> SentencePairExample:
     scenes = drawing.scenes(config.scenes)
     told = " ".join(scene.told(drawing.telling()) for scene in scenes)
     slot, about = drawing.draws.choice(SLOTS), drawing.draws.choice(scenes)
-    claimed = about if true else about.changed(slot, _elsewhere(drawing, scenes, about, slot))
-    return Matched.of(told, claimed.told(drawing.draws.choice(CLAIMS[slot])), "true" if true else "false")
-
-
-def _elsewhere(drawing: Drawing, scenes: list[Scene], about: Scene, slot: str) -> str:
-    """What another of the scenes has there, or, of one alone, any other value."""
-    others = [str(getattr(scene, slot)) for scene in scenes if scene is not about]
-    return (
-        drawing.draws.choice(others) if others else drawing.other(slot, {about.who, about.whom, getattr(about, slot)})
-    )
+    claimed = about
+    if not is_true:  # what another scene has there, or of one scene alone any other value
+        others = [scene.value(slot) for scene in scenes if scene is not about]
+        taken = {about.who, about.whom, about.value(slot)}
+        claimed = about.changed(slot, drawing.draws.choice(others) if others else drawing.other(slot, taken))
+    claim = claimed.told(drawing.draws.choice(CLAIMS[slot]))
+    return SentencePairExample.of(told, claim, "true" if is_true else "false")

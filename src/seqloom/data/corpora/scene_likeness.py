@@ -1,51 +1,40 @@
-"""Two scenes and how much alike they are: in how many of who, what, where, when and with whom they agree."""
+"""Two scenes and how similar they are: in how many of who, what, where, when and with whom they agree."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import SPLITS, Corpus
-from seqloom.data.matched import Matched
-from seqloom.data.scenes import SLOTS, Drawing
+from seqloom.data.corpora.scene_claims import TwoOrMore
+from seqloom.data.corpus import Corpus
+from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.examples import SentencePairExample
+from seqloom.data.scenes import SLOTS, Drawing, scene_corpus
 
 SUMMARY = "two scenes and how much alike they are, from 0 to 5; no download"
-FORM = "matched"
-VERSION = 1  # of the words and sentences
+FORM = "sentence-pair"
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["scene-likeness"] = "scene-likeness"
-    train: int = 12_000  # pairs
-    dev: int = 500
-    test: int = 1_000
-    seed: int = 0  # decides the scenes, not how a model is trained on them
-
-    def problems(self) -> Iterator[str]:
-        if min(self.train, self.dev, self.test) < 2:
-            yield "train, dev and test must each be at least 2"
+    train: TwoOrMore = 12_000  # pairs
+    dev: TwoOrMore = 500
+    test: TwoOrMore = 1_000
 
 
-def load(config: Config) -> Corpus[Matched]:
-    """Both are told in ways of their own, so the order of the words says little."""
-    drawing = Drawing(config.seed)
-    splits = {
-        split: [_pair(drawing, number % (len(SLOTS) + 1)) for number in range(getattr(config, split))]
-        for split in SPLITS
-    }
-    return Corpus(
-        name="scene-likeness",
-        version=f"scenes {VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
-        description="two scenes: in how many of who, what, where, when and with whom they agree",
-        splits=splits,
+def load(config: Config) -> Corpus[SentencePairExample]:
+    """Both scenes are told in ways of their own, so the order of the words says little."""
+    return scene_corpus(
+        config,
+        "two scenes: in how many of who, what, where, when and with whom they agree",
+        lambda drawing, _, count: [draw_pair(drawing, number % (len(SLOTS) + 1)) for number in range(count)],
     )
 
 
-def _pair(drawing: Drawing, alike: int) -> Matched:
-    one = drawing.scene()
-    other = drawing.scene([one])
-    for slot in drawing.draws.sample(SLOTS, alike):
-        other = other.changed(slot, getattr(one, slot))
+def draw_pair(drawing: Drawing, shared_slots: int) -> SentencePairExample:
+    first = drawing.scene()
+    second = drawing.scene([first])
+    for slot in drawing.draws.sample(SLOTS, shared_slots):
+        second = second.changed(slot, first.value(slot))
     telling = drawing.telling()
-    return Matched.of(one.told(telling), other.told(drawing.telling(but=telling)), str(one.shared(other)))
+    other_telling = drawing.telling(but=telling)
+    return SentencePairExample.of(first.told(telling), second.told(other_telling), str(first.shared(second)))

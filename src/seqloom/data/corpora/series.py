@@ -7,7 +7,7 @@ from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.corpus import Corpus
-from seqloom.data.series_choices import Fill, Gaps, fraction_problems, season_problems
+from seqloom.data.corpus_config import SeriesConfig
 
 if TYPE_CHECKING:
     from seqloom.data.series import Series
@@ -20,19 +20,13 @@ Name = Literal[
 
 
 @config
-class Config:
+class Config(SeriesConfig):
     corpus: Literal["series"] = "series"
     series: Name = "co2"
     columns: tuple[str, ...] | None = None  # those of its variables to keep; null is all
-    season: int | None = None  # steps after which things repeat themselves; null is what is known of the series
-    gaps: Gaps | None = None  # insert: missing rows are missing values; ignore: a row is a step; null: by their share
-    fill: Fill = "mask"  # missing values: mask leaves them out; previous, season: models see made-up ones
-    dev_fraction: float = 0.15  # of the steps: what comes before test
-    test_fraction: float = 0.15  # of the steps: what comes last
 
     def problems(self) -> Iterator[str]:
-        yield from fraction_problems(self.dev_fraction, self.test_fraction)
-        yield from season_problems(self.season)
+        yield from super().problems()
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
             yield f"columns must name variables, each once, or be null for all; got {list(self.columns)}"
 

@@ -4,8 +4,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpus import TextCorpus, content_version
-from seqloom.data.folder import DataSet
-from seqloom.data.readers import read_filled
+from seqloom.data.files import DataSet, read_filled
 
 SUMMARY = "Tiny Shakespeare: 1.1M characters of plays; train and dev only (needs SEQLOOM_DATA)"
 FORM = "text"

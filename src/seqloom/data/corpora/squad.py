@@ -3,14 +3,14 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.answers import Question
 from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.holdout import held_out
+from seqloom.data.examples import QuestionAnsweringExample
+from seqloom.data.files import DataSet
+from seqloom.data.holdout import divide, hold_out
 from seqloom.data.squad import read_squad
 
 SUMMARY = "SQuAD 1.1: questions on Wikipedia, answers in the text; 10,570, or 98,000 (needs SEQLOOM_DATA)"
-FORM = "answers"
+FORM = "question-answering"
 SOURCE = DataSet("SQuAD", "https://rajpurkar.github.io/SQuAD-explorer (CC BY-SA 4.0)")
 DEV, TEST = 0.1, 0.2  # of the questions, whole articles at a time
 
@@ -21,16 +21,16 @@ class Config:
     parts: Literal["dev", "all"] = "dev"  # dev: dev-v1.1 alone, shared out; all: train-v1.1 too, and dev-v1.1 is test
 
 
-def load(config: Config) -> Corpus[Question]:
+def load(config: Config) -> Corpus[QuestionAnsweringExample]:
     """No article stands in two splits. Figures of parts=dev are not to be compared with published ones: they are of a
     fifth of dev-v1.1, after training on the rest of it."""
     known, notes = _read("dev-v1.1")
     if config.parts == "dev":
-        splits = _shared_out(known, {"dev": DEV, "test": TEST})
+        splits = _divide(known, {"dev": DEV, "test": TEST})
         own = "dev-v1.1 shared out by article: trained on 7 of 10 questions, tested on 2; not the published test"
     else:
         train, more = _read("train-v1.1")
-        splits, notes = {**_shared_out(train, {"dev": DEV / 2}), "test": known}, more + notes
+        splits, notes = {**_divide(train, {"dev": DEV / 2}), "test": known}, more + notes
         own = "train-v1.1, a twentieth of it dev by article; test is dev-v1.1"
     return Corpus(
         name="squad",
@@ -42,16 +42,14 @@ def load(config: Config) -> Corpus[Question]:
     )
 
 
-def _read(part: str) -> tuple[list[Question], list[str]]:
+def _read(part: str) -> tuple[list[QuestionAnsweringExample], list[str]]:
     path = SOURCE.file(f"squad/{part}.json.gz")
     found = read_squad(path)
     return found.questions, found.notes(path.name)
 
 
-def _shared_out(questions: list[Question], shares: dict[str, float]) -> dict[str, list[Question]]:
+def _divide(
+    questions: list[QuestionAnsweringExample], shares: dict[str, float]
+) -> dict[str, list[QuestionAnsweringExample]]:
     sizes = {name: round(share * len(questions)) for name, share in shares.items()}
-    chosen = held_out([question.title for question in questions], sizes)
-    return {
-        split: [question for question, own in zip(questions, chosen, strict=True) if own == split]
-        for split in ("train", *shares)
-    }
+    return divide(questions, hold_out([question.title for question in questions], sizes), ("train", *shares))

@@ -1,41 +1,36 @@
 """SST-2, the Stanford Sentiment Treebank in two classes: sentences of film reviews, and phrases of them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import Gt, Le
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.labelled import Labelled, share_of
-from seqloom.data.readers import read_columns
+from seqloom.data.corpus import SPLITS, Corpus, version_of
+from seqloom.data.examples import TextClassificationExample, sample_share
+from seqloom.data.files import DataSet, read_columns
 
 SUMMARY = "SST-2: film reviews, positive or negative; 67,000 phrases or 6,900 sentences (needs SEQLOOM_DATA)"
-FORM = "labelled"
+FORM = "text-classification"
 SOURCE = DataSet(
     "SST-2",
     "https://gluebenchmark.com/tasks (sst2/glue) and https://github.com/clairett/pytorch-sentiment-classification, "
     "data/SST2 (sst2/sentence); no licence is stated",
 )
 LABELS = {"0": "negative", "1": "positive"}
-SPLITS = ("train", "dev", "test")
 
 
 @config
 class Config:
     corpus: Literal["sst2"] = "sst2"
     form: Literal["phrases", "sentence"] = "phrases"  # phrases: GLUE's, of the training sentences; or these alone
-    share: float = 1.0  # of the training texts, and of those of each label
+    share: Annotated[float, Gt(0), Le(1)] = 1.0  # of the training texts, and of those of each label
     seed: int = 0  # decides which
 
-    def problems(self) -> Iterator[str]:
-        if not 0 < self.share <= 1:
-            yield f"share must be above 0 and at most 1; got {self.share}"
 
-
-def load(config: Config) -> Corpus[Labelled]:
+def load(config: Config) -> Corpus[TextClassificationExample]:
     """872 sentences are dev and 1,821 test in both forms, written as the training texts of the form are."""
     notes: tuple[str, ...] = ()
     if config.form == "sentence":
@@ -48,7 +43,7 @@ def load(config: Config) -> Corpus[Labelled]:
         out = len(phrases) - len(kept)
         notes = (f"{out:,} of GLUE's {len(phrases):,} phrases are a sentence of dev or test and were left out",)
     if config.share < 1:
-        whole, splits["train"] = splits["train"], share_of(splits["train"], config.share, config.seed)
+        whole, splits["train"] = splits["train"], sample_share(splits["train"], config.share, config.seed)
         notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.share)")
     return Corpus(
         name="sst2",
@@ -69,7 +64,7 @@ def sentences() -> dict[str, list[str]]:
     return {"train": [written[name] for name in dict.fromkeys(names) if name in written], **held}
 
 
-def without(phrases: Sequence[Labelled], sentences: Iterable[str]) -> list[Labelled]:
+def without(phrases: Sequence[TextClassificationExample], sentences: Iterable[str]) -> list[TextClassificationExample]:
     """The phrases that are none of these sentences, however they are punctuated.
 
     A phrase within a longer sentence stays: what `funny` says of itself tells nothing of a review it stands in.
@@ -78,14 +73,14 @@ def without(phrases: Sequence[Labelled], sentences: Iterable[str]) -> list[Label
     return [phrase for phrase in phrases if _letters(phrase.text) not in known]
 
 
-def _sentences(split: str) -> list[Labelled]:
+def _sentences(split: str) -> list[TextClassificationExample]:
     _, rows = read_columns(SOURCE.file(f"sst2/sentence/{split}.tsv.gz"), (1, 2))
-    return [Labelled(text.strip(), LABELS[label.strip()]) for text, label in rows]
+    return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for text, label in rows]
 
 
-def _glue(split: str) -> list[Labelled]:
+def _glue(split: str) -> list[TextClassificationExample]:
     _, rows = read_columns(SOURCE.file(f"sst2/glue/{split}.tsv.gz"), ("sentence", "label"))
-    return [Labelled(text.strip(), LABELS[label.strip()]) for text, label in rows]
+    return [TextClassificationExample(text.strip(), LABELS[label.strip()]) for text, label in rows]
 
 
 def _glue_test() -> list[str]:
@@ -93,14 +88,14 @@ def _glue_test() -> list[str]:
     return [text.strip() for (text,) in rows]
 
 
-def _labelled(texts: Sequence[str], sentences: Sequence[Labelled]) -> list[Labelled]:
+def _labelled(texts: Sequence[str], sentences: Sequence[TextClassificationExample]) -> list[TextClassificationExample]:
     """GLUE keeps the labels of test to itself; the same sentences have them where they are written without hyphens,
     accents and most punctuation. So the letters tell which is which."""
     labels = {_letters(sentence.text): sentence.label for sentence in sentences}
     for text in texts:
         if _letters(text) not in labels:
             raise DataError(f"A test sentence of GLUE is not among those of sst2/sentence/test.tsv: {shown(text)}.")
-    return [Labelled(text, labels[_letters(text)]) for text in texts]
+    return [TextClassificationExample(text, labels[_letters(text)]) for text in texts]
 
 
 def _letters(text: str) -> str:

@@ -2,65 +2,57 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import Fraction
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import TextCorpus, content_version
-from seqloom.data.readers import lines, located, placed, read_files
+from seqloom.data.corpus import SPLITS, TextCorpus, content_version
+from seqloom.data.corpus_config import FileConfig
+from seqloom.data.file_corpus import absent_splits, missing_shares
+from seqloom.data.files import expand_home, lines, read_files
 
 SUMMARY = "one's own UTF-8 text: a file, a .gz file, or a folder of .txt files"
 FORM = "text"
 
 
 @config
-class Config:
+class Config(FileConfig):
     corpus: Literal["text"] = "text"
     train: str  # a file, a .gz file, or a folder of .txt and .txt.gz files
-    dev: str | None = None  # the same; without it, dev_fraction is cut from the end of train
-    test: str | None = None  # likewise
-    dev_fraction: float = 0.05  # of the characters; 0 for no such split
-    test_fraction: float = 0.05
+    dev_fraction: Fraction = 0.05  # of the characters, cut from the end of train; 0 for no such split
+    test_fraction: Fraction = 0.05
     documents: Literal["file", "line", "paragraph"] = "file"  # what a document is; blank lines are never one
-
-    def __post_init__(self) -> None:
-        if min(self.dev_fraction, self.test_fraction) < 0 or self.dev_fraction + self.test_fraction >= 1:
-            raise ValueError("dev_fraction and test_fraction must be at least 0 and together less than 1")
-
-    def located(self, recipe_folder: Path) -> "Config":
-        """The same with whole paths. What is not in the current folder may lie beside the recipe that names it."""
-        dev, test = (name and located(name, recipe_folder) for name in (self.dev, self.test))
-        return replace(self, train=located(self.train, recipe_folder), dev=dev, test=test)
 
 
 def load(config: Config) -> TextCorpus:
     """The splits as given; the others are cut from the end of the training text, at line borders, dev before test."""
-    given = {name: path for name in ("train", "dev", "test") if (path := getattr(config, name)) is not None}
-    files = {name: read_files(placed(Path(path))) for name, path in given.items()}
-    _check_files(given, {name: {file.resolve() for file, _ in found} for name, found in files.items()})
-    splits = {name: _documents([text for _, text in found], config.documents) for name, found in files.items()}
-    _check_same(given, splits)
-    splits = _complete(config, splits)
+    given = {split: file for split, (file,) in config.files().items()}
+    files = {split: read_files(expand_home(Path(file))) for split, file in given.items()}
+    splits = {split: _documents([text for _, text in found], config.documents) for split, found in files.items()}
+    for one, other in combinations(given, 2):
+        if shared := sorted({file.resolve() for file, _ in files[one]} & {file.resolve() for file, _ in files[other]}):
+            raise DataError(f"data.{one} and data.{other} must not overlap, but both read {shared[0]}.")
+        if splits[one] == splits[other]:
+            raise DataError(
+                f"data.{one} and data.{other} must differ, but {given[one]} and {given[other]} hold the same text."
+            )
+    splits = _hold_out_ends(config, splits)
     return TextCorpus(
         name="text",
         version=content_version(*splits.values()),
         licence="the user's own",
         description=f"{config.train}; a {config.documents} is a document",
-        splits={name: splits[name] for name in ("train", "dev", "test") if name in splits},
-        absent={
-            name: f"data.{name}_fraction is 0 and data.{name} names no file."
-            for name in ("dev", "test")
-            if name not in splits
-        },
+        splits={split: splits[split] for split in SPLITS if split in splits},
+        absent=absent_splits(splits),
     )
 
 
 def read_documents(path: Path, kind: str) -> list[str]:
     """The documents of one file, .gz file or folder, uncut."""
-    return _documents([text for _, text in read_files(placed(path))], kind)
+    return _documents([text for _, text in read_files(expand_home(path))], kind)
 
 
 def _documents(texts: Sequence[str], kind: str) -> list[str]:
@@ -72,28 +64,23 @@ def _documents(texts: Sequence[str], kind: str) -> list[str]:
     return [paragraph for paragraph in paragraphs if paragraph.strip()]
 
 
-def _complete(config: Config, splits: dict[str, list[str]]) -> dict[str, list[str]]:
+def _hold_out_ends(config: Config, splits: dict[str, list[str]]) -> dict[str, list[str]]:
     """Cut what is missing from the end of the training text."""
-    fractions = {"test": config.test_fraction, "dev": config.dev_fraction}
-    missing = [name for name in fractions if name not in splits and fractions[name] > 0]
+    shares = missing_shares(config, splits)
     rest, made = splits["train"], dict(splits)
     whole = sum(map(len, rest))
-    for name in missing:
-        rest, made[name] = _cut(rest, round(whole * fractions[name]), config.documents == "file")
+    for split in sorted(shares, reverse=True):  # test comes last
+        rest, made[split] = _cut(rest, round(whole * shares[split]), config.documents == "file")
     made["train"] = rest
-    if missing and not all(any(map(str.strip, made[name])) for name in ("train", *missing)):
-        raise _too_short(config, splits["train"], sorted(missing))
+    if shares and not all(any(map(str.strip, made[split])) for split in ("train", *shares)):
+        unit = "line" if config.documents == "file" else config.documents
+        count = sum(len(lines(text)) for text in splits["train"]) if unit == "line" else len(splits["train"])
+        raise DataError(
+            f"{config.train} is too short: {' and '.join(shares)} are cut from its end, a {unit} at least, but it ends "
+            f"after {unit} {count}.\n"
+            f"Give more text, or files of their own: {', '.join(f'data.{split}' for split in shares)}."
+        )
     return made
-
-
-def _too_short(config: Config, documents: Sequence[str], missing: list[str]) -> DataError:
-    unit = "line" if config.documents == "file" else config.documents
-    count = sum(len(lines(text)) for text in documents) if unit == "line" else len(documents)
-    return DataError(
-        f"{config.train} is too short: {' and '.join(missing)} are cut from its end, a {unit} at least, but it ends "
-        f"after {unit} {count}.\n"
-        f"Give more text, or files of their own: {', '.join(f'data.{name}' for name in missing)}."
-    )
 
 
 def _cut(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], list[str]]:
@@ -115,17 +102,3 @@ def _cut(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], 
     border = after if something and after - place <= place - before else before
     head, tail = document[:border], document[border:]
     return [*documents[:index], *filter(None, [head])], [*filter(None, [tail]), *later]
-
-
-def _check_files(given: dict[str, str], files: dict[str, set[Path]]) -> None:
-    for one, other in combinations(given, 2):
-        if shared := sorted(files[one] & files[other]):
-            raise DataError(f"data.{one} and data.{other} must not overlap, but both read {shared[0]}.")
-
-
-def _check_same(given: dict[str, str], splits: dict[str, list[str]]) -> None:
-    for one, other in combinations(given, 2):
-        if splits[one] == splits[other]:
-            raise DataError(
-                f"data.{one} and data.{other} must differ, but {given[one]} and {given[other]} hold the same text."
-            )

@@ -6,8 +6,10 @@ from math import perm
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.data.corpus import TextCorpus
+from seqloom.data.corpus_config import GeneratedConfig
 
 SUMMARY = "memory tests made on the spot: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7)"
 FORM = "text"
@@ -18,24 +20,21 @@ DIGITS = "0123456789"
 
 
 @config
-class Config:
+class Config(GeneratedConfig):
     corpus: Literal["toys"] = "toys"
     task: Literal["copy", "reverse", "recall"] = "copy"
     shortest: int = 1  # symbols to remember (recall: pairs of a letter and a digit), at least
     longest: int = 10  # and at most
     symbols: int = 8  # different letters
-    train: int = 10_000  # documents
-    dev: int = 500
-    test: int = 500
-    seed: int = 0  # decides the documents, not how a model is trained on them
+    train: PositiveInt = 10_000  # documents
+    dev: PositiveInt = 500
+    test: PositiveInt = 500
 
     def problems(self) -> Iterator[str]:
         if not 1 <= self.shortest <= self.longest:
             yield f"shortest must be from 1 to longest, got {self.shortest} and {self.longest}"
         if not 1 <= self.symbols <= len(LETTERS):
             yield f"symbols must be from 1 to {len(LETTERS)}, got {self.symbols}"
-        if min(self.train, self.dev, self.test) < 1:
-            yield "train, dev and test must each be at least 1"
         if self.task == "recall" and self.longest > self.symbols:
             yield f"recall asks for each letter once, so longest ({self.longest}) cannot exceed symbols"
 
@@ -48,17 +47,13 @@ def load(config: Config) -> TextCorpus:
             f"toys must leave half of the possible texts undrawn: {wanted:,} were asked for and {possible:,} exist. "
             "Raise data.longest or data.symbols, or ask for fewer documents."
         )
-    documents = list(_draw(config, wanted))
+    documents = _draw(config)
     return TextCorpus(
         name="toys",
         version=f"{VERSION} seed {config.seed}",
         licence="none needed: made by seqloom",
         description=f"{config.task}: {config.shortest} to {config.longest} of {config.symbols} symbols",
-        splits={
-            "train": documents[: config.train],
-            "dev": documents[config.train : config.train + config.dev],
-            "test": documents[config.train + config.dev :],
-        },
+        splits={split: [next(documents) for _ in range(count)] for split, count in config.counts().items()},
     )
 
 
@@ -69,11 +64,11 @@ def _possible(config: Config) -> int:
     return sum(config.symbols**length for length in lengths)
 
 
-def _draw(config: Config, wanted: int) -> Iterator[str]:
+def _draw(config: Config) -> Iterator[str]:
     # Only random() is promised to give the same numbers in every version of Python.
     uniform = random.Random(f"toys/{VERSION}/{config.seed}").random
     seen: set[str] = set()
-    while len(seen) < wanted:
+    while True:
         length = config.shortest + int(uniform() * (config.longest - config.shortest + 1))
         memory, answer = (_recall if config.task == "recall" else _repeat)(config, length, uniform)
         if memory not in seen:

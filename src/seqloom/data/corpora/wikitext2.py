@@ -6,8 +6,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpus import TextCorpus, content_version
-from seqloom.data.folder import DataSet
-from seqloom.data.readers import read_lines
+from seqloom.data.files import DataSet, read_lines
 
 SUMMARY = "WikiText-2: 2M words of Wikipedia, 33,278 different (needs SEQLOOM_DATA)"
 FORM = "text"

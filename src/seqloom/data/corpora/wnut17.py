@@ -3,13 +3,13 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.conll import read_conll, understood
+from seqloom.data.conll import parse_tags, read_conll
 from seqloom.data.corpus import Corpus, version_of
-from seqloom.data.folder import DataSet
-from seqloom.data.tagged import Tagged
+from seqloom.data.examples import TokenClassificationExample
+from seqloom.data.files import DataSet
 
 SUMMARY = "WNUT-17: 5,700 tweets and comments with new and rare entities (needs SEQLOOM_DATA)"
-FORM = "tagged"
+FORM = "token-classification"
 SOURCE = DataSet("WNUT-17", "https://github.com/leondz/emerging_entities_17 (CC BY 4.0)")
 FILES = {"train": "wnut17train.conll.gz", "dev": "emerging.dev.conll.gz", "test": "emerging.test.annotated.gz"}
 
@@ -19,11 +19,11 @@ class Config:
     corpus: Literal["wnut17"] = "wnut17"
 
 
-def load(config: Config) -> Corpus[Tagged]:
+def load(config: Config) -> Corpus[TokenClassificationExample]:
     splits = {}
     for split, name in FILES.items():
         path = SOURCE.file(f"wnut17/{name}")
-        splits[split], _ = understood(read_conll(path), "IOB2", "refuse", str(path))
+        splits[split], _ = parse_tags(read_conll(path), "IOB2", "refuse", str(path))
     return Corpus(
         name="wnut17",
         version=version_of(splits),

@@ -1,4 +1,4 @@
-"""Reading text strictly: UTF-8 or a clear word about which file, line and byte is not.
+"""Reading text strictly, UTF-8 or a clear message about which file, line and byte is not; and where data sets lie.
 
 A byte order mark at the beginning is dropped and Windows line ends become "\\n", and so do those of old Macs, "\\r", in
 a text that has no others; nothing else is changed. Lines end at "\\n" alone: U+2028 and the like, which
@@ -11,6 +11,9 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -31,6 +34,8 @@ MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the beginning of a file: the byte o
 STRAY = 100  # bytes for each NUL, at least, of what is a text all the same
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP = b"\x1f\x8b"
+DATA_VARIABLE = "SEQLOOM_DATA"
+_data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 
 
 def read_files(path: Path) -> list[tuple[Path, str]]:
@@ -109,10 +114,10 @@ def lines(text: str) -> list[str]:
 
 def read_text(path: Path) -> str:
     """The text of one file, decompressed if its name ends in .gz."""
-    return decoded(_read_bytes(path), path)
+    return decode_text(_read_bytes(path), path)
 
 
-def decoded(content: bytes | bytearray, path: Path | str) -> str:
+def decode_text(content: bytes | bytearray, path: Path | str) -> str:
     """The text these bytes spell; `path` is where they are from."""
     if content.startswith(_UTF16):
         raise DataError(f"{path} must be UTF-8 but begins like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
@@ -189,14 +194,14 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
 
 
-def placed(path: Path) -> Path:
+def expand_home(path: Path) -> Path:
     """`~/text.txt` is in one's home; a file that is really called ~something is itself."""
     return path if path.exists() or not str(path).startswith("~/") else path.expanduser()
 
 
-def located(name: str, recipe_folder: Path) -> str:
+def locate_file(name: str, recipe_folder: Path) -> str:
     """The whole path of a file. What is not in the current folder may lie beside the recipe that names it."""
-    path, beside = placed(Path(name)), recipe_folder / name
+    path, beside = expand_home(Path(name)), recipe_folder / name
     return str((beside if beside.exists() and not path.exists() else path).absolute())
 
 
@@ -216,3 +221,57 @@ def _refuse_folder(error: OSError) -> NoReturn:
 
 def _line(content: bytes | bytearray, place: int) -> int:
     return content.count(b"\n", 0, place) + 1
+
+
+# --- data sets outside the package, and files inside it ---------------------------------------------------------------
+
+
+@contextmanager
+def use_data_folder(path: Path | str | None) -> Iterator[None]:
+    """Within this block `path` stands before SEQLOOM_DATA; None changes nothing."""
+    token = _data_folder.set(_data_folder.get() if path is None else Path(path))
+    try:
+        yield
+    finally:
+        _data_folder.reset(token)
+
+
+def data_folder() -> Path | None:
+    """The folder in force, or None if neither `--data-dir` nor SEQLOOM_DATA names one."""
+    chosen = _data_folder.get() or os.environ.get(DATA_VARIABLE)
+    return Path(chosen).expanduser() if chosen else None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A set that is had elsewhere: its title, and where from."""
+
+    title: str
+    source: str
+
+    def file(self, name: str) -> Path:
+        """The file `name` of the data folder, or the same without .gz; DataError if neither is there."""
+        folder = data_folder()
+        if folder is None:
+            raise DataError(
+                f"{self.title} is not inside seqloom and {DATA_VARIABLE} is not set. Set {DATA_VARIABLE} "
+                f"(or give --data-dir) to a folder that holds {name}.\nDownload it from {self.source}."
+            )
+        for path in (folder / name, folder / name.removesuffix(".gz")):
+            if path.is_file():
+                return path
+        raise DataError(
+            f"{self.title} needs {folder / name}, which is not there. Put it there, or point {DATA_VARIABLE} "
+            f"(or --data-dir) at the folder above it.\nDownload it from {self.source}."
+        )
+
+
+def read_asset(name: str) -> dict[str, tuple[str, ...]]:
+    """Return the sections of a text file in `data/assets`: the lines below each `[title]`, in their order."""
+    sections: dict[str, list[str]] = {}
+    for line in resources.files("seqloom.data").joinpath("assets", name).read_text("utf-8").split("\n"):
+        if line.startswith("[") and line.endswith("]"):
+            sections[line[1:-1]] = []
+        elif line and not line.startswith("#"):
+            sections[next(reversed(sections))].append(line)
+    return {title: tuple(lines) for title, lines in sections.items()}

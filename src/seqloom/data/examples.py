@@ -1,0 +1,401 @@
+"""Examples of texts, one class for each form of corpus.
+
+text-classification    a text and its label                        TextClassificationExample
+token-classification   a sentence with a tag for each word         TokenClassificationExample
+sentence-pair          two texts with a label or a score           SentencePairExample
+multiple-choice        a text with options, one of which is right  MultipleChoiceExample
+question-answering     a question whose answer is a span of a text QuestionAnsweringExample
+parallel               a sentence and its translation              ParallelExample
+instructions           an instruction and the answer to it         Instruction
+"""
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, TypeVar
+
+from seqloom.core.errors import DataError
+from seqloom.core.iob import marks_spans, spans_of
+from seqloom.core.words import shown
+from seqloom.data.corpus import Corpus, Counts, Example, by_count
+
+Span = tuple[int, int]  # characters, from the first to the one after the last
+Link = tuple[Span, Span]  # this part of the source says what that part of the target says
+MAX_SINGLETON_SHARE = 0.5  # of the labels have a single example: more looks like the wrong column
+
+
+# --- text classification ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextClassificationExample(Example):
+    """A text and its label: sentiment, topic, language, nationality."""
+
+    form: ClassVar = "text-classification"
+
+    text: str
+    label: str
+
+    def parts(self) -> Sequence[str]:
+        return self.text, self.label
+
+    def texts(self) -> Sequence[str]:
+        return (self.text,)
+
+    def labels(self) -> Sequence[str]:
+        return (self.label,)
+
+    @staticmethod
+    def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+        return sort_labels(labels)
+
+    @classmethod
+    def all_words(cls, examples: Sequence[Self]) -> list[str]:
+        from seqloom.text.word_spans import split_words  # here, so that corpora can be listed without the tokenizers
+
+        return [word for example in examples for word in split_words(example.text)]
+
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        """Return examples, labels, words (between white space) and characters."""
+        examples = corpus.split(split)
+        return {
+            "examples": len(examples),
+            "labels": len({example.label for example in examples}),
+            "words": sum(len(example.text.split()) for example in examples),
+            "characters": sum(len(example.text) for example in examples),
+        }
+
+    @classmethod
+    def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
+        return check_labels(corpus)
+
+
+TextClassificationT = TypeVar("TextClassificationT", bound=TextClassificationExample)
+
+
+def check_labels(corpus: Corpus[TextClassificationT]) -> Corpus[TextClassificationT]:
+    """Return the corpus with a note on labels that cannot be learned; raise DataError if there are not two of them."""
+    if len(corpus.labels) < 2:
+        raise DataError(
+            f"The corpus {corpus.name} must have at least two labels to tell apart, but all its "
+            f"training examples are {shown(corpus.labels[0])}. Give examples of others, and check which column holds "
+            "the labels."
+        )
+    notes = list(note_unseen_labels(corpus, ("example has a label", "examples have labels")))
+    counts = corpus.label_counts("train")
+    singletons = sum(count == 1 for count in counts.values())
+    if singletons > MAX_SINGLETON_SHARE * len(counts) and len(counts) > 2:
+        notes.append(f"{singletons:,} of the {len(counts):,} labels have only one training example: check their column")
+    return replace(corpus, notes=(*corpus.notes, *notes))
+
+
+def note_unseen_labels(corpus: Corpus[Example], who_has: tuple[str, str]) -> Iterator[str]:
+    """Yield a note for each split with labels that train never has; `who_has` is for one of them and for several."""
+    for split in corpus.splits:
+        if counts := corpus.unseen_labels(split):
+            number, labels = sum(counts.values()), ", ".join(counts)
+            they = "it counts" if number == 1 else "they count"
+            shortened = labels if len(labels) <= 60 else f"{labels[:59]}…"
+            yield f"{number:,} {split} {who_has[number > 1]} that train never has ({shortened}): {they} as wrong"
+
+
+def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return each label once, in the order of the alphabet; where all are numbers, 2 before 10."""
+    found = set(labels)
+    if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", label) for label in found):
+        return tuple(sorted(found, key=lambda label: (float(label), label)))
+    return tuple(sorted(found))
+
+
+ExampleT = TypeVar("ExampleT", bound=Example)
+
+
+def sample_share(examples: Sequence[ExampleT], share: float, seed: int) -> list[ExampleT]:
+    """Return this share of the examples of each label, at least one, in their order.
+
+    A hash of the seed and the texts decides which: a smaller share is part of a larger one.
+    """
+    positions: dict[tuple[str, ...], list[int]] = {}
+    for position, example in enumerate(examples):
+        positions.setdefault(tuple(example.labels()), []).append(position)
+    kept: set[int] = set()
+    for members in positions.values():
+        keys = {n: hashlib.sha256("/".join([str(seed), *examples[n].texts()]).encode()).digest() for n in members}
+        members.sort(key=keys.__getitem__)
+        kept.update(members[: max(1, round(share * len(members)))])
+    return [example for position, example in enumerate(examples) if position in kept]
+
+
+# --- token classification ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenClassificationExample(Example):
+    """A sentence with a tag for each word, its text as it was written, and the span of each word in it.
+
+    Entities are tags of spans in IOB2 (`B-PER I-PER O`), whatever the files had.
+    """
+
+    form: ClassVar = "token-classification"
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    text: str
+    spans: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str], tags: Sequence[str]) -> "TokenClassificationExample":
+        """Return a sentence of which only the words are known: they are joined by spaces."""
+        from seqloom.text.word_spans import join_words  # here, so that corpora can be listed without the tokenizers
+
+        text, spans = join_words(words)
+        return cls(tuple(words), tuple(tags), text, tuple(spans))
+
+    def parts(self) -> Sequence[str]:
+        return *self.words, "", *self.tags, ""
+
+    def texts(self) -> Sequence[str]:
+        return (self.text,)
+
+    def labels(self) -> Sequence[str]:
+        return self.tags
+
+    @classmethod
+    def all_words(cls, examples: Sequence[Self]) -> list[str]:
+        return [word for sentence in examples for word in sentence.words]
+
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        """Return sentences, words, tags, and spans where the tags mark them."""
+        sentences = corpus.split(split)
+        sizes = {
+            "sentences": len(sentences),
+            "words": sum(len(sentence.words) for sentence in sentences),
+            "tags": len({tag for sentence in sentences for tag in sentence.tags}),
+        }
+        return {**sizes, "spans": sum(tag_counts(corpus, split).values())} if has_spans(corpus) else sizes
+
+    @classmethod
+    def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
+        return check_tags(corpus)
+
+
+TokenClassificationT = TypeVar("TokenClassificationT", bound=TokenClassificationExample)
+
+
+def has_spans(corpus: Corpus[TokenClassificationExample]) -> bool:
+    """Return whether the tags mark spans of words (entities), or each word has a tag of its own (its class)."""
+    return marks_spans(corpus.labels)
+
+
+def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[str, int]:
+    """Return the number of words with each tag, or where tags mark spans, the number of spans of each type."""
+    if has_spans(corpus):
+        return by_count(span.type for sentence in corpus.split(split) for span in spans_of(sentence.tags))
+    return corpus.label_counts(split)
+
+
+def check_tags(corpus: Corpus[TokenClassificationT]) -> Corpus[TokenClassificationT]:
+    """Return the corpus with a note on tags that cannot be learned; raise DataError if there are not two of them."""
+    if len(corpus.labels) < 2:
+        raise DataError(
+            f"The corpus {corpus.name} must have at least two tags to tell apart, but every word of train has "
+            f"{shown(corpus.labels[0])}. Check which column holds the tags."
+        )
+    notes = note_unseen_labels(corpus, ("word has a tag", "words have tags"))
+    return replace(corpus, notes=(*corpus.notes, *notes))
+
+
+# --- sentence pairs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SentencePairExample(TextClassificationExample):
+    """Two texts with a label: whether one follows from the other, how similar they are. `text` is both.
+
+    Where all labels are numbers, they may also be read as scores.
+    """
+
+    form: ClassVar = "sentence-pair"
+
+    first: str = ""
+    second: str = ""
+
+    @classmethod
+    def of(cls, first: str, second: str, label: str) -> "SentencePairExample":
+        return cls(f"{first}\n{second}", label, first, second)
+
+    def parts(self) -> Sequence[str]:
+        return self.first, self.second, self.label
+
+    def texts(self) -> Sequence[str]:
+        return self.first, self.second
+
+    def version_content(self) -> bytes:
+        return TextClassificationExample(self.text, self.label).content()
+
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        """Return pairs, labels, words (between white space) and characters of both texts."""
+        sizes = super().sizes(corpus, split)
+        characters = sum(len(pair.first) + len(pair.second) for pair in corpus.split(split))
+        return {
+            "pairs": sizes["examples"],
+            "labels": sizes["labels"],
+            "words": sizes["words"],
+            "characters": characters,
+        }
+
+    @classmethod
+    def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
+        """Return the corpus as it is: its labels may be scores, so the task checks them."""
+        return corpus
+
+
+def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
+    """Return the labels as numbers; the DataError names the first that is none."""
+    scores = []
+    for number, pair in enumerate(corpus.split(split), start=1):
+        try:
+            score = float(pair.label)
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise DataError(
+                f"With target=score every label must be a number; that of pair {number:,} of {split} is "
+                f"{shown(pair.label)}. Set target=class, or name the column of the scores: data.label=…"
+            )
+        scores.append(score)
+    return scores
+
+
+# --- multiple choice --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MultipleChoiceExample(Example):
+    """A text and several continuations, or a question and several answers, of which one is right."""
+
+    form: ClassVar = "multiple-choice"
+
+    text: str
+    options: tuple[str, ...]
+    answer: int  # the index of the right option
+
+    def texts(self) -> Sequence[str]:
+        return self.text, *self.options
+
+    def parts(self) -> Sequence[str]:
+        return self.text, str(len(self.options)), *self.options, str(self.answer)
+
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        sizes = super().sizes(corpus, split)
+        options = sum(len(choice.options) for choice in corpus.split(split))
+        return {"examples": sizes["examples"], "options": options, **sizes}
+
+
+# --- question answering -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A piece of a context: its text and the character it begins at."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class QuestionAnsweringExample(Example):
+    """A question about a context, and the answers that several people gave; any of them is right."""
+
+    form: ClassVar = "question-answering"
+
+    context: str
+    question: str
+    answers: tuple[Answer, ...]  # at least one
+    id: str = ""
+    title: str = ""  # of what the context is taken from
+
+    @property
+    def answer(self) -> Answer:
+        """The most frequent answer, which a model learns; of equally frequent ones the first."""
+        return Counter(self.answers).most_common(1)[0][0]
+
+    def texts(self) -> Sequence[str]:
+        return self.context, self.question
+
+    def parts(self) -> Sequence[str]:
+        given = [part for answer in self.answers for part in (answer.text, str(answer.start))]
+        return self.id, self.context, self.question, str(len(self.answers)), *given
+
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        sizes = super().sizes(corpus, split)
+        contexts = len({question.context for question in corpus.split(split)})
+        return {"questions": sizes.pop("examples"), "contexts": contexts, **sizes}
+
+
+# --- parallel sentences -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParallelExample(Example):
+    """A sentence and its translation, each one line."""
+
+    form: ClassVar = "parallel"
+
+    source: str
+    target: str
+    kind: str = ""  # what sort of phrase it is, where the corpus knows
+    links: tuple[Link, ...] = ()  # which part says what, where the corpus knows
+
+    def parts(self) -> Sequence[str]:
+        return self.source, self.target
+
+    @classmethod
+    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
+        """Return pairs, and words and characters of both sides, without the ends of sentences."""
+        sides = side_counts(corpus.split(split))
+        sizes = {"pairs": sides["source"].documents}
+        for side, counts in sides.items():
+            sizes[f"{side}_words"] = counts.words - counts.documents
+            sizes[f"{side}_characters"] = counts.characters - counts.documents
+        return sizes
+
+
+def side_counts(pairs: Sequence[ParallelExample]) -> dict[str, Counts]:
+    """Return the counts of both sides; `documents` are the pairs."""
+    return {
+        "source": Counts.of([pair.source for pair in pairs]),
+        "target": Counts.of([pair.target for pair in pairs]),
+    }
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Instruction(Example):
+    """An instruction, the input it is about (often none), and the output to give."""
+
+    form: ClassVar = "instructions"
+
+    instruction: str
+    input: str
+    output: str
+
+    def texts(self) -> Sequence[str]:
+        return [text for text in self.parts() if text]
+
+    def parts(self) -> Sequence[str]:
+        return self.instruction, self.input, self.output
