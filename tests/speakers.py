@@ -1,5 +1,6 @@
 """Small models with random weights, used as trained ones are: they write in letters, or translate letters."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
-from seqloom.predict.language_model import Writer
-from seqloom.predict.translator import Translating
+from seqloom.predict.language_model import LanguageModel
+from seqloom.predict.translator import Translator
 from seqloom.text.characters import Characters
 
 LETTERS = " abcdef"  # and </s>, <unk>
@@ -31,16 +32,17 @@ class Kept:
     tokenizer = Characters(LETTERS)
     longest_source, longest_key = None, "model.positions.max_length"
     decode = BeamConfig(beam=3)
+    run: Any = SimpleNamespace(recipe={"task": "language-model"})
 
     def __init__(self, name: str, model: Any):
         self.name, self.model = name, model
 
 
-class SmallWriter(Kept, Writer):
+class SmallWriter(Kept, LanguageModel):
     pass
 
 
-class SmallTranslator(Kept, Translating):
+class SmallTranslator(Kept, Translator):
     pass
 
 

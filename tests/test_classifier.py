@@ -61,7 +61,7 @@ def test_probabilities_are_of_all_labels(model: Classifier) -> None:
 
 
 def test_it_answers_as_it_was_measured(model: Classifier) -> None:
-    judged = model.judged("test")
+    judged = model.predict_split("test")
     found = list(model.classify(one.text for one in judged))
     assert [one.label for one in found] == [one.label for one in judged]
     assert [one.probability for one in found] == pytest.approx([one.probability for one in judged], abs=1e-5)
@@ -146,7 +146,7 @@ def test_the_influences_of_a_bag_are_the_logit(runs: Path) -> None:
     model = load(runs / "bag", "cpu")
     (one,) = model.classify("a gripping, funny film", why=True)
     assert one.why.kind == "influence"
-    batch = model._reader().batches([one.text], tokens=1).tree(torch.zeros(1, dtype=torch.long).numpy())
+    batch = model.reader().batches([one.text], tokens=1).tree(torch.zeros(1, dtype=torch.long).numpy())
     number = model.labels.index(one.label)
     logit = model.model(batch)[0, number] - model.model.output.bias[number]
     assert sum(word.weight for word in one.why.words) + one.why.end == pytest.approx(logit.item(), abs=1e-5)

@@ -1,17 +1,17 @@
 """Lines in windows and batches."""
 
-from seqloom.predict.batching import TOKENS, alike, answered
+from seqloom.predict.batching import TOKENS, as_lines, predict_windows, similar_lengths
 
 
 def test_what_is_read_together_is_of_like_length() -> None:
     lengths = [5, 1, 9, 2, 5, 1]
-    assert list(alike(lengths, 2)) == [[1, 5], [3, 0], [4, 2]]
-    assert list(alike([], 2)) == []
+    assert list(similar_lengths(lengths, 2)) == [[1, 5], [3, 0], [4, 2]]
+    assert list(similar_lengths([], 2)) == []
 
 
 def test_long_lines_go_in_smaller_batches_and_the_longest_alone() -> None:
     lengths = [TOKENS // 2, TOKENS * 3, TOKENS // 2, 1]
-    assert list(alike(lengths, 32)) == [[3, 0], [2], [1]]
+    assert list(similar_lengths(lengths, 32)) == [[3, 0], [2], [1]]
 
 
 def test_a_window_is_answered_before_the_next_is_read() -> None:
@@ -21,6 +21,8 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
         seen.append(lines)
         return [line.upper() for line in lines]
 
-    assert list(answered(iter("abcde"), answer, batch_size=1, window=2)) == list("ABCDE")
+    assert list(predict_windows(iter("abcde"), answer, batch_size=1, window=2)) == list("ABCDE")
     assert seen == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(answered("abc", answer, batch_size=1, window=2)) == ["ABC"]  # one text is a list of one
+    assert list(predict_windows(as_lines("abc"), answer, batch_size=1, window=2)) == [
+        "ABC"
+    ]  # one text is a list of one

@@ -14,7 +14,7 @@ import seqloom
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.prompts import Prompt, Shot, Template
 from seqloom.decoding.mixture import Mixture
-from seqloom.predict.prompter import fitting
+from seqloom.predict.prompter import fit_shots
 from seqloom.recipes import build_recipe
 
 SHOTS = [("a warm film", "good"), ("a dull plot", "bad"), ("a funny cast", "good")]
@@ -121,11 +121,11 @@ def test_what_fits_to_the_token(made: Path) -> None:
     lengths = [len(tokenizer.encode(prompt.text("a film", skip) + "good")) for skip in range(4)]
     choices = ("bad", "good")  # the longest counts
     for skip, length in enumerate(lengths):
-        assert fitting(tokenizer, prompt, "a film", choices, length) == (skip, False)
-        assert fitting(tokenizer, prompt, "a film", choices, length - 1) == (
+        assert fit_shots(tokenizer, prompt, "a film", choices, length) == (skip, False)
+        assert fit_shots(tokenizer, prompt, "a film", choices, length - 1) == (
             (skip + 1, False) if skip < 3 else (3, True)
         )
-    assert fitting(tokenizer, prompt, "a film", choices, None) == (0, False)
+    assert fit_shots(tokenizer, prompt, "a film", choices, None) == (0, False)
 
 
 def test_a_recurrent_model_reads_any_length(made: Path) -> None:

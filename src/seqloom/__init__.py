@@ -8,8 +8,7 @@ from seqloom.core.version import VERSION as __version__
 if TYPE_CHECKING:
     from seqloom.predict.average import average
     from seqloom.predict.ensembles import ensemble, interpolate
-    from seqloom.predict.huggingface import export_hf, import_hf, import_minilm
-    from seqloom.predict.loader import load
+    from seqloom.predict.loader import export_hf, import_hf, import_minilm, load
     from seqloom.training import train_recipe
 
 __all__ = [
@@ -27,9 +26,9 @@ __all__ = [
 MODULES = {
     "average": "predict.average",
     "ensemble": "predict.ensembles",
-    "export_hf": "predict.huggingface",
-    "import_hf": "predict.huggingface",
-    "import_minilm": "predict.huggingface",
+    "export_hf": "predict.loader",
+    "import_hf": "predict.loader",
+    "import_minilm": "predict.loader",
     "interpolate": "predict.ensembles",
     "load": "predict.loader",
     "train_recipe": "training",

@@ -9,10 +9,10 @@ import torch
 from tests.masked import masked_recipe
 from tests.understanding import trained
 
-from seqloom.cli.fill import visible
 from seqloom.core.errors import UsageError
 from seqloom.inspect.plots.curves import curves, draw_curves
 from seqloom.predict.loader import load
+from seqloom.predict.masked_lm import visible
 from seqloom.runs.run import Run
 
 PNG = b"\x89PNG"

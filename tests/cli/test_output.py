@@ -1,29 +1,47 @@
-"""The loop that prints answers and notes problems, which all commands that answer lines use."""
+"""The loop that prints predictions and notes problems, which all commands that answer lines use."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pytest
 
-from seqloom.cli._output import print_answers, printer
+from seqloom.cli._output import print_predictions
+from seqloom.predict.base import Prediction, Predictor, Problems
 
 LONG = "only the beginning of {lines} was read"
 
 
 @dataclass(frozen=True)
-class Reply:
-    """An answer with two kinds of problems."""
+class Reply(Prediction):
+    """A prediction with two kinds of problems."""
 
     text: str
-    unknown: tuple[str, ...] = ()
     cut: bool = False
 
+    def to_line(self) -> str:
+        return self.text
 
-REPLIES = [Reply("a"), Reply("b", cut=True), Reply("c", ("x", "y"), cut=True), Reply("d", ("z",))]
+    def to_json(self) -> dict[str, object]:
+        return {"text": self.text, "unknown": list(self.unknown), "cut": self.cut}
+
+
+class Model(Predictor[Reply]):
+    def __init__(self, spells: bool = False) -> None:
+        self.reads_characters = spells
+
+    @property
+    def spells(self) -> bool:
+        return self.reads_characters
+
+    def problems(self) -> Problems[Reply]:
+        return {} if self.spells else {LONG: lambda reply: reply.cut}
+
+
+REPLIES = [Reply("a"), Reply("b", cut=True), Reply("c", unknown=("x", "y"), cut=True), Reply("d", unknown=("z",))]
 
 
 def test_each_problem_is_noted_once_with_its_count_and_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_answers(REPLIES, printer(False, asdict, lambda reply: reply.text), {LONG: lambda reply: reply.cut})
+    print_predictions(Model(), REPLIES, as_json=False)
     shown = capsys.readouterr()
     assert shown.out == "a\nb\nc\nd\n"
     assert shown.err == (
@@ -33,13 +51,18 @@ def test_each_problem_is_noted_once_with_its_count_and_first_line(capsys: pytest
 
 
 def test_unknown_parts_are_not_noted_for_models_that_read_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    print_answers(REPLIES, printer(True, asdict, lambda reply: reply.text), {}, note_unknown=False)
+    print_predictions(Model(spells=True), REPLIES, as_json=True)
     shown = capsys.readouterr()
     assert shown.out.splitlines()[2] == '{"text": "c", "unknown": ["x", "y"], "cut": true}'
     assert shown.err == ""
 
 
-def test_an_answer_is_printed_before_the_next_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_line_replaces_that_of_the_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+    print_predictions(Model(spells=True), REPLIES[:2], False, lambda reply: reply.text.upper())
+    assert capsys.readouterr().out == "A\nB\n"
+
+
+def test_a_prediction_is_printed_before_the_next_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
 
     def replies() -> Iterator[Reply]:
@@ -47,5 +70,5 @@ def test_an_answer_is_printed_before_the_next_is_computed(capsys: pytest.Capture
             yield reply
             printed.append(capsys.readouterr().out)
 
-    print_answers(replies(), printer(False, asdict, lambda reply: reply.text), {})
+    print_predictions(Model(), replies(), as_json=False)
     assert printed == ["a\n", "b\n", "c\n", "d\n"]

@@ -60,7 +60,7 @@ def test_steps_lead_from_the_tags_of_one_word_to_those_of_the_next(tagger: Tagge
 
 def test_it_equals_every_sequence_of_tags_written_out(tagger: Tagger) -> None:
     line = "Ann lives in"
-    words, reader = line.split(), tagger._reader()
+    words, reader = line.split(), tagger.reader()
     pieces = reader.pieces([words])
     batch = to_device(reader.batches([words], pieces, tokens=1).tree(np.array([0])), tagger.device)
     table, scores = potentials(tagger.model, batch)
@@ -112,7 +112,7 @@ def test_pairs_of_very_sure_scores_stay_finite() -> None:
 
 def test_lattice_of_a_batch_is_that_of_its_sentence(runs: Path) -> None:
     tagger = load(runs / "hmm", "cpu")
-    words, reader = LINE.split(), tagger._reader()
+    words, reader = LINE.split(), tagger.reader()
     batch = reader.batches([words], reader.pieces([words]), tokens=1).tree(np.array([0]))
     assert lattice_of(tagger.model, batch, len(words)).best == tagger.paths(LINE).best
 

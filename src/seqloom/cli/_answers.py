@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._output import check_answers, escaped, one_line
+from seqloom.cli._output import check_answers, escaped, print_json
 from seqloom.cli._understanding import figure_lines
+from seqloom.core.words import one_line
 
 if TYPE_CHECKING:
     from seqloom.predict.answerer import Answerer
-    from seqloom.predict.classifier import Understanding
+    from seqloom.predict.base import SplitPredictor
     from seqloom.predict.matcher import Chooser, Matcher
 
 EXAMPLES = 3
@@ -20,7 +20,7 @@ LONG = 100  # letters of an example that are shown
 Row = tuple[float, str, str, str]  # how wrong it is, what is right, what was said, what was asked
 
 
-def evaluate_answers(model: "Understanding", split: str, out: Path | None, as_json: bool) -> None:
+def evaluate_answers(model: "SplitPredictor[Any]", split: str, out: Path | None, as_json: bool) -> None:
     """All figures of a split, how sure they are, and the worst mistakes."""
     check_answers(out, "answers")
     found: Any = model.report(split)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from seqloom.cli._json import print_json
-from seqloom.cli._output import escaped
+from seqloom.cli._output import escaped, print_json
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus

@@ -13,7 +13,7 @@ from seqloom.cli._attention import (
     write_worded,
 )
 from seqloom.cli._console import coloured_console
-from seqloom.cli._json import print_json
+from seqloom.cli._output import print_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

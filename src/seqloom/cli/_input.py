@@ -5,24 +5,28 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import IO
 
 from seqloom.cli._options import WINDOW_BATCHES
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.limits import max_line
 
 FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # before the first line: the byte order mark
 
 
-def open_lines(texts: list[str] | None, batch: int, window: int | None) -> tuple[Iterable[str], int]:
-    """The lines to answer, and how many to read at once; output that is not for a terminal becomes UTF-8."""
-    by_hand = not texts and sys.stdin.isatty()
+def open_lines(
+    texts: list[str] | None, batch: int, window: int | None, file: Path | None = None
+) -> tuple[Iterable[str], int]:
+    """Return the lines to answer and how many to read at once; output that is not for a terminal becomes UTF-8."""
+    by_hand = not texts and file is None and sys.stdin.isatty()
     if by_hand:
         print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
     if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
-    return read_lines(texts), window or (1 if by_hand else WINDOW_BATCHES * batch)
+    lines = read_lines(texts) if file is None else file_lines(file)
+    return lines, window or (1 if by_hand else WINDOW_BATCHES * batch)
 
 
 def read_lines(texts: list[str] | None) -> Iterable[str]:
@@ -30,6 +34,15 @@ def read_lines(texts: list[str] | None) -> Iterable[str]:
     lines = arguments(texts) if texts else lines_of(sys.stdin.buffer)
     note_place(texts or [])
     return lines
+
+
+def file_lines(path: Path, what: str = "a text") -> Iterator[str]:
+    """Yield the lines of a file."""
+    try:
+        with open(path, "rb") as stream:
+            yield from lines_of(stream)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}. Name a file with {what} in each line.") from None
 
 
 def arguments(texts: list[str]) -> list[str]:

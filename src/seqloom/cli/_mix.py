@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._options import JsonObject
+from seqloom.cli._output import print_json
 
 BAR = 40  # letters of a whole
 

@@ -1,75 +1,61 @@
-"""Answers that commands print line by line, and notes on lines with problems."""
+"""What commands print: predictions line by line, JSON, and notes on lines with problems."""
 
+import json
+import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
-from seqloom.cli._json import print_json
 from seqloom.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqloom.predict.base import P, Predictor
 
 _COMMANDS = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
-_ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
 _UNKNOWN = "the vocabulary lacks parts of {lines}"
 
 
-class LineAnswer(Protocol):
-    """A model's answer to one line."""
-
-    @property
-    def unknown(self) -> Sequence[str]:
-        """Parts of the line that the vocabulary lacks."""
-
-
-class LabelProbability(Protocol):
-    """A label and its probability."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def probability(self) -> float: ...
-
-
-T = TypeVar("T")
-A = TypeVar("A", bound=LineAnswer)
-
-
-def print_answers(
-    answers: Iterable[A],
-    print_answer: Callable[[A], None],
-    problems: Mapping[str, Callable[[A], bool]],
-    *,
-    note_unknown: bool = True,
+def print_predictions(
+    model: "Predictor[P]",
+    predictions: "Iterable[P]",
+    as_json: bool,
+    to_line: "Callable[[P], str] | None" = None,
+    print_one: "Callable[[P], None] | None" = None,
 ) -> None:
-    """Print each answer as soon as it is computed; at the end, note on standard error which lines had problems.
+    """Print each prediction as soon as it is computed; at the end, note on standard error which lines had problems.
 
-    `problems` maps a note, in which `{lines}` stands for the number of lines, to the test of an answer it is about.
+    `to_line` and `print_one` replace the line that a prediction itself gives.
     """
-    notes = Notes()
-    for number, answer in enumerate(answers, start=1):
-        print_answer(answer)
-        if note_unknown and answer.unknown:
-            notes.see(_UNKNOWN, number, f": {answer.unknown[0]!r}")
+    notes, problems = Notes(), model.problems()
+    for number, prediction in enumerate(predictions, start=1):
+        if as_json:
+            print_json(prediction.to_json())
+        elif print_one is not None:
+            print_one(prediction)
+        else:
+            print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
+        if prediction.unknown and not model.spells:
+            notes.see(_UNKNOWN, number, f": {prediction.unknown[0]!r}")
         for note, applies in problems.items():
-            if applies(answer):
+            if applies(prediction):
                 notes.see(note, number)
     notes.show()
 
 
-def printer(
-    as_json: bool, to_json: Callable[[T], Mapping[str, Any]], to_text: Callable[[T], str]
-) -> Callable[[T], None]:
-    """Return the function that prints an answer, as a JSON object or as text."""
-    if as_json:
-        return lambda answer: print_json(to_json(answer))
-    return lambda answer: print(to_text(answer), flush=True)
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on a line, in plain ASCII; numbers that are not finite become null."""
+    print(json.dumps(finite(value), allow_nan=False), flush=True)
 
 
-def label_fields(candidates: Iterable[LabelProbability]) -> list[str]:
-    """Return the fields of a line of labels: label, probability, the next label …"""
-    return [field for each in candidates for field in (one_line(each.label), f"{each.probability:.4f}")]
+def finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_answers(path: Path | None, what: str) -> None:
@@ -87,11 +73,6 @@ def check_answers(path: Path | None, what: str) -> None:
     check_writable(path)
 
 
-def one_line(text: str) -> str:
-    """A name or a text that must neither end the line nor begin a new field."""
-    return text.translate(_ONE_LINE)
-
-
 def escaped(text: str) -> str:
     """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
     return "".join(
@@ -103,7 +84,7 @@ def _spelled(letter: str) -> str:
     return letter if letter == "\t" else letter.encode("unicode_escape").decode("ascii")
 
 
-def unknown_seen(lines: Iterable[str], model: Any, notes: "Notes") -> Iterator[str]:
+def unknown_seen(lines: Iterable[str], model: "Predictor[Any]", notes: "Notes") -> Iterator[str]:
     """The lines as they are read; those with parts that the vocabulary lacks are noted."""
     for number, line in enumerate(lines, start=1):
         if unknown := unknown_of(model, line):
@@ -111,10 +92,9 @@ def unknown_seen(lines: Iterable[str], model: Any, notes: "Notes") -> Iterator[s
         yield line
 
 
-def unknown_of(model: Any, text: str) -> list[str]:
-    """Parts that a model's vocabulary lacks; none, where it reads letters too."""
-    found: list[str] = [] if getattr(model, "spells", False) else model.tokenizer.unknown_pieces(text.strip())
-    return found
+def unknown_of(model: "Predictor[Any]", text: str) -> list[str]:
+    """Return the parts of a text that a model's vocabulary lacks; none, where it reads characters too."""
+    return [] if model.spells else model.tokenizer.unknown_pieces(text.strip())
 
 
 class Notes:

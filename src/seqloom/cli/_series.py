@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli._corpora import facts, print_absent, print_head, print_shares
-from seqloom.cli._json import print_json
+from seqloom.cli._output import print_json
 
 if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._output import print_json
 from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._output import check_answers, escaped
+from seqloom.cli._output import check_answers, escaped, print_json
 from seqloom.core.metrics import OF_HUNDRED
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
     from seqloom.evaluate.translation import Report
-    from seqloom.predict.ensembles import Ensemble
+    from seqloom.predict.ensembles import TranslatorEnsemble
     from seqloom.predict.translator import Translator
 
 LABELS = {
@@ -34,7 +33,7 @@ EXAMPLES = 3
 
 
 def evaluate_translations(
-    model: "Translator | Ensemble",
+    model: "Translator | TranslatorEnsemble",
     split: str,
     files: tuple[Path, Path] | None,
     options: dict[str, float | None],

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqloom.cli._json import print_json
-from seqloom.cli._output import check_answers, escaped, one_line
+from seqloom.cli._output import check_answers, escaped, print_json
 from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import UsageError
-from seqloom.core.words import counted
+from seqloom.core.words import counted, one_line
 
 if TYPE_CHECKING:
     from seqloom.evaluate.classification import Report
     from seqloom.evaluate.hits import Hits
     from seqloom.evaluate.tagging import TagReport
-    from seqloom.predict.classifier import Judging
+    from seqloom.predict.classifier import LabelPredictor
     from seqloom.predict.tagger import Tagger
 
 LABELS = {
@@ -52,7 +51,7 @@ LONG = 100  # letters of an example that are shown
 
 
 def evaluate_understanding(
-    model: "Judging | Tagger",
+    model: "LabelPredictor[Any] | Tagger",
     split: str,
     *,
     confusion: Path | None,
@@ -108,19 +107,19 @@ def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: 
 # --- every answer ---------------------------------------------------------------------------------------------------
 
 
-def _write_answers(out: Path, model: "Judging | Tagger", split: str) -> None:
+def _write_answers(out: Path, model: "LabelPredictor[Any] | Tagger", split: str) -> None:
     from seqloom.core.files import write_atomic
-    from seqloom.predict.classifier import Judging
+    from seqloom.predict.classifier import LabelPredictor
 
-    lines = _classified(model, split) if isinstance(model, Judging) else _tagged(model, split)
+    lines = _classified(model, split) if isinstance(model, LabelPredictor) else _tagged(model, split)
     write_atomic(out, "".join(lines))
     typer.echo(f"The answers are in {out}.", err=True)
 
 
-def _classified(model: "Judging", split: str) -> Iterator[str]:
+def _classified(model: "LabelPredictor[Any]", split: str) -> Iterator[str]:
     """A table: what each text is, what it was called, how sure the model was, the text."""
     yield "expected\tpredicted\tprobability\ttext\n"
-    for one in model.judged(split):
+    for one in model.predict_split(split):
         yield f"{one_line(one.expected)}\t{one_line(one.label)}\t{one.probability:.4f}\t{one_line(one.text)}\n"
 
 
@@ -203,9 +202,11 @@ def _remarks(found: Any) -> Iterator[str]:
         yield f"{were} given tags that are not valid, and read as leniently as usual"
 
 
-def _print_examples(model: "Judging", split: str) -> None:
+def _print_examples(model: "LabelPredictor[Any]", split: str) -> None:
     """The mistakes it was surest of: often it is the label that is wrong."""
-    wrong = sorted((one for one in model.judged(split) if one.label != one.expected), key=lambda one: -one.probability)
+    wrong = sorted(
+        (one for one in model.predict_split(split) if one.label != one.expected), key=lambda one: -one.probability
+    )
     if wrong:
         print("\nmistakes it was surest of")
     for one in wrong[:EXAMPLES]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqloom.cli._json import print_json
+from seqloom.cli._output import print_json
 
 if TYPE_CHECKING:
     from seqloom.evaluate.word_similarity import Judged

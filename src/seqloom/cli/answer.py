@@ -1,17 +1,13 @@
 """Answer questions about a text, with words of the text."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from seqloom.cli._input import arguments, open_lines
 from seqloom.cli._options import BATCH_SIZE, Device, Run, batch_option, json_option, top_option, window_option
-from seqloom.cli._output import one_line, print_answers, printer
-
-if TYPE_CHECKING:
-    from seqloom.predict.answerer import Answered
+from seqloom.cli._output import print_predictions
 
 
 def answer(
@@ -33,35 +29,7 @@ def answer(
     from seqloom.predict.answerer import Answerer
     from seqloom.predict.loader import load
 
-    model: Answerer = load(run, device, Answerer)
+    model = load(run, device, Answerer)
     text = read_filled(expand_home(context))
     asked, size = open_lines(arguments(question) if question else None, batch, window)
-    print_answers(
-        model.answer(asked, text, top=top, batch_size=batch, window=size),
-        printer(as_json, _object, _plain),
-        {
-            "of {lines} only the beginning was read (batch.question)": lambda answer: answer.cut,
-            "the model rather thinks the text has no answer to {lines}": _rather_absent,
-        },
-    )
-
-
-def _rather_absent(one: "Answered") -> bool:
-    return bool(one.answers) and one.absent > one.answers[0].probability
-
-
-def _plain(one: "Answered") -> str:
-    """answer, probability, the next answer …"""
-    return "\t".join(field for own in one.answers for field in (one_line(own.text), f"{own.probability:.4f}"))
-
-
-def _object(one: "Answered") -> dict[str, object]:
-    return {
-        "question": one.question,
-        "answer": one.text or None,
-        "answers": [asdict(own) for own in one.answers],
-        "absent": one.absent if one.windows else None,
-        "windows": one.windows,
-        "unknown": list(one.unknown),
-        "cut": one.cut,
-    }
+    print_predictions(model, model.answer(asked, text, top=top, batch_size=batch, window=size), as_json)

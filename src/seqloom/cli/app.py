@@ -29,6 +29,7 @@ COMMANDS = {
     "init": "seqloom.cli.init:init",
     "doctor": "seqloom.cli.doctor:doctor",
     "train": "seqloom.cli.train:train",
+    "predict": "seqloom.cli.predict:predict",
     "generate": "seqloom.cli.generate:generate",
     "score": "seqloom.cli.score:score",
     "prompt": "seqloom.cli.prompt:prompt",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
+from seqloom.cli._output import print_json
 from seqloom.cli.compare import METRICS
 from seqloom.core.errors import UsageError
 from seqloom.core.metrics import OF_HUNDRED

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._options import JsonObject
-from seqloom.cli._output import escaped
+from seqloom.cli._output import escaped, print_json
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean
 

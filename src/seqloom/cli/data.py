@@ -16,9 +16,8 @@ from seqloom.cli._corpora import (
     show_labelled,
     show_tagged,
 )
-from seqloom.cli._json import print_json
 from seqloom.cli._options import DataDir, JsonObject
-from seqloom.cli._output import escaped
+from seqloom.cli._output import escaped, print_json
 from seqloom.cli._series import show_labelled_series, show_series
 from seqloom.cli._tracks import show_tracks
 

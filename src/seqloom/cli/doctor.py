@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._options import DataDir, JsonObject, RecipeWords
-from seqloom.cli._output import escaped
+from seqloom.cli._output import escaped, print_json
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:

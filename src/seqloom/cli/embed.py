@@ -31,10 +31,9 @@ def embed(
         raise UsageError("Vectors are for a file, not for a terminal: name one, --out vectors.npy, or > vectors.npy.")
     import numpy as np
 
-    from seqloom.predict.base import Predictor
     from seqloom.predict.loader import load
 
-    model: Predictor = load(run, device)
+    model = load(run, device)
     stream = sys.stdout.buffer if out is None else None
     lines, _ = open_lines(texts, batch, None)
     notes = Notes()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._input import arguments, note_place
-from seqloom.cli._json import print_json
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._output import print_json
 from seqloom.cli._pictures import check_out, write_picture
 from seqloom.core.errors import DataError, UsageError
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._answers import evaluate_answers
-from seqloom.cli._json import print_json
 from seqloom.cli._options import DataDir, Device, JsonObject
+from seqloom.cli._output import print_json
 from seqloom.cli._translations import evaluate_translations
 from seqloom.cli._understanding import evaluate_understanding
 from seqloom.cli._word_vectors import evaluate_word_vectors
@@ -118,8 +118,8 @@ def evaluate(
     options = {"beam": beam, "length_penalty": length_penalty}
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.files import use_data_folder
-    from seqloom.predict.base import Predictor
-    from seqloom.predict.classifier import Judging, Understanding
+    from seqloom.predict.base import Predictor, SplitPredictor
+    from seqloom.predict.classifier import LabelPredictor
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.forecaster import Forecaster
     from seqloom.predict.language_model import LanguageModel
@@ -131,15 +131,16 @@ def evaluate(
     split = split or "dev"
     if split not in SPLITS:
         raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
-    models, other = [load(run, device, LanguageModel if interpolate else Predictor) for run in runs], None
+    models: list[Any] = [load(run, device, LanguageModel if interpolate else Predictor) for run in runs]
+    other = None
     if len(runs) > 1 and not (interpolate or isinstance(models[0], Translator)):
         raise UsageError(
             "Evaluate one run at a time, or several language models as one with --interpolate. "
             "`seqloom compare` shows runs side by side."
         )
-    if isinstance(models[0], Understanding):
+    if isinstance(models[0], SplitPredictor):
         _refuse_others(models[0], text, beam, length_penalty, source)
-    if isinstance(models[0], Judging | Tagger) and not getattr(models[0], "scored", False):
+    if isinstance(models[0], LabelPredictor | Tagger) and not getattr(models[0], "scored", False):
         with use_data_folder(data_dir):
             evaluate_understanding(
                 models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json
@@ -152,7 +153,7 @@ def evaluate(
         return
     if confusion is not None or reliability is not None:
         raise UsageError(f"{OF_CLASSIFIERS}; {runs[0]} is {models[0].what}.")
-    if isinstance(models[0], Understanding):
+    if isinstance(models[0], SplitPredictor):
         with use_data_folder(data_dir):
             evaluate_answers(models[0], split, out, as_json)
         return
@@ -208,7 +209,7 @@ def _or_other(way: str) -> Iterator[None]:
         raise (DataError(f"{error} Other data can be measured all the same: {way}.") if way else error) from None
 
 
-def _documents(model: "Predictor") -> Any:
+def _documents(model: "Predictor[Any]") -> Any:
     """What a document is in the run's own data, if that can be said of any text."""
     found = (model.run.recipe.get("data") or {}).get("documents")
     return found if found in ("file", "paragraph") else "line"
@@ -228,7 +229,7 @@ def _check_data(
         raise UsageError("Evaluate either a --split of the run's own data or other sentences, --source, not both.")
 
 
-def _refuse_others(model: "Predictor", text: Path | None, *of_translators: Any) -> None:
+def _refuse_others(model: "Predictor[Any]", text: Path | None, *of_translators: Any) -> None:
     """What is not for classifiers and taggers."""
     if text is not None:
         model.task([])  # says so
@@ -259,7 +260,7 @@ def _weights(words: str | None, interpolate: bool, runs: int) -> list[float] | N
         raise UsageError(f"--weights must be numbers with commas between, such as 0.6,0.4; got {words!r}.") from None
 
 
-def _alone(model: "Predictor", split: str, documents: list[str] | None) -> dict[str, float]:
+def _alone(model: "Predictor[Any]", split: str, documents: list[str] | None) -> dict[str, float]:
     return model.evaluate(split) if documents is None else model.evaluate_documents(documents)
 
 

@@ -10,9 +10,9 @@ import typer
 
 from seqloom.cli._attention import attention
 from seqloom.cli._components import components
-from seqloom.cli._json import print_json
 from seqloom.cli._mix import mix
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
+from seqloom.cli._output import print_json
 from seqloom.cli._pictures import check_out, write_picture
 from seqloom.cli._positions import positions
 from seqloom.cli._states import states

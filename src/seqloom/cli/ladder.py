@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._json import finite, print_json
 from seqloom.cli._options import DataDir, json_option
+from seqloom.cli._output import finite, print_json
 from seqloom.cli._pictures import check_out
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.metrics import OF_HUNDRED

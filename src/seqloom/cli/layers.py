@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._lists import numbers, words
 from seqloom.cli._options import Device, JsonObject, PictureOut
+from seqloom.cli._output import print_json
 from seqloom.cli._pictures import check_out, write_picture
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from seqloom.cli._json import print_json
+from seqloom.cli._output import print_json
 from seqloom.core.tracking import listening
 from seqloom.train import events as e
 

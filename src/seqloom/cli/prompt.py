@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,11 +11,11 @@ import typer
 from seqloom.cli._input import open_lines
 from seqloom.cli._lists import words
 from seqloom.cli._options import BATCH_SIZE, Device, JsonLines, Texts, Window, batch_option, top_option
-from seqloom.cli._output import label_fields, one_line, print_answers, printer
+from seqloom.cli._output import print_predictions
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.prompter import Completion, Prompted
+    from seqloom.predict.prompter import PromptAnswer
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
@@ -59,30 +59,20 @@ def prompt(
     from seqloom.predict.loader import load
 
     examples = [] if shots is None else read_shots(shots)[:first]
-    model: LanguageModel = load(run, device, LanguageModel)
+    model = load(run, device, LanguageModel)
     lines, size = open_lines(texts, batch, window)
     given: dict[str, Any] = {"shots": examples, "separator": _typed(separator)}
     given["template"] = None if template is None else _typed(template)
     checker = _Checker() if check else None
     lines = lines if checker is None else checker.texts(lines)
+    found: Iterator[PromptAnswer]
     if generate:
-        size = size if window else 1
-        found: Iterable[Prompted | Completion] = model.complete(lines, max_tokens=max_tokens, window=size, **given)
+        found = model.complete(lines, max_tokens=max_tokens, window=size if window else 1, **given)
     else:
         named = () if choices is None else words("--choices", choices, "positive,negative")
-        found = model.choose(lines, named, by=by, calibrate=calibrate, batch_size=batch, window=size, **given)
-    print_answers(
-        found if checker is None else checker.answers(found),
-        printer(
-            as_json,
-            lambda one: _object(one, None if checker is None else checker.expected, top),
-            lambda one: _plain(one, top),
-        ),
-        {
-            "there was no room for all shots before {lines}: the first were left out": lambda one: one.left_out > 0,
-            "{lines} cannot be seen at once, even without shots: the model saw the end": lambda one: one.cut,
-        },
-    )
+        given |= {"by": by, "calibrate": calibrate, "top": top}
+        found = model.choose(lines, named, batch_size=batch, window=size, **given)
+    print_predictions(model, found if checker is None else checker.answers(found), as_json)
     if checker is not None:
         typer.echo(checker.summary(), err=True)
 
@@ -98,7 +88,6 @@ class _Checker:
 
     def __init__(self) -> None:
         self._labels: deque[str] = deque()  # of lines that were read and not yet answered
-        self.expected = ""  # label of the line answered last
         self._right = self._asked = 0
 
     def texts(self, lines: Iterable[str]) -> Iterator[str]:
@@ -109,31 +98,14 @@ class _Checker:
             self._labels.append(label.strip())
             yield text
 
-    def answers(self, answers: Iterable["Prompted | Completion"]) -> Iterator["Prompted | Completion"]:
+    def answers(self, answers: Iterable["PromptAnswer"]) -> Iterator["PromptAnswer"]:
         for answer in answers:
-            self.expected = self._labels.popleft()
-            if self.expected:
+            expected = self._labels.popleft()
+            if expected:
                 self._asked += 1
-                self._right += answer.label == self.expected
-            yield answer
+                self._right += answer.label == expected
+            yield replace(answer, expected=expected)
 
     def summary(self) -> str:
         share = f", {self._right / self._asked:.2%}" if self._asked else ""
         return f"right: {self._right:,} of {self._asked:,}{share}"
-
-
-def _plain(one: "Prompted | Completion", top: int) -> str:
-    if not hasattr(one, "candidates"):
-        return one_line(one.written)
-    return "\t".join(label_fields(one.candidates[:top]))
-
-
-def _object(one: "Prompted | Completion", expected: str | None, top: int) -> dict[str, object]:
-    made: dict[str, object] = {"text": one.text}
-    if hasattr(one, "candidates"):
-        made |= {"label": one.label or None, "candidates": [asdict(said) for said in one.candidates[:top]]}
-    else:
-        made["written"] = one.written
-    if expected is not None:
-        made["expected"] = expected or None
-    return {**made, "unknown": list(one.unknown), "left_out": one.left_out, "cut": one.cut}

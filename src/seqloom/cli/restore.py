@@ -1,17 +1,14 @@
-"""Say what a damaged text was, or what stood at its gaps, with a trained denoiser."""
+"""Restore damaged texts, or what stood at their gaps, with a trained denoiser."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, JsonLines, Texts, Window
-from seqloom.cli._output import one_line, print_answers, printer
-
-if TYPE_CHECKING:
-    from seqloom.predict.denoiser import Restored
+from seqloom.cli._output import print_predictions
+from seqloom.core.words import one_line
 
 
 def restore(
@@ -31,20 +28,15 @@ def restore(
     device: Device = "auto",
 ) -> None:
     """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
-    from seqloom.predict.denoiser import Restorer
+    from seqloom.predict.denoiser import Denoiser, RestoredText
     from seqloom.predict.loader import load
 
-    model: Restorer = load(run, device, Restorer)
+    def after_read(one: RestoredText) -> str:
+        """The damaged text, then what was made of it."""
+        return f"{one_line(one.read)}\t{one.to_line()}"
+
+    model = load(run, device, Denoiser)
     lines, size = open_lines(texts, batch, window)
     options = {name: value for name, value in (("beam", beam), ("max_length", max_length)) if value is not None}
-    print_answers(
-        model.restore(lines, noise=noise, seed=seed, batch_size=batch, window=size, **options),
-        printer(as_json, asdict, lambda answer: _plain(answer, noise)),
-        {"what was said of {lines} did not come to an end and was cut": lambda answer: not answer.finished},
-    )
-
-
-def _plain(one: "Restored", noise: bool) -> str:
-    """What was read, where that is not what came; the text restored; and what was said of each gap."""
-    fields = [one.read] * noise + [one.restored, *(one.spans or [])]
-    return "\t".join(map(one_line, fields))
+    found = model.restore(lines, noise=noise, seed=seed, batch_size=batch, window=size, **options)
+    print_predictions(model, found, as_json, after_read if noise else None)

@@ -8,11 +8,11 @@ import typer
 
 from seqloom.cli._input import read_lines
 from seqloom.cli._options import Device, Run, json_option
-from seqloom.cli._output import escaped, printer
+from seqloom.cli._output import escaped, print_json
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.language_model import Scored
+    from seqloom.predict.language_model import ScoredText
 
 AT_ONCE = 1024  # lines read before the first is answered
 
@@ -33,13 +33,15 @@ def score(
 
     model = load(run, device, LanguageModel)
     lines = iter(read_lines(texts))
-    print_score = printer(as_json, _object, _line)
     while block := list(islice(lines, AT_ONCE)):
         for scored in model.score(block):
-            print_score(scored)
+            if as_json:
+                print_json(_object(scored))
+            else:
+                print(_line(scored), flush=True)
 
 
-def _object(scored: "Scored") -> dict[str, object]:
+def _object(scored: "ScoredText") -> dict[str, object]:
     tokens = [{"token": token, "log_prob": value} for token, value in zip(scored.tokens, scored.log_probs, strict=True)]
     return {
         "text": scored.text,
@@ -50,6 +52,6 @@ def _object(scored: "Scored") -> dict[str, object]:
     }
 
 
-def _line(scored: "Scored") -> str:
+def _line(scored: "ScoredText") -> str:
     unknown = f"   (unknown: {', '.join(scored.unknown)})" if scored.unknown else ""
     return f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {escaped(scored.text + unknown)}"

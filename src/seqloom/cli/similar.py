@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._input import arguments, lines_of, open_lines
-from seqloom.cli._json import print_json
+from seqloom.cli._input import arguments, file_lines, open_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
     WINDOW_BATCHES,
@@ -19,11 +18,12 @@ from seqloom.cli._options import (
     json_option,
     top_option,
 )
-from seqloom.cli._output import Notes, one_line, unknown_of, unknown_seen
+from seqloom.cli._output import Notes, print_json, unknown_of, unknown_seen
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import one_line
 
 if TYPE_CHECKING:
-    from seqloom.predict.embeddings import Found
+    from seqloom.predict.embeddings import SimilarTexts
 
 
 def similar(
@@ -39,10 +39,9 @@ def similar(
 ) -> None:
     """Find lines like a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
     queries = _queries(query or [], query_file)
-    from seqloom.predict.base import Predictor
     from seqloom.predict.loader import load
 
-    model: Predictor = load(run, device)
+    model = load(run, device)
     lines, _ = open_lines(texts, batch, None)
     notes = Notes()
     seen = unknown_seen(lines, model, notes)
@@ -62,13 +61,7 @@ def similar(
 def _queries(given: list[str], file: Path | None) -> list[str]:
     queries = arguments(given)
     if file is not None:
-        try:
-            with open(file, "rb") as stream:
-                queries = [*queries, *(line for line in lines_of(stream) if line.strip())]
-        except OSError as error:
-            raise UsageError(
-                f"{file} cannot be read: {error.strerror}. Name a file with a query in each line."
-            ) from None
+        queries = [*queries, *(line for line in file_lines(file, "a query") if line.strip())]
     if not queries and file is not None:
         raise DataError(f"{file} holds no query: every line is blank.")
     if not queries:
@@ -76,7 +69,7 @@ def _queries(given: list[str], file: Path | None) -> list[str]:
     return queries
 
 
-def _show(found: "Found", named: bool, first: bool) -> None:
+def _show(found: "SimilarTexts", named: bool, first: bool) -> None:
     """Score, number of the line, line; of several queries each after its own heading."""
     if named:
         print("" if first else "\n", one_line(found.query), ":", sep="")
@@ -84,7 +77,7 @@ def _show(found: "Found", named: bool, first: bool) -> None:
         print(f"{near.score:z.4f}", near.line, one_line(near.text), sep="\t")
 
 
-def _notes(found: "Found") -> None:
+def _notes(found: "SimilarTexts") -> None:
     if not found.texts:
         typer.echo("note: there are no lines to compare with: give them as input, < lines.txt", err=True)
     if found.blank:

@@ -1,21 +1,20 @@
-"""Say what the words of texts are, with a trained tagger."""
+"""Tag the words of texts, with a trained tagger."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.cli._options import BATCH_SIZE, Batch, Device, Run, Texts, Window, json_option
-from seqloom.cli._output import one_line, print_answers, printer
+from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.predict.tagger import TaggedLine
 
 FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
-    "text": lambda line: one_line(line.marked),
+    "text": lambda line: line.to_line(),
     "conll": lambda line: "".join(f"{word.text}\t{word.tag}\n" for word in line.words),
     "words": lambda line: " ".join(f"{word.text}/{word.tag}" for word in line.words),
 }
@@ -42,18 +41,7 @@ def tag(
     from seqloom.predict.loader import load
     from seqloom.predict.tagger import Tagger
 
-    model: Tagger = load(run, device, Tagger)
+    model = load(run, device, Tagger)
     lines, size = open_lines(texts, batch, window)
-    print_answers(
-        model.tag(lines, spaces=spaces, batch_size=batch, window=size),
-        printer(as_json, _object, FORMATS[form or "text"]),
-        {f"read in pieces of at most {model.longest} tokens: {{lines}}": lambda line: line.pieces > 1},
-        note_unknown=not model.spells,
-    )
-
-
-def _object(one: "TaggedLine") -> dict[str, object]:
-    found: dict[str, object] = {"text": one.text}
-    if one.entities is not None:
-        found["spans"] = [asdict(entity) for entity in one.entities]
-    return {**found, "words": [asdict(word) for word in one.words], "unknown": list(one.unknown), "pieces": one.pieces}
+    found = model.tag(lines, spaces=spaces, batch_size=batch, window=size)
+    print_predictions(model, found, as_json, FORMATS[form or "text"])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._lists import numbers
 from seqloom.cli._options import DataDir, RecipeWords, json_option, run_out_option
+from seqloom.cli._output import print_json
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
 
 if TYPE_CHECKING:

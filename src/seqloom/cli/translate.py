@@ -11,13 +11,11 @@ import typer
 
 from seqloom.cli._input import arguments, open_lines
 from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, json_option
-from seqloom.cli._output import print_answers, printer
+from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.translator import Candidate, Translating, Translation
-
-CUT = "cut before its end came (--max-length allows more): the translation of {lines}"
+    from seqloom.predict.translator import Translation, Translator
 
 
 def translate(
@@ -77,22 +75,22 @@ def translate(
             lines,
             batch_size=batch,
             window=read,
-            prefix=_text(prefix),
+            prefix=arguments([prefix])[0],
             attention=alignment,
             **options,
         )
     else:
         found = _rescored(model, lines, rescore, share, length_penalty, n_best)
     numbers = count()
-    print_answers(
-        found,
-        printer(
-            as_json,
-            lambda one: _object(one, alignment),
-            lambda one: "\n".join(_moses(next(numbers), one, alignment)) if n_best else _plain(one, alignment),
-        ),
-        {CUT: lambda one: not one.candidates[0].finished},
-    )
+
+    def moses_list(one: "Translation") -> str:
+        """An n-best list as Moses writes it: the line, from 0, the text, the score."""
+        number = next(numbers)
+        links = [f" ||| {candidate.alignment or ''}" if alignment else "" for candidate in one.candidates]
+        rows = zip(one.candidates, links, strict=True)
+        return "\n".join(f"{number} ||| {each.text} ||| {each.score:.4f}{link}" for each, link in rows)
+
+    print_predictions(model, found, as_json, moses_list if n_best else None)
 
 
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
@@ -113,16 +111,12 @@ def _is_run(word: str) -> bool:
     return bool(word) and os.path.isfile(os.path.join(word, "recipe.yaml"))  # false, too, for what cannot be a name
 
 
-def _load(runs: list[Path], device: str) -> "Translating":
+def _load(runs: list[Path], device: str) -> "Translator":
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.loader import load
     from seqloom.predict.translator import Translator
 
-    one: Translator
-    if len(runs) > 1:
-        return ensemble(runs, device)
-    one = load(runs[0], device, Translator)
-    return one
+    return ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, Translator)
 
 
 def _check_rescoring(rescore: Path | None, share: float | None, options: dict[str, Any]) -> None:
@@ -135,7 +129,7 @@ def _check_rescoring(rescore: Path | None, share: float | None, options: dict[st
 
 
 def _rescored(
-    model: "Translating",
+    model: "Translator",
     lines: Iterable[str],
     path: Path,
     share: float | None,
@@ -147,38 +141,3 @@ def _rescored(
     chosen = 1.0 if share is None else share
     for one in model.rescore(lists_for(lines, path), share=chosen, length_penalty=length_penalty):
         yield replace(one, candidates=one.candidates[:n_best])
-
-
-def _plain(one: "Translation", alignment: bool) -> str:
-    return f"{one.text}\t{one.candidates[0].alignment or ''}" if alignment else one.text
-
-
-def _moses(number: int, one: "Translation", alignment: bool) -> Iterator[str]:
-    """An n-best list as Moses writes it: the line, from 0, the text, the score."""
-    for candidate in one.candidates:
-        links = f" ||| {candidate.alignment or ''}" if alignment else ""
-        yield f"{number} ||| {candidate.text} ||| {candidate.score:.4f}{links}"
-
-
-def _object(one: "Translation", alignment: bool) -> dict[str, object]:
-    found: dict[str, object] = {
-        "source": one.source,
-        "translation": one.text,
-        "score": one.score,
-        "log_prob": one.log_prob,
-        "candidates": [_candidate(candidate, alignment) for candidate in one.candidates],
-        "unknown": list(one.unknown),
-    }
-    if alignment:
-        best = one.candidates[0]
-        found |= {"source_words": one.source_words, "words": best.words, "alignment": best.alignment}
-    return found
-
-
-def _candidate(candidate: "Candidate", alignment: bool) -> dict[str, object]:
-    names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * alignment]
-    return {name: getattr(candidate, name) for name in names}
-
-
-def _text(prefix: str) -> str:
-    return arguments([prefix])[0]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._json import print_json
 from seqloom.cli._options import JsonObject, NewRun, top_option
+from seqloom.cli._output import print_json
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:

@@ -51,3 +51,11 @@ def _yaml_like(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_yaml_like, value)) + "]"
     return repr(value)
+
+
+_ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
+
+
+def one_line(text: str) -> str:
+    """Return a text that neither ends a line nor begins a new field."""
+    return text.translate(_ONE_LINE)

@@ -1,12 +1,16 @@
-"""A trained model of any kind, from its run: opened, measured, shown."""
+"""A trained model in use: the base of all predictors and of what they predict."""
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import torch
 
 from seqloom import accel
-from seqloom.core.errors import ResourceError
+from seqloom.core.errors import ResourceError, UsageError
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -14,13 +18,40 @@ from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
-    from seqloom.predict.embeddings import Array, Found, TextPooling
+    from seqloom.inspect.views.heads import HeadsView, Read
+    from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
+
+BATCH_SIZE, WINDOW = 32, 1024  # lines computed together, and lines read before the first is answered
+SHOWN_METRICS = (
+    *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
+    *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),
+)
+T = TypeVar("T")
 
 
-class Predictor:
+@dataclass(frozen=True, kw_only=True)
+class Prediction(ABC):
+    """What a model predicts for one line."""
+
+    unknown: tuple[str, ...] = ()  # pieces of the line that the vocabulary lacks
+
+    @abstractmethod
+    def to_line(self) -> str:
+        """Return it as one line of text, with tabs between fields."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, object]:
+        """Return it as values that JSON has."""
+
+
+P = TypeVar("P", bound=Prediction)
+Problems = Mapping[str, Callable[[P], bool]]  # notes, with {lines} for how many, and tests of what each is about
+
+
+class Predictor(Generic[P]):
     """A trained model, ready for use. Get one from `seqloom.load` or `seqloom.train_recipe`."""
 
-    what: ClassVar[str] = "a trained model"  # in words, for whoever tries to use it as something else
+    what: ClassVar[str] = "a trained model"  # in messages
     used_by: ClassVar[str] = "`seqloom evaluate` measures it"
     reads_text: ClassVar[bool] = True
 
@@ -33,7 +64,7 @@ class Predictor:
         return str(self.run.path)
 
     def uses(self) -> str:
-        """What can be done with it instead of what was asked, in words."""
+        """Return a sentence on what the model is for."""
         return self.used_by
 
     @cached_property
@@ -46,20 +77,42 @@ class Predictor:
         return self.run.tokenizer
 
     @property
-    def device(self) -> Any:
-        return device_of(self.model)
+    def device(self) -> torch.device:
+        device: torch.device = device_of(self.model)
+        return device
+
+    @property
+    def spells(self) -> bool:
+        """Whether the model reads the characters of words, so that words it does not know still differ."""
+        return False
+
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW) -> Iterator[P]:
+        """Predict each line, exactly one prediction per line, in order; a blank line gets an empty prediction.
+
+        `window` lines are read at a time, and lines of similar length are computed `batch_size` at a time; with
+        window=1 every line is answered before the next is read.
+        """
+        raise UsageError(f"{self.name} is {self.what}, which predicts nothing from lines: {self.uses()}.")
+
+    def problems(self) -> Problems[P]:
+        """Return notes on what can be wrong with predictions."""
+        return {}
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
-        """Every metric of a split of the data the model was trained on; kept in the run for `compare`."""
-        task = self.task()
-        found: dict[str, float] = task.evaluate(self.model, split)
-        with suppress(ResourceError):  # a run that cannot be written to can still be measured
-            self.run.save_metrics(split, found)
-        return found
+        """Return every metric of a split of the training data; they are kept in the run for `compare`."""
+        metrics: dict[str, float] = self.task().evaluate(self.model, split)
+        self.save_metrics(split, metrics)
+        return metrics
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
-        """Every metric of any other text."""
-        return self.task(documents).evaluate(self.model, "other")
+        """Return every metric of any other text."""
+        metrics: dict[str, float] = self.task(documents).evaluate(self.model, "other")
+        return metrics
+
+    def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
+        """Keep metrics in the run; one that cannot be written to can still be measured."""
+        with suppress(ResourceError):
+            self.run.save_metrics(split, metrics)
 
     def embed(
         self,
@@ -67,10 +120,10 @@ class Predictor:
         pooling: "TextPooling" = "mean",
         *,
         normalize: bool = False,
-        batch_size: int = 32,
-        window: int = 1024,
+        batch_size: int = BATCH_SIZE,
+        window: int = WINDOW,
     ) -> "Array":
-        """A vector for each text (N, H), float32: what the model makes of its tokens, pooled; zero for a blank one."""
+        """Return a vector for each text (N, H), float32: its tokens' hidden states, pooled; zero for a blank one."""
         from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
@@ -82,41 +135,37 @@ class Predictor:
         *,
         top: int = 5,
         pooling: "TextPooling" = "mean",
-        batch_size: int = 32,
-        window: int = 1024,
-    ) -> "list[Found]":
-        """The texts whose vectors lie nearest to that of each query, best first, with their cosines."""
+        batch_size: int = BATCH_SIZE,
+        window: int = WINDOW,
+    ) -> "list[SimilarTexts]":
+        """Return the texts whose vectors are nearest to that of each query, best first, with their cosines."""
         from seqloom.predict.embeddings import similar
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 
     def task(self, documents: Sequence[str] | None = None) -> Any:
-        """The task it was trained for, on its own data; or on other documents, then its only split "other"."""
+        """Return the task it was trained for, on its own data; or on other documents, then its only split "other"."""
         if documents is None:
-            return self._task.reopen(self._recipe, self.run)
+            return self.task_class.reopen(self.recipe, self.run)
         self.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
-        return self._task.of_documents(self._recipe, self.run, documents)
+        return self.task_class.of_documents(self.recipe, self.run, documents)
 
     @cached_property
-    def _recipe(self) -> Any:
+    def recipe(self) -> Any:
         return recipe_of(self.run)
 
     @property
-    def _task(self) -> Any:
-        return task_info(self._recipe.task).task
+    def task_class(self) -> Any:
+        return task_info(self.recipe.task).task
 
     def __repr__(self) -> str:
-        recipe = self.run.recipe
         metrics = self.run.metrics("dev") or {}
-        shown = ["loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"]
-        shown += ("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1")
-        named = [name for name in shown if name in metrics]
-        figures = ", ".join(f"{name} {metrics[name]:.4g}" for name in named)
-        what = f"{recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
-        return f"<{what}; dev: {figures or 'not evaluated'}>"
+        values = ", ".join(f"{name} {metrics[name]:.4g}" for name in SHOWN_METRICS if name in metrics)
+        what = f"{self.run.recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
+        return f"<{what}; dev: {values or 'not evaluated'}>"
 
     def _repr_png_(self) -> bytes | None:
-        """In a notebook: the training curve. None, and so the text above, where matplotlib is missing."""
+        """Return the training curve, for notebooks. None, and so the text above, where matplotlib is missing."""
         from seqloom.inspect.plots.curves import draw_curves
         from seqloom.inspect.plots.figures import to_png
 
@@ -124,3 +173,64 @@ class Predictor:
             return to_png(draw_curves([self.run]))
         except ResourceError:
             return None
+
+
+class SplitPredictor(Predictor[P]):
+    """A predictor that also predicts whole splits of its data, each only once, and reports metrics with intervals."""
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens are read at once, END or special ones included; None for any number."""
+        from seqloom.runs.init import read_length
+
+        return read_length(self.recipe)
+
+    @property
+    def spells(self) -> bool:
+        return self.run.characters is not None
+
+    @cached_property
+    def own_task(self) -> Any:
+        """The task it was trained for, on its own data; opened once."""
+        return self.task()
+
+    @cached_property
+    def _outputs(self) -> dict[str, Any]:
+        return {}
+
+    def compute_once(self, split: str, compute: Callable[[], T]) -> T:
+        """Return what the model computes for a split; later calls return the same value."""
+        if split not in self._outputs:
+            self._outputs[split] = compute()
+        output: T = self._outputs[split]
+        return output
+
+    def evaluate(self, split: str = "dev") -> dict[str, float]:
+        metrics: dict[str, float] = self.report(split).metrics
+        return metrics
+
+    def report(self, split: str = "dev") -> Any:
+        """Return every metric of a split of its own data with intervals; they are kept in the run for `compare`."""
+        report = self.compute_report(split)
+        self.save_metrics(split, report.kept())
+        return report
+
+    def compute_report(self, split: str) -> Any:
+        raise NotImplementedError
+
+    def heads(self, text: str) -> "HeadsView":
+        """Return where every layer and head of a Transformer encoder attends while it reads a text."""
+        from seqloom.inspect.views.heads import heads_of_reader
+
+        return heads_of_reader(self, self.looked(text))
+
+    def looked(self, text: str) -> "Read":
+        """Return a text as the model reads it, and what it predicts, for views of its inside."""
+        from seqloom.inspect.views.alignment import one_line
+
+        return self.read_one(one_line(text, "text"))
+
+    def read_one(self, line: str) -> "Read":
+        raise UsageError(
+            f"{self.name} is {self.what}: heads are shown of models that read one text, and this one reads several."
+        )

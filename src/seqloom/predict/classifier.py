@@ -1,10 +1,8 @@
-"""Classifiers in use: texts in, a label for each, in their order."""
+"""Classifiers: texts or series in, a label for each, in order."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,40 +10,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
-from seqloom.core.words import did_you_mean
+from seqloom.core.words import did_you_mean, one_line, shown
 from seqloom.data.reading import TextReader
 from seqloom.data.series import LabelledSeries
-from seqloom.data.spellings import SpelledBatches
+from seqloom.data.series_files import number_of
 from seqloom.evaluate.classification import Report
-from seqloom.inspect.views.alignment import one_line
-from seqloom.inspect.views.heads import HeadsView, Read, heads_of_reader
+from seqloom.inspect.views.alignment import one_line as check_one_line
+from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.why import Why, WhyKind, explain, without
-from seqloom.predict.base import Predictor
-from seqloom.predict.batching import alike, answered, check_sizes
-from seqloom.runs.init import read_length
+from seqloom.predict.base import P, Prediction, Problems, SplitPredictor
+from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows
 from seqloom.tasks.classify import spellings_of, text_reader
 from seqloom.tasks.series_classify import tree_of
 
 
 @dataclass(frozen=True)
-class Said:
-    """A label, and how probable the model finds it."""
+class LabelProbability:
+    """A label and its probability."""
 
     label: str
     probability: float
 
 
 @dataclass(frozen=True)
-class Classification:
-    """A text and what it is, best first. What is asked of it is answered by the best; a blank text has no answer."""
+class LabelPrediction(Prediction):
+    """Labels, best first; none for a blank line."""
 
-    text: str  # as it came
-    candidates: list[Said]
-    unknown: tuple[str, ...] = ()  # pieces of the text the vocabulary does not have
-    cut: bool = False  # whether only its beginning was read
-    why: Why | None = None  # how much each word weighed, where that was asked for
+    candidates: list[LabelProbability]
 
     @property
     def label(self) -> str:
@@ -55,10 +48,55 @@ class Classification:
     def probability(self) -> float:
         return self.candidates[0].probability if self.candidates else 0.0
 
+    def to_line(self) -> str:
+        """label, probability, the next label …"""
+        return label_fields(self.candidates)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "label": self.label or None,
+            "probability": self.probability if self.candidates else None,
+            "candidates": [asdict(candidate) for candidate in self.candidates],
+        }
+
 
 @dataclass(frozen=True)
-class Judged:
-    """An example of a split, and what the model says it is."""
+class Classification(LabelPrediction):
+    """The labels of a text."""
+
+    text: str = ""  # as it came
+    cut: bool = False  # whether only its beginning was read
+    why: Why | None = None  # how much each word weighed, where that was asked for
+
+    def to_line(self) -> str:
+        """label, probability, the next label …; with reasons each word and its weight, in one last field."""
+        if self.why is None:
+            return super().to_line()
+        sign = "+" if self.why.kind == "influence" else ""
+        words = " ".join(f"{_show_spaces(word.text)} {word.weight:{sign}.3f}" for word in self.why.words)
+        return f"{super().to_line()}\t{words}" if self.candidates else words
+
+    def to_json(self) -> dict[str, object]:
+        found = {"text": self.text, **super().to_json(), "unknown": list(self.unknown), "cut": self.cut}
+        if self.why is not None:
+            words = [asdict(word) for word in self.why.words]
+            found["why"] = {"kind": self.why.kind, "words": words, "end": self.why.end}
+        return found
+
+
+def label_fields(candidates: Iterable[LabelProbability]) -> str:
+    """Return label, probability, the next label …, with tabs between."""
+    return "\t".join(f"{one_line(one.label)}\t{one.probability:.4f}" for one in candidates)
+
+
+def _show_spaces(text: str) -> str:
+    """Return a word or character with white space made visible."""
+    return "".join("␣" if character.isspace() else character for character in text)
+
+
+@dataclass(frozen=True)
+class PredictedExample:
+    """An example of a split with its label, and the label that the model predicts."""
 
     text: str
     expected: str
@@ -66,89 +104,47 @@ class Judged:
     probability: float
 
 
-class Understanding(Predictor):
-    """What classifiers and taggers share."""
-
-    @property
-    def longest(self) -> int | None:
-        """How many tokens are read at once, END or special ones included; None for any number."""
-        return read_length(self._recipe)
-
-    @property
-    def spells(self) -> bool:
-        """Whether it reads how words are spelled, so that words it does not know are still told apart."""
-        return self.run.characters is not None
-
-    @cached_property
-    def own_task(self) -> Any:
-        """The task it was trained for, on its own data; opened once."""
-        return self.task()
-
-    def evaluate(self, split: str = "dev") -> dict[str, float]:
-        metrics: dict[str, float] = self.report(split).metrics
-        return metrics
-
-    def report(self, split: str = "dev") -> Any:
-        """Every figure of a split of the data it was trained on; kept in the run for `compare`."""
-        found = self._figures(split)
-        with suppress(ResourceError):  # a run that cannot be written to can still be measured
-            self.run.save_metrics(split, found.kept())
-        return found
-
-    def _figures(self, split: str) -> Any:
-        raise NotImplementedError
-
-    def heads(self, text: str) -> HeadsView:
-        """Where every layer and head of a Transformer encoder looks while it reads a text."""
-        return heads_of_reader(self, self.looked(text))
-
-    def looked(self, text: str) -> Read:
-        """A text as the model reads it, and what it says of it: for whoever looks inside."""
-        return self._looked(one_line(text, "text"))
-
-    def _looked(self, line: str) -> Read:
-        raise UsageError(
-            f"{self.name} is {self.what}: heads are shown of models that read one text, and this one reads several."
-        )
-
-
-class Judging(Understanding):
-    """What says of each example which of several labels it has."""
+class LabelPredictor(SplitPredictor[P]):
+    """A predictor that gives each example one of several labels."""
 
     @property
     def labels(self) -> list[str]:
         return self.run.labels
 
-    def judged(self, split: str = "dev") -> list[Judged]:
-        """Every example of a split of the data it was trained on, and what it says of it."""
-        best = self._thought(split).exp().max(dim=1)
+    def rank(self, probabilities: Sequence[float], top: int | None) -> list[LabelProbability]:
+        """Return the `top` labels (all for None), best first."""
+        order = sorted(range(len(probabilities)), key=lambda label: -probabilities[label])[:top]
+        return [LabelProbability(self.labels[label], probabilities[label]) for label in order]
+
+    def predict_split(self, split: str = "dev") -> list[PredictedExample]:
+        """Return every example of a split of its own data with the label the model predicts."""
+        best = self.log_probs(split).exp().max(dim=1)
         rows = zip(self.own_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
-        return [Judged(one.text, one.label, self.labels[label], probability) for one, label, probability in rows]
+        return [PredictedExample(one.text, one.label, self.labels[label], value) for one, label, value in rows]
 
-    def _thought(self, split: str) -> Tensor:
-        """log p (N, L); each split is read once."""
-        if split not in self._thoughts:
-            self._thoughts[split] = self.own_task.log_probs(self.model, split)
-        return self._thoughts[split]
+    def log_probs(self, split: str = "dev") -> Tensor:
+        """Return log p of every label (N, L) for a split; each split is read once."""
+        return self.compute_once(split, lambda: self.own_task.log_probs(self.model, split))
 
-    @cached_property
-    def _thoughts(self) -> dict[str, Tensor]:
-        return {}
-
-    def report(self, split: str = "dev") -> Report:
-        found: Report = super().report(split)
-        return found
-
-    def _figures(self, split: str) -> Report:
-        found: Report = self.own_task.figures(self._thought(split), split)
-        return found
+    def compute_report(self, split: str) -> Report:
+        report: Report = self.own_task.figures(self.log_probs(split), split)
+        return report
 
 
-class Classifier(Judging):
+class Classifier(LabelPredictor[Classification]):
     """A trained classifier."""
 
     what = "a classifier"
     used_by = "`seqloom classify` uses it"
+
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
+    ) -> Iterator[Classification]:
+        return self.classify(lines, top=1, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[Classification]:
+        note = f"of {{lines}} with more than {self.longest} tokens only the beginning was read"
+        return {note: lambda answer: answer.cut}
 
     def classify(
         self,
@@ -159,80 +155,74 @@ class Classifier(Judging):
         batch_size: int = 128,
         window: int = 1024,
     ) -> Iterator[Classification]:
-        """Say what each text is, exactly one answer for each, in their order; a blank text stays without one.
+        """Classify each text, exactly one answer for each, in order; a blank text has no labels.
 
         `top` is how many labels are named, best first; all, if left out. With `why`, an answer also says how much each
-        word weighed. `window` texts are read at a time, and those of like length `batch_size` at a time; with window=1
-        every text is answered before the next is read.
+        word weighed. `window` and `batch_size` as in `predict`.
         """
-        if top is not None:
-            check_sizes(top=top)
-        return answered(
-            texts, lambda lines: self._answer(lines, batch_size, top, why), batch_size=batch_size, window=window
-        )
+        check_sizes(top=top)
 
-    def _answer(self, lines: Sequence[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:
-        answers = [Classification(line, []) for line in lines]
-        places = [place for place, line in enumerate(lines) if line.strip()]
-        if places:
-            texts, reader = [lines[place].strip() for place in places], self._reader()
-            batches = reader.batches(texts, tokens=1)
-            for chosen in alike(batches.texts.lengths.tolist(), batch_size):
-                for number, one in zip(chosen, self._judge(reader, batches, chosen, texts, top, why), strict=True):
-                    answers[places[number]] = as_it_came(one, lines[places[number]])
-        yield from answers
+        def answer(lines: list[str]) -> Iterator[Classification]:
+            return self._classify(lines, batch_size, top, why)
 
-    def _judge(
-        self,
-        reader: TextReader,
-        batches: SpelledBatches,
-        chosen: list[int],
-        texts: Sequence[str],
-        top: int | None,
-        why: bool,
-    ) -> Iterator[Classification]:
-        batch = to_device(batches.tree(np.array(chosen)), self.device)
-        own = [texts[number] for number in chosen]
-        reasons: Sequence[Why | None] = [None] * len(own)
-        if why:
-            before = 0 if reader.frame is None else reader.frame.before
-            reasons = explain(self.model, batch, own, [reader.read(text)[1] for text in own], self.tokenizer, before)
-        ordered = self.model.probabilities(batch).sort(dim=1, descending=True, stable=True)
-        rows = zip(own, chosen, ordered.values.tolist(), ordered.indices.tolist(), reasons, strict=True)
-        for text, number, values, labels, reason in rows:
-            yield Classification(
-                text=text,
-                candidates=[Said(self.labels[label], p) for label, p in zip(labels[:top], values[:top], strict=True)],
-                unknown=tuple(reader.unknown(text)),
-                cut=bool(batches.was_cut[number]),
-                why=reason,
-            )
+        return predict_windows(as_lines(texts), answer, batch_size=batch_size, window=window)
+
+    def _classify(self, lines: Sequence[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:
+        texts, reader = [line.strip() for line in lines if line.strip()], self.reader()
+        batches = reader.batches(texts, tokens=1) if texts else None
+
+        def classify_batch(indices: list[int]) -> Iterator[Classification]:
+            assert batches is not None
+            batch = to_device(batches.tree(np.array(indices)), self.device)
+            own = [texts[index] for index in indices]
+            reasons: Sequence[Why | None] = [None] * len(own)
+            if why:
+                spans = [reader.read(text)[1] for text in own]
+                reasons = explain(self.model, batch, own, spans, self.tokenizer, _tokens_before(reader))
+            rows = self.model.probabilities(batch).tolist()
+            for index, text, row, reason in zip(indices, own, rows, reasons, strict=True):
+                yield Classification(
+                    candidates=self.rank(row, top),
+                    text=text,
+                    unknown=tuple(reader.unknown(text)),
+                    cut=bool(batches.was_cut[index]),
+                    why=reason,
+                )
+
+        lengths = [] if batches is None else batches.texts.lengths.tolist()
+        answers = iter(predict_batches(lengths, batch_size, classify_batch))
+        for line in lines:
+            if not line.strip():
+                yield Classification([], text=line)
+                continue
+            answer, before = next(answers), len(line) - len(line.lstrip())
+            yield replace(answer, text=line, why=None if answer.why is None else answer.why.moved(before))
 
     def why(self, text: str, label: str | None = None, kind: WhyKind | None = None) -> Why:
-        """How much each word of a text weighs for a label, the most probable one unless another is named.
+        """Return how much each word of a text weighs for a label, the most probable one unless another is named.
 
         By attention where the pooling attends, else by influence, unless the kind is named. See `inspect.views.why`.
         """
-        line = one_line(text, "text")
-        (said,) = self.classify(line)
-        number = self._label_number(said.label if label is None else label)
-        reader = self._reader()
-        batch = to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
+        line = check_one_line(text, "text")
+        (answer,) = self.classify(line)
+        number = self._label_number(answer.label if label is None else label)
+        reader = self.reader()
+        batch = self._batch(reader, line)
         if kind == "attention" and self.model.attention(batch) is None:
             raise UsageError(f"{self.name} does not attend: its words weigh by influence, or by being left out.")
-        before, spans = 0 if reader.frame is None else reader.frame.before, reader.read(line)[1]
-        labels, found = torch.tensor([number], device=self.device), "influence" if kind == "left out" else kind
-        (reason,) = explain(self.model, batch, [line], [spans], self.tokenizer, before, labels, found)
+        spans, labels = reader.read(line)[1], torch.tensor([number], device=self.device)
+        by: WhyKind | None = "influence" if kind == "left out" else kind
+        (reason,) = explain(self.model, batch, [line], [spans], self.tokenizer, _tokens_before(reader), labels, by)
         if kind == "left out":
-            reason = self._left_out(said, reason, self.labels[number])
+            reason = self._leave_words_out(answer, reason, self.labels[number])
         return reason.moved(len(text) - len(text.lstrip()))
 
-    def _left_out(self, said: Classification, reason: Why, label: str) -> Why:
-        def chance(one: Classification) -> float:
-            return next((each.probability for each in one.candidates if each.label == label), 0.0)
+    def _leave_words_out(self, whole: Classification, reason: Why, label: str) -> Why:
+        def probability(answer: Classification) -> float:
+            return next((each.probability for each in answer.candidates if each.label == label), 0.0)
 
-        rest = self.classify(without(said.text, reason.words))
-        drops = [chance(said) - chance(one) if one.candidates else 0.0 for one in rest]
+        rest = self.classify(without(whole.text, reason.words))
+        drops = [probability(whole) - probability(answer) if answer.candidates else 0.0 for answer in rest]
         words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]
         return Why("left out", words, 0.0)
 
@@ -241,23 +231,24 @@ class Classifier(Judging):
             raise UsageError(f"{self.name} knows no label {label!r}: {did_you_mean(label, self.labels)}.")
         return self.labels.index(label)
 
-    def _reader(self) -> TextReader:
-        return text_reader(self._recipe, self.tokenizer, spellings_of(self.run))
+    def reader(self) -> TextReader:
+        return text_reader(self.recipe, self.tokenizer, spellings_of(self.run))
 
-    def _looked(self, line: str) -> Read:
-        (said,), reader = self.classify(line, top=1), self._reader()
-        batch = to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
-        log_prob = math.log(said.probability)
-        return Read(line, line, reader.read(line)[1], batch, "label", said.label, log_prob, said.unknown, reader.frame)
+    def _batch(self, reader: TextReader, line: str) -> Any:
+        return to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
 
-
-def as_it_came(one: Classification, line: str) -> Classification:
-    """The answer to a line that was read without the white space at its ends."""
-    before = len(line) - len(line.lstrip())
-    return replace(one, text=line, why=None if one.why is None else one.why.moved(before))
+    def read_one(self, line: str) -> Read:
+        (answer,), reader = self.classify(line, top=1), self.reader()
+        batch, spans, log_prob = self._batch(reader, line), reader.read(line)[1], math.log(answer.probability)
+        return Read(line, line, spans, batch, "label", answer.label, log_prob, answer.unknown, reader.frame)
 
 
-class SeriesClassifier(Judging):
+def _tokens_before(reader: TextReader) -> int:
+    """Return how many special tokens stand before a text."""
+    return 0 if reader.frame is None else reader.frame.before
+
+
+class SeriesClassifier(LabelPredictor[LabelPrediction]):
     """A trained classifier of series."""
 
     what = "a classifier of series"
@@ -267,8 +258,17 @@ class SeriesClassifier(Judging):
     def variables(self) -> int:
         return self.run.sizes["variables"]
 
-    def classify(self, values: Sequence[float] | NDArray[np.floating[Any]], *, top: int | None = None) -> list[Said]:
-        """What a series is, best first: values (T, C), or in one row all of the first variable, then of the second …"""
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int | None = 1
+    ) -> Iterator[LabelPrediction]:
+        """Classify a series per line: all numbers of the first variable, then all of the second, and so on."""
+        for number, line in enumerate(as_lines(lines), start=1):
+            yield LabelPrediction(self.classify(read_numbers(line, number), top=top) if line.strip() else [])
+
+    def classify(
+        self, values: Sequence[float] | NDArray[np.floating[Any]], *, top: int | None = None
+    ) -> list[LabelProbability]:
+        """Return the labels of a series, best first: values (T, C), or one row with all of each variable in turn."""
         array = np.asarray(values, dtype=np.float64)
         if array.ndim == 1:
             if len(array) == 0 or len(array) % self.variables:
@@ -277,6 +277,16 @@ class SeriesClassifier(Judging):
         if array.ndim != 2 or array.shape[1] != self.variables or len(array) == 0 or np.isinf(array).any():
             raise UsageError(f"{self.name} reads finite values (T, {self.variables}); got {array.shape}.")
         batch = to_device(tree_of([LabelledSeries(array, "")], {}, len(array)), self.device)
-        ordered = self.model.probabilities(batch)[0].sort(descending=True, stable=True)
-        pairs = zip(ordered.indices.tolist(), ordered.values.tolist(), strict=True)
-        return [Said(self.labels[label], probability) for label, probability in pairs][:top]
+        return self.rank(self.model.probabilities(batch)[0].tolist(), top)
+
+
+def read_numbers(line: str, number: int) -> list[float]:
+    """Return the numbers of a line, with commas, semicolons, tabs or spaces between; missing ones are NaN."""
+    separated = any(separator in line for separator in ",;\t")
+    cells = line.replace("\t", ",").replace(";", ",").split(",") if separated else line.split()
+    try:
+        return [number_of(cell) for cell in cells]
+    except ValueError:
+        raise DataError(
+            f"Line {number:,} must be finite numbers with commas or spaces between; got {shown(line)}."
+        ) from None

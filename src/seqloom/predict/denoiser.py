@@ -1,26 +1,25 @@
-"""Denoisers in use: they say what a damaged text was, or what stood where it has [MASK]."""
+"""Denoisers: they restore a damaged text, or what stood where it has [MASK]."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from seqloom.core.errors import DataError, UsageError
+from seqloom.core.errors import DataError
 from seqloom.core.seeding import derive
 from seqloom.core.specials import MASK_TEXT, Specials
-from seqloom.core.words import shown
+from seqloom.core.words import one_line, shown
 from seqloom.data.noise import SpansConfig, noised, sentinels_of, spans_told
 from seqloom.data.noised_batches import joined
 from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.predict.base import Predictor
-from seqloom.predict.batching import alike, answered, check_source
+from seqloom.predict.base import Prediction, Predictor, Problems
+from seqloom.predict.batching import as_lines, check_source, pad_rows, predict_batches, predict_windows
 from seqloom.predict.masked_lm import OTHERS
+from seqloom.predict.translator import change_search
 from seqloom.text.base import END
 from seqloom.text.gaps import read_gaps, with_gaps
 from seqloom.text.spans import Span
@@ -32,7 +31,7 @@ TOKENS = 4096  # of the texts decoded together, padding included; one that has m
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredText(Prediction):
     """A text and what a denoiser makes of it."""
 
     text: str  # as it came
@@ -41,7 +40,14 @@ class Restored:
     spans: list[str] | None  # what was said of each gap, by a model that says nothing else
     log_prob: float  # of what was said
     finished: bool = True  # whether the model ended it; if not, it was cut at the longest allowed
-    unknown: tuple[str, ...] = ()  # pieces of the text the vocabulary cannot spell
+
+    def to_line(self) -> str:
+        """The text restored, then what was predicted for each gap."""
+        return "\t".join(map(one_line, [self.restored, *(self.spans or [])]))
+
+    def to_json(self) -> dict[str, object]:
+        names = ("text", "read", "restored", "spans", "log_prob", "finished")
+        return {**{name: getattr(self, name) for name in names}, "unknown": list(self.unknown)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class _Read:
     gaps: list[Span] | None = None  # where in the text its gaps stand; None where it was damaged here
 
 
-class Restorer(Predictor):
+class Denoiser(Predictor[RestoredText]):
     """A trained denoiser."""
 
     what = "a denoiser, which restores damaged texts"
@@ -62,7 +68,7 @@ class Restorer(Predictor):
     @property
     def noise(self) -> Any:
         """The `noise` section of its recipe."""
-        return self._recipe.noise
+        return self.recipe.noise
 
     @cached_property
     def sentinels(self) -> range:
@@ -76,8 +82,16 @@ class Restorer(Predictor):
     @property
     def longest_source(self) -> int | None:
         """The most tokens of a text it can read, END included; None for any number."""
-        longest: int | None = self._recipe.model.longest_source
+        longest: int | None = self.recipe.model.longest_source
         return longest
+
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
+    ) -> Iterator[RestoredText]:
+        return self.restore(lines, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[RestoredText]:
+        return {"what was said of {lines} did not come to an end and was cut": lambda answer: not answer.finished}
 
     def restore(
         self,
@@ -88,34 +102,28 @@ class Restorer(Predictor):
         batch_size: int = 32,
         window: int = 1024,
         **options: Any,
-    ) -> Iterator[Restored]:
-        """Say what each text was, one answer for each, in their order; a blank one stays blank.
+    ) -> Iterator[RestoredText]:
+        """Restore each text, one answer for each, in order; a blank one stays blank.
 
         A gap is written [MASK]. With `noise` texts come whole, and are damaged first as in training, by draws from
-        `seed` and a text's number. `options` are those of `BeamConfig`, and stand before the recipe's.
+        `seed` and a text's number. `options` are those of `BeamConfig`, and override the recipe's.
         """
         search = self.decode_options(**options)
         numbers = count()
 
-        def answer(lines: list[str]) -> Iterator[Restored]:
-            return self._answer(lines, numbers, seed if noise else None, search, batch_size)
+        def answer(lines: list[str]) -> Iterator[RestoredText]:
+            return self._restore(lines, numbers, seed if noise else None, search, batch_size)
 
-        return answered(texts, answer, batch_size=batch_size, window=window)
+        return predict_windows(as_lines(texts), answer, batch_size=batch_size, window=window)
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """The `decode` section of its recipe, with these changes; it gives one answer."""
-        own: BeamConfig = self._recipe.decode
-        try:
-            return replace(own, **{**changes, "n_best": 1})
-        except ValueError as error:
-            raise UsageError(f"{error}.") from None
-        except TypeError:
-            raise UsageError(f"A search has the options {', '.join(vars(own))}; got {', '.join(changes)}.") from None
+        """Return the `decode` section of its recipe with these changes; it gives one answer."""
+        return change_search(self.recipe.decode, {**changes, "n_best": 1})
 
-    def _answer(
+    def _restore(
         self, lines: list[str], numbers: Iterator[int], seed: int | None, search: BeamConfig, batch_size: int
-    ) -> Iterator[Restored]:
-        """What comes before a text that cannot be read is still answered."""
+    ) -> Iterator[RestoredText]:
+        """Texts before one that cannot be read are still answered."""
         read: list[_Read] = []
         wrong: DataError | None = None
         try:
@@ -123,14 +131,13 @@ class Restorer(Predictor):
                 read.append(self._read(line, number, seed))
         except DataError as error:
             wrong = error
+        rows = [one.ids for one in read if one.ids]
+        lengths = [len(row) + 1 for row in rows]
+        found = iter(
+            predict_batches(lengths, batch_size, lambda some: self._decode([rows[n] for n in some], search), TOKENS)
+        )
         blank = Hypothesis([], True, 0.0, 0.0, [])
-        found = [blank] * len(read)
-        places = [place for place, one in enumerate(read) if one.ids]
-        for chosen in alike([len(read[place].ids) + 1 for place in places], batch_size, TOKENS):
-            own = [places[number] for number in chosen]
-            for place, best in zip(own, self._decode([read[place].ids for place in own], search), strict=True):
-                found[place] = best
-        yield from (self._restored(one, best) for one, best in zip(read, found, strict=True))
+        yield from (self._restored_text(one, next(found) if one.ids else blank) for one in read)
         if wrong is not None:
             raise wrong
 
@@ -193,14 +200,12 @@ class Restorer(Predictor):
     # --- answering --------------------------------------------------------------------------------------------------
 
     def _decode(self, rows: Sequence[list[int]], search: BeamConfig) -> list[Hypothesis]:
-        longest = max(map(len, rows)) + 1
-        tokens = torch.tensor([row + [END] * (longest - len(row)) for row in rows], device=self.device)
-        mask = torch.arange(longest) < torch.tensor([[len(row) + 1] for row in rows])
-        source = {"tokens": tokens, "mask": mask.to(self.device)}
+        tokens, mask = pad_rows([[*row, END] for row in rows], self.device)
+        source = {"tokens": tokens, "mask": mask}
         found = beam_search(self.model, source=source, options=search, end=END, banned=self.banned)
         return [best for best, *_ in found]
 
-    def _restored(self, one: _Read, best: Hypothesis) -> Restored:
+    def _restored_text(self, one: _Read, best: Hypothesis) -> RestoredText:
         read = with_gaps(self.tokenizer, one.ids) if one.gaps is None else one.text
         if not self.spans:
             text, spans = self.tokenizer.decode(best.tokens), None
@@ -209,7 +214,7 @@ class Restorer(Predictor):
             gaps = sum(token in self.sentinels for token in one.ids)
             said = [told.get(gap, []) for gap in range(gaps)]  # one that nothing was said of is left empty
             text, spans = self._filled(one, said), [self.tokenizer.decode(span).strip() for span in said]
-        return Restored(one.raw, read, text.strip(), spans, best.log_prob, best.finished, one.unknown)
+        return RestoredText(one.raw, read, text.strip(), spans, best.log_prob, best.finished, unknown=one.unknown)
 
     def _filled(self, one: _Read, said: Sequence[list[int]]) -> str:
         """The text as it came, words that the vocabulary lacks included, with these spans in its gaps."""

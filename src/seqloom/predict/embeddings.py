@@ -32,8 +32,8 @@ from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 from seqloom.models.window_lm import WindowLM
-from seqloom.predict.base import Predictor
-from seqloom.predict.batching import alike, check_sizes, lines_of, windows
+from seqloom.predict.base import Prediction, Predictor
+from seqloom.predict.batching import as_lines, check_sizes, pad_rows, predict_windows, similar_lengths, windows
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.language_model import device_of
 from seqloom.tasks.word_vectors import plain_words
@@ -52,7 +52,7 @@ States = Iterator[tuple[int, int, Tensor]]  # a text by its number, a piece of i
 
 
 def embed(
-    trained: Any,
+    trained: Predictor[Any],
     texts: str | Iterable[str],
     pooling: TextPooling = "mean",
     *,
@@ -64,7 +64,7 @@ def embed(
     check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
     reader = reader_of(trained)
-    found = [_embedded(reader, lines, pooling, batch_size) for lines in windows(lines_of(texts), window)]
+    found = [_embedded(reader, lines, pooling, batch_size) for lines in windows(as_lines(texts), window)]
     vectors: Array = np.concatenate(found) if found else np.zeros((0, reader.width), np.float32)
     return normalized(vectors) if normalize else vectors
 
@@ -111,7 +111,7 @@ class Reader:
     states: Callable[[Sequence[str], int], States]  # texts, and how many are read together
 
 
-def reader_of(trained: Any) -> Reader:
+def reader_of(trained: Predictor[Any]) -> Reader:
     """How the model of a run reads texts; refused if it makes no vectors of them."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     specials = Specials.after(len(tokenizer))
@@ -128,7 +128,7 @@ def reader_of(trained: Any) -> Reader:
         frames = _frames(specials, body.form, most_read(model.config.body))
         return _by_rows(trained, frames, body.read, body.width)
     if isinstance(model, Seq2Seq):
-        return _by_rows(trained, _before_end(trained), model.annotations, _width_of(model))
+        return _by_rows(trained, _before_end(trained.recipe.model.longest_source), model.annotations, _width_of(model))
     if isinstance(model, Classifier | Tagger):
         return _by_lexicon(trained)
     if isinstance(model, WordVectors):
@@ -156,9 +156,7 @@ def _after_end(longest: int | None) -> Rows:
     return rows
 
 
-def _before_end(translator: Any) -> Rows:
-    longest: int | None = translator.longest_source
-
+def _before_end(longest: int | None) -> Rows:
     def rows(ids: list[int]) -> Iterator[list[int]]:
         yield from ([*piece, END] for piece in _pieces(ids, longest, 1))
 
@@ -170,23 +168,16 @@ def _pieces(ids: list[int], longest: int | None, besides: int) -> Iterator[list[
     yield from (ids[start : start + room] for start in range(0, max(len(ids), 1), max(room, 1)))
 
 
-def _by_rows(trained: Any, rows: Rows, read: Callable[[Tensor, Tensor], Tensor], width: int) -> Reader:
+def _by_rows(trained: Predictor[Any], rows: Rows, read: Callable[[Tensor, Tensor], Tensor], width: int) -> Reader:
     def states(texts: Sequence[str], batch_size: int) -> States:
         encoded = trained.tokenizer.encode_batch(texts)
         placed = [(number, piece, row) for number, ids in enumerate(encoded) for piece, row in enumerate(rows(ids))]
-        for chosen in alike([len(row) for *_, row in placed], batch_size):
+        for chosen in similar_lengths([len(row) for *_, row in placed], batch_size):
             together = [placed[n] for n in chosen]
-            h = read(*_padded([row for *_, row in together], trained.device))
+            h = read(*pad_rows([row for *_, row in together], trained.device))
             yield from ((number, piece, own[: len(row)]) for own, (number, piece, row) in zip(h, together, strict=True))
 
     return Reader(width, states)
-
-
-def _padded(rows: Sequence[list[int]], device: Any) -> tuple[Tensor, Tensor]:
-    widest = max(map(len, rows))
-    tokens = torch.tensor([row + [END] * (widest - len(row)) for row in rows], device=device)
-    lengths = torch.tensor([[len(row)] for row in rows], device=device)
-    return tokens, torch.arange(widest, device=device) < lengths
 
 
 def _width_of(model: Seq2Seq) -> int:
@@ -194,7 +185,7 @@ def _width_of(model: Seq2Seq) -> int:
     return model.annotations(torch.tensor([[END]], device=device)).shape[2]
 
 
-def _by_words(trained: Any) -> Reader:
+def _by_words(trained: Predictor[Any]) -> Reader:
     """The vectors of the words that have one; of a text without any, a vector that is zero."""
     model, plain = trained.model, plain_words(trained.tokenizer)
 
@@ -210,7 +201,7 @@ def _by_words(trained: Any) -> Reader:
 # --- classifiers and taggers that read words --------------------------------------------------------------------------
 
 
-def _by_lexicon(trained: Any) -> Reader:
+def _by_lexicon(trained: Predictor[Any]) -> Reader:
     """Of a text longer than its encoder knows places, the beginning alone."""
     model = trained.model
 
@@ -222,7 +213,7 @@ def _by_lexicon(trained: Any) -> Reader:
     def states(texts: Sequence[str], batch_size: int) -> States:
         reader = TextReader(trained.tokenizer, spellings_of(trained.run), model.config.longest)
         batches = reader.batches(texts, tokens=1)
-        for chosen in alike(batches.texts.lengths.tolist(), batch_size):
+        for chosen in similar_lengths(batches.texts.lengths.tolist(), batch_size):
             batch = to_device(batches.tree(np.array(chosen)), trained.device)
             h, lengths = read(batch), batch["mask"].sum(dim=1).tolist()
             yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
@@ -234,7 +225,7 @@ EQUAL = 6  # decimals in which scores must differ: a line has the last digits of
 
 
 @dataclass(frozen=True)
-class Near:
+class SimilarText:
     """A text near a query."""
 
     score: float  # the cosine, from -1 to 1
@@ -243,17 +234,17 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Found:
+class SimilarTexts:
     """A query, and the texts nearest to it, best first; of texts equally near, those that came first."""
 
     query: str
-    best: list[Near]
+    best: list[SimilarText]
     texts: int  # how many it was compared with
     blank: int = 0  # how many more there were, which are like nothing
 
 
 def similar(
-    trained: Any,
+    trained: Predictor[Any],
     queries: str | Iterable[str],
     texts: Iterable[str],
     *,
@@ -261,11 +252,11 @@ def similar(
     pooling: TextPooling = "mean",
     batch_size: int = 32,
     window: int = 1024,
-) -> list[Found]:
+) -> list[SimilarTexts]:
     """Each query with the `top` texts whose cosines with it are largest."""
     check_sizes(top=top, batch_size=batch_size, window=window)
     check_pooling(pooling)
-    asked = list(lines_of(queries))
+    asked = list(as_lines(queries))
     if blank := [number for number, query in enumerate(asked, start=1) if not query.strip()]:
         raise DataError(f"A query must not be blank; number {blank[0]:,} of {len(asked):,} is.")
 
@@ -273,7 +264,7 @@ def similar(
         return embed(trained, lines, pooling, normalize=True, batch_size=batch_size, window=window)
 
     wanted = vectors(asked)  # (Q, H)
-    best: list[list[Near]] = [[] for _ in asked]
+    best: list[list[SimilarText]] = [[] for _ in asked]
     seen = read = 0
     for lines in windows(texts, window):
         kept = [(seen + place, line) for place, line in enumerate(lines, start=1) if line.strip()]
@@ -281,18 +272,41 @@ def similar(
         if kept:
             scores = wanted @ vectors([line for _, line in kept]).T  # (Q, N)
             best = [_merged(own, row, kept, top) for own, row in zip(best, scores, strict=True)]
-    return [Found(query, own, read, seen - read) for query, own in zip(asked, best, strict=True)]
+    return [SimilarTexts(query, own, read, seen - read) for query, own in zip(asked, best, strict=True)]
 
 
-def _merged(best: list[Near], scores: Array, lines: Sequence[tuple[int, str]], top: int) -> list[Near]:
+def _merged(best: list[SimilarText], scores: Array, lines: Sequence[tuple[int, str]], top: int) -> list[SimilarText]:
     """The best of those before and of those that came now. Sorting is stable: who came first stands first."""
     chosen = np.argsort(-scores.round(EQUAL), kind="stable")[:top]
-    new = [Near(float(scores[place]), *lines[place]) for place in chosen]
+    new = [SimilarText(float(scores[place]), *lines[place]) for place in chosen]
     return sorted([*best, *new], key=lambda near: -round(near.score, EQUAL))[:top]
 
 
-class BidirectionalLM(Predictor):
+@dataclass(frozen=True)
+class TextVector(Prediction):
+    """A text and its vector."""
+
+    text: str
+    vector: list[float]
+
+    def to_line(self) -> str:
+        return "\t".join(f"{value:.6g}" for value in self.vector)
+
+    def to_json(self) -> dict[str, object]:
+        return {"text": self.text, "vector": self.vector}
+
+
+class BidirectionalLM(Predictor[TextVector]):
     """A trained bidirectional language model (ELMo)."""
 
     what = "a bidirectional language model"
     used_by = "`seqloom embed` makes vectors with it, and init.from begins with it"
+
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[TextVector]:
+        """Embed each line: the mean of its tokens' hidden states."""
+
+        def answer(read: list[str]) -> Iterator[TextVector]:
+            vectors = embed(self, read, batch_size=batch_size, window=window)
+            yield from (TextVector(text, vector.tolist()) for text, vector in zip(read, vectors, strict=True))
+
+        return predict_windows(as_lines(lines), answer, batch_size=batch_size, window=window)

@@ -1,14 +1,14 @@
-"""Forecasters in use: a series in, what comes after it out, with intervals."""
+"""Forecasters: a series in, its next steps out, with intervals."""
 
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.seeding import generator
 from seqloom.core.words import shown
 from seqloom.data.series import Series
@@ -16,11 +16,31 @@ from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
 from seqloom.inspect.views.forecasts import Forecasted
-from seqloom.predict.base import Predictor
+from seqloom.predict.base import Prediction, Predictor
+from seqloom.predict.batching import as_lines
+from seqloom.predict.classifier import read_numbers
 from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
 
 
-class Forecaster(Predictor):
+@dataclass(frozen=True)
+class ForecastLine(Prediction):
+    """The forecast of a series that stands in one line; None for a blank line."""
+
+    text: str
+    forecast: Forecasted | None
+
+    def to_line(self) -> str:
+        """The expected values, all of the first variable, then all of the second …"""
+        values = () if self.forecast is None else self.forecast.mean.T.flatten()
+        return "\t".join(f"{value:.6g}" for value in values)
+
+    def to_json(self) -> dict[str, object]:
+        found = self.forecast
+        rows = {} if found is None else {name: found.rows(place) for place, name in enumerate(found.columns)}
+        return {"text": self.text, "forecast": rows, "exact": None if found is None else found.exact}
+
+
+class Forecaster(Predictor[ForecastLine]):
     """A trained model of series."""
 
     what = "a forecaster"
@@ -39,14 +59,28 @@ class Forecaster(Predictor):
     @property
     def horizon(self) -> int:
         """Steps ahead, where nobody says otherwise."""
-        return horizon_of(self._recipe, self.season)
+        return horizon_of(self.recipe, self.season)
+
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1) -> Iterator[ForecastLine]:
+        """Forecast the series of each line: all numbers of the first variable, then all of the second, and so on."""
+        for number, line in enumerate(as_lines(lines), start=1):
+            forecast = self._forecast_line(read_numbers(line, number), number) if line.strip() else None
+            yield ForecastLine(line, forecast)
+
+    def _forecast_line(self, values: list[float], number: int) -> Forecasted:
+        variables = len(self.columns)
+        if len(values) % variables:
+            raise DataError(f"Line {number:,} must hold numbers of {variables} variables; got {len(values)} numbers.")
+        rows = np.array(values).reshape(variables, -1).T
+        times = np.arange(1.0, len(rows) + 1)
+        name = f"line {number:,}"
+        return self.forecast(Series(rows, times, self.columns, self.season, name, fill=self.recipe.data.fill))
 
     def report(self, split: str = "dev") -> ForecastReport:
         """Every figure of a split, by rolling origins; kept in the run for `compare`."""
-        found: ForecastReport = self.task().report(self.model, split)
-        with suppress(ResourceError):  # a run that cannot be written to can still be measured
-            self.run.save_metrics(split, found.kept())
-        return found
+        report: ForecastReport = self.task().report(self.model, split)
+        self.save_metrics(split, report.kept())
+        return report
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         return self.report(split).metrics
@@ -64,7 +98,7 @@ class Forecaster(Predictor):
     def _read(self, path: Path, time: Column | None, time_format: str | None) -> tuple[Series, list[str]]:
         if not path.exists():
             raise DataError(f"{path} does not exist. Name a file with a column of times and those of the values.")
-        data: Any = self._recipe.data
+        data: Any = self.recipe.data
         columns: tuple[str, ...] | None = self.columns
         names = column_names(path)
         if len(self.columns) == 1 and self.columns[0] not in names:
@@ -123,10 +157,10 @@ class Forecaster(Predictor):
         return replace(made, model=f"{self.run.path.name} ({kind})", truth=came, notes=tuple(notes))
 
     def _ahead(self, history: Series, horizon: int, paths: int | None, seed: int) -> Forecasted:
-        transform, device = self._recipe.forecast.transform, self.device
+        transform, device = self.recipe.forecast.transform, self.device
         values, mask = (part.unsqueeze(0) for part in visible(history, transform))
         values = (values.float() if device.type == "mps" else values).to(device)
-        drawn = self._recipe.forecast.paths if paths is None else paths
+        drawn = self.recipe.forecast.paths if paths is None else paths
         found = forecast(self.model, values, mask.to(device), horizon, paths=drawn, generator=generator(seed, "paths"))
         if not all(bool(torch.isfinite(part).all()) for part in (found.mean, found.points)):
             raise UsageError(
@@ -144,7 +178,7 @@ class Forecaster(Predictor):
                 f"A horizon of {horizon} steps is longer than the series itself, which has {len(history)}: nothing in "
                 f"it could tell so much. Ask for {len(history)} at most, or give a longer series."
             )
-        if self._recipe.forecast.transform == "log":
+        if self.recipe.forecast.transform == "log":
             refuse_not_positive(history)
         notes, step = [], self.run.data.get("step")
         if step is not None and history.clock.said() != step:

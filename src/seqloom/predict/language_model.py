@@ -1,30 +1,38 @@
-"""Language models in use: they continue a prompt and say what they think of a text."""
+"""Language models: they continue a prompt, score texts and answer prompts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.prompts import instruction_as_prompt
+from seqloom.data.prompts import Prompt, Shot, Template, check_choices, instruction_as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
 from seqloom.evaluate.perplexity import score_texts
-from seqloom.predict.base import Predictor
-from seqloom.predict.prompter import Prompting
+from seqloom.predict.base import Predictor, Problems
+from seqloom.predict.batching import as_lines, check_sizes, predict_windows
+from seqloom.predict.prompter import (
+    By,
+    ChoiceScorer,
+    Completion,
+    PromptAnswer,
+    PromptedChoice,
+    fit_shots,
+    longest_of,
+)
 from seqloom.tasks.hmm import letters
-from seqloom.tasks.language_model import device_of
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.heads import HeadsView
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredText:
     """A text and what a language model thinks of it; the last token is END."""
 
     text: str
@@ -51,12 +59,25 @@ class Continuation:
     finished: bool  # whether the document ends here
 
 
-class Writer(Prompting):
-    """What every language model that is ready for use can do."""
+class LanguageModel(Predictor[PromptAnswer]):
+    """A trained language model: it writes, scores what others wrote, and answers prompts."""
 
-    @property
-    def device(self) -> Any:
-        return device_of(self.model)
+    what = "a language model"
+    used_by = "`seqloom generate` and `seqloom score` use it"
+
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
+    ) -> Iterator[PromptAnswer]:
+        """Choose the likeliest label of each line if it was trained on labels, otherwise continue the line greedily."""
+        if self.own_choices:
+            return self.choose(lines, top=1, batch_size=batch_size, window=window)
+        return self.complete(lines, template=None if self.own_template else "{text}{label}")
+
+    def problems(self) -> Problems[PromptAnswer]:
+        return {
+            "there was no room for all shots before {lines}: the first were left out": lambda one: one.left_out > 0,
+            "{lines} cannot be seen at once, even without shots: the model saw the end": lambda one: one.cut,
+        }
 
     def generate(
         self,
@@ -115,7 +136,7 @@ class Writer(Prompting):
             banned=self._unwanted(),
         )
         return [
-            Continuation(self._continued(ids, one.tokens[forced:]), one.score, one.log_prob, one.finished)
+            Continuation(self.continue_text(ids, one.tokens[forced:]), one.score, one.log_prob, one.finished)
             for one in found[0]
         ]
 
@@ -123,8 +144,11 @@ class Writer(Prompting):
         return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
 
     def as_taught(self, text: str, whole: bool = True) -> str:
-        """A text, or a prompt that goes on, as texts were read when the model learned."""
-        return text
+        """Return a text, or a prompt to continue, in the form of the training texts."""
+        if self.run.recipe.get("read") != "letters":
+            return text
+        found = letters(text)
+        return found.rstrip() if whole else found
 
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
         """END and the tokens of a prompt."""
@@ -137,19 +161,20 @@ class Writer(Prompting):
             )
         return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
 
-    def _continued(self, before: Sequence[int], tokens: Sequence[int]) -> str:
+    def continue_text(self, before: Sequence[int], tokens: Sequence[int]) -> str:
+        """Return the text of tokens that follow others."""
         decoder = self.tokenizer.stream()
         decoder.read(before)
         return decoder.read(tokens) + decoder.flush()
 
-    def score(self, texts: str | Sequence[str]) -> list[Scored]:
+    def score(self, texts: str | Sequence[str]) -> list[ScoredText]:
         """The log-probability of every token of each text, its end included."""
         texts = [texts] if isinstance(texts, str) else texts  # one text is a list of one, not of its letters
         read = [self.as_taught(text) for text in texts]
         encoded = [self.tokenizer.encode(text) for text in read]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
         return [
-            Scored(
+            ScoredText(
                 text,
                 [self.tokenizer.token(token) for token in [*ids, self.tokenizer.end]],
                 row.tolist(),
@@ -158,30 +183,86 @@ class Writer(Prompting):
             for text, seen, ids, row in zip(texts, read, encoded, scores, strict=True)
         ]
 
+    def choose(
+        self,
+        texts: str | Iterable[str],
+        choices: Sequence[str] = (),
+        *,
+        shots: Sequence[tuple[str, str]] = (),
+        template: str | None = None,
+        separator: str = "\n",
+        by: By = "mean",
+        calibrate: bool = False,
+        top: int | None = None,
+        batch_size: int = 32,
+        window: int = 1024,
+    ) -> Iterator[PromptedChoice]:
+        """Return the likeliest label of each text, exactly one answer for each, in order, with all (or `top`) choices.
 
-class LanguageModel(Predictor, Writer):
-    """A trained language model: it writes, and scores what others wrote."""
+        `shots` are (text, label); without `choices` their labels are chosen from. `by` compares choices by the `mean`
+        of log p over their tokens or by the `sum`; `calibrate` subtracts the score of a blank text.
+        """
+        if by not in ("mean", "sum"):
+            raise UsageError(f"Choices are compared by mean or sum; got {by!r}.")
+        check_sizes(top=top)
+        prompt = self._prompt(shots, template, separator)
+        named = check_choices(choices or (() if shots else self.own_choices), prompt.shots)
+        scorer = ChoiceScorer(self, prompt, named, by=by, calibrate=calibrate, batch_size=batch_size, top=top)
+        return predict_windows(as_lines(texts), scorer.answer, batch_size=batch_size, window=window)
 
-    what = "a language model"
-    used_by = "`seqloom generate` and `seqloom score` use it"
+    def complete(
+        self,
+        texts: str | Iterable[str],
+        *,
+        shots: Sequence[tuple[str, str]] = (),
+        template: str | None = None,
+        separator: str = "\n",
+        max_tokens: int = 50,
+        window: int = 1,
+        **options: Any,
+    ) -> Iterator[Completion]:
+        """Write where the label of each text belongs, up to where a shot would end.
 
-    def as_taught(self, text: str, whole: bool = True) -> str:
-        if self.run.recipe.get("read") != "letters":
-            return text
-        found = letters(text)
-        return found.rstrip() if whole else found
+        `options` are those of `generate`; without any, the likeliest token is taken every time.
+        """
+        prompt = self._prompt(shots, template, separator)
+        stop = [mark for mark in (prompt.template.after.format(), separator) if mark][:1]
+        options = {"temperature": 0.0, "stop": stop, **options}
+
+        def write(lines: list[str]) -> Iterator[Completion]:
+            for line in lines:
+                yield self._complete(line, prompt, max_tokens, options)
+
+        return predict_windows(as_lines(texts), write, batch_size=1, window=window)
+
+    def _complete(self, line: str, prompt: Prompt, max_tokens: int, options: dict[str, Any]) -> Completion:
+        if not line.strip():
+            return Completion(line)
+        text, labels = line.strip(), tuple(shot.label for shot in prompt.shots) or ("",)
+        skip, cut = fit_shots(self.tokenizer, prompt, text, labels, longest_of(self.model))
+        asked = prompt.text(text, skip).rstrip(" ")  # the space belongs to the first token of what follows
+        written = "".join(self.generate(asked, max_tokens=max_tokens, allow_unknown=True, **options))
+        unknown = tuple(self.tokenizer.unknown_pieces(prompt.template.question(text)))
+        return Completion(line, skip, cut, written=written.strip(), unknown=unknown)
+
+    def _prompt(self, shots: Sequence[tuple[str, str]], template: str | None, separator: str) -> Prompt:
+        form = template if template is not None else self.own_template
+        parsed = Prompt().template if form is None else Template.parse(form)
+        return Prompt(tuple(Shot(*shot) for shot in shots), parsed, separator)
 
     @property
     def own_template(self) -> str | None:
+        """The template of the examples the model was trained on, where it was."""
         form: str | None = self.run.recipe.get("template")
         return instruction_as_prompt(form) if form is not None and self.run.recipe["task"] == "instruct" else form
 
     @property
     def own_choices(self) -> tuple[str, ...]:
+        """The labels the model was trained to answer, where it was."""
         return tuple(self.run.labels) if self.run.recipe["task"] == "prompt-tune" else ()
 
     def heads(self, text: str) -> "HeadsView":
-        """Where every layer and head of a GPT looks back to while it says a text."""
+        """Return where every layer and head of a GPT attends while it reads a text."""
         from seqloom.inspect.views.heads import text_heads_view
 
         return text_heads_view(self, text)

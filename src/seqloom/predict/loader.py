@@ -1,21 +1,29 @@
-"""From a run directory to what its model can do."""
+"""Open trained models from run directories, and exchange them with Hugging Face directories."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from seqloom.core.errors import UsageError
 from seqloom.predict.base import Predictor
 from seqloom.runs.run import Run
 from seqloom.tasks import names, task_info
 
+Kind = TypeVar("Kind", bound=Predictor[Any])
 
-def load(path: str | Path, device: str = "auto", use: type[Predictor] = Predictor) -> Any:
-    """A trained model from its run directory: of the class that can do what its task is about.
 
-    With `use`, a model that can be used so, or a word on what it is instead.
+@overload
+def load(path: str | Path, device: str = "auto") -> Any: ...
+@overload
+def load(path: str | Path, device: str, use: type[Kind]) -> Kind: ...
+def load(path: str | Path, device: str = "auto", use: type[Predictor[Any]] = Predictor) -> Any:
+    """Open a trained model from its run directory, as the predictor of its task.
+
+    With `use`, a model of another kind is refused with a message that says what it is.
     """
     run = Run.open(path)
-    model = use_of(str(run.recipe.get("task")))(run, device)
+    task = str(run.recipe.get("task"))
+    predictor: type[Predictor[Any]] = task_info(task).predictor_class() if task in names() else Predictor
+    model = predictor(run, device)
     if isinstance(model, use):
         return model
     if use.reads_text:
@@ -23,7 +31,25 @@ def load(path: str | Path, device: str = "auto", use: type[Predictor] = Predicto
     raise UsageError(f"{path} is {model.what}: {model.uses()}. What was asked for needs {use.what}.")
 
 
-def use_of(task: str) -> type[Predictor]:
-    """The class that can do what a task is about."""
-    found: type[Predictor] = task_info(task).predictor_class() if task in names() else Predictor
-    return found
+def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> Any:
+    """Make a run of the model in a Hugging Face directory, and load it: what `seqloom import-hf` does."""
+    from seqloom.exchange.importing import import_directory
+
+    run, _ = import_directory(directory, out)
+    return load(run.path, device)
+
+
+def import_minilm(out: str | Path = "runs/minilm", device: str = "auto") -> Any:
+    """Make a run of MiniLM, whose package must be installed, and load it: what `seqloom import-minilm` does."""
+    from seqloom.exchange.importing import import_directory
+    from seqloom.exchange.minilm import LICENCE, NAME, minilm_directory
+
+    run, _ = import_directory(minilm_directory(), out, NAME, LICENCE)
+    return load(run.path, device)
+
+
+def export_hf(run: str | Path, directory: str | Path) -> Path:
+    """Write a run as a Hugging Face directory, and return its path: what `seqloom export-hf` does."""
+    from seqloom.exchange.exporting import export_run
+
+    return export_run(run, directory).path

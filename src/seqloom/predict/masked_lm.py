@@ -1,21 +1,19 @@
-"""Masked language models in use: they tell what stands where a text has [MASK]."""
+"""Masked language models: they predict the tokens at [MASK]."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import MASK_TEXT, Specials
-from seqloom.core.words import shown
+from seqloom.core.words import one_line, shown
 from seqloom.nn.softmax import at_least_float32
-from seqloom.predict.base import Predictor
-from seqloom.predict.batching import alike, answered, check_sizes
-from seqloom.text.base import END
+from seqloom.predict.base import Prediction, Predictor, Problems
+from seqloom.predict.batching import as_lines, check_sizes, pad_rows, predict_batches, predict_windows
 from seqloom.text.gaps import Gaps, read_gaps, told_after
 from seqloom.text.specials import frame_length, framed
 
@@ -36,18 +34,33 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A text with masks, and for each of them what may stand there, best first. Masks are told one by one: what is
-    said of one does not hang on what was said of another."""
+class FilledText(Prediction):
+    """A text with masks, and for each of them the most probable tokens, best first. Each mask is predicted by itself:
+    its guesses do not depend on those for another."""
 
     text: str  # as it came
     filled: str  # the best guess at each mask
     masks: list[list[Guess]]
-    unknown: tuple[str, ...] = ()  # pieces of the text the vocabulary does not have
     cut: int = 0  # tokens far from the masks that could not be read
 
+    def to_line(self) -> str:
+        """The text with its best guesses, then a field for each mask: tokens and their probabilities."""
+        masks = (" ".join(f"{visible(one.token)} {one.probability:.4f}" for one in own) for own in self.masks)
+        return "\t".join([one_line(self.filled), *masks])
 
-class MaskedLM(Predictor):
+    def to_json(self) -> dict[str, object]:
+        masks = [[asdict(guess) for guess in own] for own in self.masks]
+        texts = {"text": self.text, "filled": self.filled}
+        return {**texts, "masks": masks, "unknown": list(self.unknown), "cut": self.cut}
+
+
+def visible(token: str) -> str:
+    """Return a token without the space it may begin with; one that is only white space stays visible."""
+    shown = one_line(token.replace("\n", "↵")).strip()
+    return shown.replace(" ", "␣") or "␣"
+
+
+class MaskedLM(Predictor[FilledText]):
     """A trained masked language model."""
 
     what = "a masked language model"
@@ -66,24 +79,34 @@ class MaskedLM(Predictor):
         longest: int | None = self.model.config.longest
         return longest
 
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[FilledText]:
+        return self.fill(lines, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[FilledText]:
+        note = f"of {{lines}} with more than {self.longest} tokens only what is near the masks was read"
+        return {note: lambda answer: answer.cut > 0}
+
     def fill(
         self, texts: str | Iterable[str], *, top: int = 5, batch_size: int = 32, window: int = 1024
-    ) -> Iterator[Filled]:
-        """Say what may stand at each [MASK] of each text, one answer for each, in their order; a blank one stays blank.
+    ) -> Iterator[FilledText]:
+        """Predict the tokens at each [MASK] of each text, one answer for each, in order; a blank text stays blank.
 
-        A text that is too long is read around its masks. `window` texts are read at a time, and those of like length
-        `batch_size` at a time.
+        A text that is too long is read around its masks. `window` and `batch_size` as in `predict`.
         """
         self._refuse_unlearned()
         check_sizes(top=top)
-        return answered(texts, lambda lines: self._answer(lines, top, batch_size), batch_size=batch_size, window=window)
+
+        def answer(lines: list[str]) -> Iterator[FilledText]:
+            return self._fill(lines, top, batch_size)
+
+        return predict_windows(as_lines(texts), answer, batch_size=batch_size, window=window)
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         self._refuse_unlearned()
         return super().evaluate_documents(documents)
 
-    def _answer(self, lines: Sequence[str], top: int, batch_size: int) -> Iterator[Filled]:
-        """What comes before a text that cannot be told is still answered."""
+    def _fill(self, lines: Sequence[str], top: int, batch_size: int) -> Iterator[FilledText]:
+        """Texts before one that cannot be read are still answered."""
         read: list[tuple[Gaps, list[int]]] = []  # texts, and what of them is read
         wrong: DataError | None = None
         try:
@@ -92,12 +115,11 @@ class MaskedLM(Predictor):
                 read.append((gaps, self._window(gaps)))
         except DataError as error:
             wrong = error
-        answers: list[list[list[Guess]]] = [[] for _ in read]
-        for chosen in alike([len(row) for _, row in read], batch_size):
-            for number, guesses in zip(chosen, self._guess([read[n][1] for n in chosen], top), strict=True):
-                answers[number] = guesses
-        for line, (gaps, row), guesses in zip(lines, read, answers, strict=False):
-            yield Filled(line, self._filled(line, gaps, guesses), guesses, gaps.unknown, len(gaps.ids) - len(row))
+        lengths = [len(row) for _, row in read]
+        found = predict_batches(lengths, batch_size, lambda some: self._guess([read[n][1] for n in some], top))
+        for line, (gaps, row), guesses in zip(lines, read, found, strict=False):
+            filled, cut = self._fill_in(line, gaps, guesses), len(gaps.ids) - len(row)
+            yield FilledText(line, filled, guesses, cut, unknown=gaps.unknown)
         if wrong is not None:
             raise wrong
 
@@ -143,7 +165,7 @@ class MaskedLM(Predictor):
     @torch.no_grad()
     def _guess(self, rows: Sequence[list[int]], top: int) -> Iterator[list[list[Guess]]]:
         """What may stand at each mask of each row."""
-        tokens, mask = self._framed(rows)
+        tokens, mask = pad_rows([framed(self.specials, "bert", row).tokens for row in rows], self.device)
         masked = tokens == self.specials.mask
         best = at_least_float32(self.model.gap_logits(tokens, mask, masked)).softmax(dim=1)  # (M, V), row by row
         values, ids = best.topk(min(top, best.shape[1]), dim=1)
@@ -154,15 +176,7 @@ class MaskedLM(Predictor):
         for count in masked.sum(dim=1).tolist():
             yield [next(guesses) for _ in range(count)]
 
-    def _framed(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-        """[CLS] row [SEP] of each, and where they are real, (B, S)."""
-        placed = [framed(self.specials, "bert", row).tokens for row in rows]
-        widest = max(map(len, placed))
-        tokens = torch.tensor([row + [END] * (widest - len(row)) for row in placed], device=self.device)
-        lengths = torch.tensor([[len(row)] for row in placed], device=self.device)
-        return tokens, torch.arange(widest, device=self.device) < lengths
-
-    def _filled(self, text: str, gaps: Gaps, guesses: Sequence[Sequence[Guess]]) -> str:
+    def _fill_in(self, text: str, gaps: Gaps, guesses: Sequence[Sequence[Guess]]) -> str:
         """The text as it came, words that the vocabulary lacks included, with the best guess at each mask."""
         found, end = "", 0
         for mask, own in zip(gaps.masks, guesses, strict=True):

@@ -1,44 +1,44 @@
-"""Models of pairs and of choices in use: texts that belong together in, an answer for each, in their order."""
+"""Models of sentence pairs and of multiple choice: texts that belong together in, an answer for each, in order."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import to_device
+from seqloom.core.words import one_line
 from seqloom.data.row_batches import RowBatches, Rows
 from seqloom.data.row_reading import RowReader
 from seqloom.evaluate.figures import Figures
-from seqloom.predict.batching import alike, check_sizes, windows
-from seqloom.predict.classifier import Judging, Said, Understanding
+from seqloom.predict.base import Prediction, Problems, SplitPredictor
+from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows, split_columns
+from seqloom.predict.classifier import LabelPrediction, LabelPredictor
 from seqloom.tasks.pair import row_reader
 
-Example = TypeVar("Example")
-Given = TypeVar("Given")
-MakeRows = Callable[[RowReader, Any], Rows]
+Choice = tuple[str, Sequence[str]]  # a text and its options
 
 
 @dataclass(frozen=True)
-class Match:
-    """A pair and how it goes together: labels, best first, or a score. A pair with a blank text has neither."""
+class Match(LabelPrediction):
+    """A pair of texts and how they go together: labels, best first, or a score; neither if a text is blank."""
 
-    first: str  # as they came
-    second: str
-    candidates: list[Said]
+    first: str = ""  # as they came
+    second: str = ""
     score: float | None = None
-    unknown: tuple[str, ...] = ()  # pieces of the texts the vocabulary does not have
+    scored: bool = False  # whether the model gives scores instead of labels
     cut: bool = False  # whether not all of the texts was read
 
-    @property
-    def label(self) -> str:
-        return self.candidates[0].label if self.candidates else ""
+    def to_line(self) -> str:
+        """The score, or label, probability, the next label …"""
+        return super().to_line() if self.score is None else f"{self.score:.4f}"
 
-    @property
-    def probability(self) -> float:
-        return self.candidates[0].probability if self.candidates else 0.0
+    def to_json(self) -> dict[str, object]:
+        found = {"score": self.score} if self.scored else super().to_json()
+        texts = {"first": self.first, "second": self.second}
+        return {**texts, **found, "unknown": list(self.unknown), "cut": self.cut}
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,42 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Prediction):
     """A text and its options, best first. Where the text or an option is blank there are none."""
 
     text: str
     options: list[Option]
-    unknown: tuple[str, ...] = ()
     cut: bool = False
 
     @property
     def best(self) -> Option | None:
         return self.options[0] if self.options else None
 
+    def to_line(self) -> str:
+        """number of the option, probability, option, the next number …"""
+        return "\t".join(f"{own.place}\t{own.probability:.4f}\t{one_line(own.text)}" for own in self.options)
 
-class Matcher(Judging):
+    def to_json(self) -> dict[str, object]:
+        options = [asdict(option) for option in self.options]
+        return {"text": self.text, "options": options, "unknown": list(self.unknown), "cut": self.cut}
+
+
+def predict_rows(
+    model: SplitPredictor[Any], rows: Sequence[Rows], batch_size: int, compute: Callable[[Any], Tensor]
+) -> list[Any]:
+    """Return what `compute` gives for each example; examples of similar length are computed together."""
+    if not rows:
+        return []
+    batches = RowBatches(rows, tokens=1)
+
+    def predict(indices: list[int]) -> list[Any]:
+        found: list[Any] = compute(to_device(batches.tree(np.array(indices)), model.device)).tolist()
+        return found
+
+    return predict_batches((batches.lengths * batches.rows).tolist(), batch_size, predict)
+
+
+class Matcher(LabelPredictor[Match]):
     """A trained model of pairs."""
 
     what = "a model of pairs of texts"
@@ -71,122 +93,110 @@ class Matcher(Judging):
     @property
     def scored(self) -> bool:
         """Whether it gives scores, not labels."""
-        return bool(self._recipe.target == "score")
+        return bool(self.recipe.target == "score")
+
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[Match]:
+        """Match the two texts of each line, which has a tab between them."""
+        pairs = split_columns(as_lines(lines), 2, "two texts", most=2)
+        return self.match(((first, second) for first, second in pairs), top=1, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[Match]:
+        return {f"of {{lines}} with more than {self.longest} tokens not all was read": lambda answer: answer.cut}
 
     def match(
         self, pairs: Iterable[tuple[str, str]], *, top: int | None = None, batch_size: int = 32, window: int = 1024
     ) -> Iterator[Match]:
-        """Say how the texts of each pair go together, exactly one answer for each, in their order.
+        """Say how the texts of each pair go together, exactly one answer for each, in order.
 
-        `top` is how many labels are named, best first; all, if left out. `window` pairs are read at a time, and those
-        of like length `batch_size` at a time.
+        `top` is how many labels are named, best first; all, if left out. `window` and `batch_size` as in `predict`.
         """
-        check_sizes(batch_size=batch_size, window=window, **({} if top is None else {"top": top}))
-        return (one for read in windows(pairs, window) for one in self._answer(read, batch_size, top))
+        check_sizes(batch_size=batch_size, window=window, top=top)
 
-    def _answer(self, pairs: Sequence[tuple[str, str]], batch_size: int, top: int | None) -> Iterator[Match]:
-        reader, both = row_reader(self._recipe, self.tokenizer), self._recipe.both_orders
-        stripped = [(first.strip(), second.strip()) for first, second in pairs]
-        answers = [Match(first, second, []) for first, second in pairs]
-        read = [place for place, texts in enumerate(stripped) if all(texts)]
-        rows = [reader.pair(*stripped[place], both) for place in read]
-        for number, found in self._judged_rows(rows, batch_size):
-            place = read[number]
-            plain = replace(answers[place], unknown=tuple(reader.unknown(*stripped[place])), cut=bool(rows[number].cut))
-            answers[place] = self._said(plain, found, top)
-        yield from answers
+        def answer(read: list[tuple[str, str]]) -> Iterator[Match]:
+            return self._match(read, batch_size, top)
 
-    def _judged_rows(self, rows: Sequence[Rows], batch_size: int) -> Iterator[tuple[int, Any]]:
-        """The number of each example, and what the model says of it: a score, or p of every label."""
-        ask = self.model if self.scored else self.model.probabilities
-        return read_together(rows, batch_size, lambda batch: ask(to_device(batch, self.device)).tolist())
+        return predict_windows(pairs, answer, batch_size=batch_size, window=window)
 
-    def _said(self, plain: Match, found: Any, top: int | None) -> Match:
-        if self.scored:
-            return replace(plain, score=float(found))
-        order = sorted(range(len(found)), key=lambda label: -found[label])[:top]
-        return replace(plain, candidates=[Said(self.labels[label], found[label]) for label in order])
+    def _match(self, pairs: Sequence[tuple[str, str]], batch_size: int, top: int | None) -> Iterator[Match]:
+        reader = row_reader(self.recipe, self.tokenizer)
+        compute = self.model if self.scored else self.model.probabilities
+        filled = [(first.strip(), second.strip()) for first, second in pairs if first.strip() and second.strip()]
+        rows = [reader.pair(*texts, self.recipe.both_orders) for texts in filled]
+        found = zip(filled, rows, predict_rows(self, rows, batch_size, compute), strict=True)
+        for first, second in pairs:
+            blank = Match([], first=first, second=second, scored=self.scored)
+            if not (first.strip() and second.strip()):
+                yield blank
+                continue
+            texts, row, output = next(found)
+            answer = replace(blank, unknown=tuple(reader.unknown(*texts)), cut=bool(row.cut))
+            if self.scored:
+                yield replace(answer, score=float(output))
+            else:
+                yield replace(answer, candidates=self.rank(output, top))
 
     def scores(self, split: str = "dev") -> list[float]:
-        """The score of every pair of a split of the data it was trained on; read once."""
-        if split not in self._scores:
-            self._scores[split] = self.own_task.scores(self.model, split)
-        return self._scores[split]
+        """Return the score of every pair of a split of its own data; each split is read once."""
+        return self.compute_once(split, lambda: self.own_task.scores(self.model, split))
 
-    @cached_property
-    def _scores(self) -> dict[str, list[float]]:
-        return {}
-
-    def report(self, split: str = "dev") -> Any:
-        return Understanding.report(self, split)
-
-    def _figures(self, split: str) -> Any:
-        return self.own_task.score_figures(self.scores(split), split) if self.scored else super()._figures(split)
+    def compute_report(self, split: str) -> Any:
+        return self.own_task.score_figures(self.scores(split), split) if self.scored else super().compute_report(split)
 
 
-class Chooser(Understanding):
+class Chooser(SplitPredictor[Chosen]):
     """A trained model of choices."""
 
     what = "a model of choices"
     used_by = "`seqloom choose` uses it"
 
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256) -> Iterator[Chosen]:
+        """Choose among the options of each line: a text and two options or more, with tabs between."""
+        given = split_columns(as_lines(lines), 3, "a text and two options or more")
+        choices = ((text, options) for text, *options in given)
+        return self.choose(choices, top=1, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[Chosen]:
+        return {f"of {{lines}} with more than {self.longest} tokens not all was read": lambda answer: answer.cut}
+
     def choose(
-        self, examples: Iterable[tuple[str, Sequence[str]]], *, batch_size: int = 8, window: int = 256
+        self, examples: Iterable[Choice], *, top: int | None = None, batch_size: int = 8, window: int = 256
     ) -> Iterator[Chosen]:
-        """Rank the options of each text, exactly one answer for each, in their order.
+        """Rank the options of each text, exactly one answer for each, in order; with `top`, only the best are named."""
+        check_sizes(top=top)
 
-        `window` texts are read at a time, and those of like length `batch_size` at a time.
-        """
-        check_sizes(batch_size=batch_size, window=window)
-        return (one for read in windows(examples, window) for one in self._answer(read, batch_size))
+        def answer(read: list[Choice]) -> Iterator[Chosen]:
+            return self._choose(read, batch_size, top)
 
-    def _answer(self, examples: Sequence[tuple[str, Sequence[str]]], batch_size: int) -> Iterator[Chosen]:
-        reader = row_reader(self._recipe, self.tokenizer)
+        return predict_windows(examples, answer, batch_size=batch_size, window=window)
+
+    def _choose(self, examples: Sequence[Choice], batch_size: int, top: int | None) -> Iterator[Chosen]:
+        reader = row_reader(self.recipe, self.tokenizer)
         stripped = [(text.strip(), [option.strip() for option in options]) for text, options in examples]
-        answers = [Chosen(text, []) for text, _ in examples]
-        read = [place for place, (text, options) in enumerate(stripped) if text and _choosable(options)]
-        rows = [reader.choice(*stripped[place]) for place in read]
-        ask = self.model.probabilities
-        for number, found in read_together(rows, batch_size, lambda batch: ask(to_device(batch, self.device)).tolist()):
-            place = read[number]
-            text, options = stripped[place]
-            ranked = sorted(range(len(options)), key=lambda own: -found[own])
-            answers[place] = Chosen(
-                answers[place].text,
-                [Option(options[own], own + 1, found[own]) for own in ranked],
-                tuple(reader.unknown(text, *options)),
-                bool(rows[number].cut),
-            )
-        yield from answers
+        rows = [_read_choice(reader, text, options) for text, options in stripped]
+        filled = [row for row in rows if row is not None]
+        found = iter(predict_rows(self, filled, batch_size, self.model.probabilities))
+        for (raw, _), (text, options), row in zip(examples, stripped, rows, strict=True):
+            if row is None:
+                yield Chosen(raw, [])
+                continue
+            probabilities = next(found)
+            ranked = sorted(range(len(options)), key=lambda place: -probabilities[place])[:top]
+            named = [Option(options[place], place + 1, probabilities[place]) for place in ranked]
+            yield Chosen(raw, named, cut=bool(row.cut), unknown=tuple(reader.unknown(text, *options)))
 
     def log_probs(self, split: str = "dev") -> list[list[float]]:
-        """log p of every option of every example of a split of the data it was trained on; read once."""
-        if split not in self._thoughts:
-            self._thoughts[split] = self.own_task.log_probs(self.model, split)
-        return self._thoughts[split]
+        """Return log p of every option of every example of a split of its own data; each split is read once."""
+        return self.compute_once(split, lambda: self.own_task.log_probs(self.model, split))
 
-    @cached_property
-    def _thoughts(self) -> dict[str, list[list[float]]]:
-        return {}
-
-    def _figures(self, split: str) -> Figures:
-        found: Figures = self.own_task.figures(self.log_probs(split), split)
-        return found
+    def compute_report(self, split: str) -> Figures:
+        report: Figures = self.own_task.figures(self.log_probs(split), split)
+        return report
 
 
-def _choosable(options: Sequence[str]) -> bool:
-    """Whether there is something to choose from; one option alone is a mistake."""
+def _read_choice(reader: RowReader, text: str, options: Sequence[str]) -> Rows | None:
+    """Return the rows of an example; None where a text is blank."""
+    if not text:
+        return None
     if len(options) < 2:
         raise UsageError(f"There must be two options or more to choose from, got {len(options)}.")
-    return all(options)
-
-
-def read_together(
-    rows: Sequence[Rows], batch_size: int, ask: Callable[[Any], Sequence[Any]]
-) -> Iterator[tuple[int, Any]]:
-    """What `ask` says of each example, with its number; those of like length are read together."""
-    if not rows:
-        return
-    batches = RowBatches(rows, tokens=1)
-    for chosen in alike((batches.lengths * batches.rows).tolist(), batch_size):
-        yield from zip(chosen, ask(batches.tree(np.array(chosen))), strict=True)
+    return reader.choice(text, list(options)) if all(options) else None

@@ -14,6 +14,7 @@ from seqloom.core.words import did_you_mean
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
+from seqloom.predict.base import Predictor
 from seqloom.predict.embeddings import embed, reader_of
 from seqloom.predict.word_vectors import token_vectors, word_space
 from seqloom.text import Words
@@ -23,7 +24,7 @@ SHOWN = 300  # letters of a text by which it is named
 LINES = 1_000  # of a split that are read
 
 
-def kinds_of_points(trained: Any) -> list[PointKind]:
+def kinds_of_points(trained: Predictor[Any]) -> list[PointKind]:
     """What this model has vectors of, the most telling first."""
     model, tokenizer, found = trained.model, trained.tokenizer, list[PointKind]()
     if isinstance(model, WordModel) or token_vectors(model, len(tokenizer)) is not None:
@@ -34,7 +35,7 @@ def kinds_of_points(trained: Any) -> list[PointKind]:
     return found
 
 
-def points_of(trained: Any, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
+def points_of(trained: Predictor[Any], kind: PointKind, lines: Sequence[str] | None = None) -> Points:
     """Its words or tokens, the more frequent first; or these lines, or without any those of the dev split."""
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")
@@ -43,7 +44,7 @@ def points_of(trained: Any, kind: PointKind, lines: Sequence[str] | None = None)
     return _tokens(trained) if kind == "tokens" else _sentences(trained, lines)
 
 
-def _words(trained: Any) -> Points:
+def _words(trained: Predictor[Any]) -> Points:
     space, model, counts = word_space(trained), trained.model, None
     space = WordSpace(space.words[:MOST], space.vectors[:MOST], space.lowercase, space.name)
     if isinstance(model, WordModel):
@@ -54,13 +55,13 @@ def _words(trained: Any) -> Points:
     return Points("words", space, colourings, f"{len(space.words):,} words of its vocabulary")
 
 
-def _usual_tags(trained: Any, space: WordSpace) -> Colouring | None:
+def _usual_tags(trained: Predictor[Any], space: WordSpace) -> Colouring | None:
     """Where the model was trained on tagged words: the tag that each has most often."""
     if trained.run.recipe.get("task") != "tag":
         return None
     with suppress(SeqloomError):  # data that has changed or is no longer there: then there is no such colouring
         seen: dict[str, Counter[str]] = defaultdict(Counter)
-        for sentence in islice(trained.own_task.corpus.split("train"), MOST):
+        for sentence in islice(trained.task().corpus.split("train"), MOST):
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
                 seen[word.lower() if space.lowercase else word][tag] += 1
         usual = {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in seen.items()}
@@ -68,7 +69,7 @@ def _usual_tags(trained: Any, space: WordSpace) -> Colouring | None:
     return None
 
 
-def _tokens(trained: Any) -> Points:
+def _tokens(trained: Predictor[Any]) -> Points:
     tokenizer = trained.tokenizer
     rows = token_vectors(trained.model, len(tokenizer))
     if rows is None:
@@ -88,7 +89,7 @@ def _tokens(trained: Any) -> Points:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _sentences(trained: Any, lines: Sequence[str] | None) -> Points:
+def _sentences(trained: Predictor[Any], lines: Sequence[str] | None) -> Points:
     reader_of(trained)  # one that reads no texts says so before they are looked for
     if lines is None:
         rows = list(islice(_of_split(trained, "dev"), LINES))
@@ -107,7 +108,7 @@ def _sentences(trained: Any, lines: Sequence[str] | None) -> Points:
     return Points("sentences", space, colourings, source)
 
 
-def _of_split(trained: Any, split: str) -> Iterator[tuple[str, str]]:
+def _of_split(trained: Predictor[Any], split: str) -> Iterator[tuple[str, str]]:
     """The texts of a split, and the label of each where it has one."""
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):

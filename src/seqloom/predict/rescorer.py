@@ -1,4 +1,4 @@
-"""What a translator thinks of translations that others found.
+"""Rescore translations from elsewhere with a translator.
 
     score(y) = share · log p(y | x) / |y|^α + (1 − share) · the score y came with
 
@@ -12,29 +12,35 @@ import torch
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.data.pair_batches import PairBatches
-from seqloom.predict.translator import TOKENS, Candidate, Given, LineReader, ReadLine, Translating, Translation
+from seqloom.predict.translator import TOKENS, Candidate, Given, LineReader, ReadLine, Translation, Translator
 
 BLANK = Candidate("", 0.0, 0.0, [])
 
 
-def rescored(
-    translator: Translating, lists: Iterable[tuple[str, Sequence[Given]]], share: float, penalty: float
+def rescore(
+    translator: Translator, lists: Iterable[tuple[str, Sequence[Given]]], share: float, penalty: float
 ) -> Iterator[Translation]:
-    """Each line with its translations, best first; of equally good ones, those that came first."""
+    """Return each line with its translations, best first; of equally good ones, those that came first."""
     if not 0 <= share <= 1:
         raise UsageError(f"The share of the model in a score must be from 0 to 1, got {share:g}.")
     reader = LineReader(translator)
-    return (_ranked(reader, number, *one, share, penalty) for number, one in enumerate(lists, start=1))
+    return (_rank(reader, number, *one, share, penalty) for number, one in enumerate(lists, start=1))
 
 
-def _ranked(
+def _rank(
     reader: LineReader, number: int, line: str, given: Sequence[Given], share: float, penalty: float
 ) -> Translation:
     read, pairs = reader.read(number, line), [(one, None) if isinstance(one, str) else one for one in given]
     if not read.ids or not pairs:  # a blank line stays blank, whatever others made of it
         return Translation(line, [BLANK], [])
     ids = [reader.tokenizer.of_targets.encode(text) for text, _ in pairs]
-    _refuse_long(reader, number, ids)
+    longest: int | None = getattr(reader.model, "longest_target", None)
+    most = max(map(len, ids)) + 1
+    if longest is not None and most > longest:
+        raise DataError(
+            f"A candidate of line {number:,} has {most:,} tokens, its end included, and this model can say only "
+            f"{longest:,}. Leave it out, or train with more positions."
+        )
     found = []
     for (text, theirs), own, log_prob in zip(pairs, ids, _log_probs(reader, read, ids), strict=True):
         score = log_prob / (len(own) + 1) ** penalty
@@ -47,19 +53,9 @@ def _ranked(
     return Translation(line, sorted(found, key=lambda one: -one.score), tokens, unknown=read.unknown)
 
 
-def _refuse_long(reader: LineReader, number: int, ids: Sequence[Sequence[int]]) -> None:
-    longest: int | None = getattr(reader.model, "longest_target", None)
-    most = max(map(len, ids)) + 1
-    if longest is not None and most > longest:
-        raise DataError(
-            f"A candidate of line {number:,} has {most:,} tokens, its end included, and this model can say only "
-            f"{longest:,}. Leave it out, or train with more positions."
-        )
-
-
 @torch.no_grad()
 def _log_probs(reader: LineReader, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
-    """Σ log p of each translation, its END included."""
+    """Return Σ log p of each translation, its END included."""
     found = [0.0] * len(ids)
     for members, batch in PairBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
         sums = reader.model.target_log_probs(to_device(batch, reader.device)).double().sum(dim=1).tolist()

@@ -1,23 +1,23 @@
-"""Taggers in use: lines in, what each of their words is, in their order."""
+"""Taggers: lines in, a tag for each of their words, in order."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.tree import to_device
+from seqloom.core.words import one_line
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.reading import Piece, SentenceReader
 from seqloom.data.spellings import SpelledBatches
 from seqloom.evaluate.tagging import TagReport
-from seqloom.inspect.views.alignment import one_line
+from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.tag_paths import TagPaths, how, joined, lattice_of
-from seqloom.predict.batching import alike, answered
-from seqloom.predict.classifier import Understanding
+from seqloom.predict.base import Prediction, Problems, SplitPredictor
+from seqloom.predict.batching import as_lines, predict_batches, predict_windows
 from seqloom.tasks.classify import spellings_of
 from seqloom.tasks.tag import sentence_reader
 from seqloom.text.spans import Span, token_spans
@@ -45,14 +45,13 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class TaggedLine:
-    """A line and what its words are."""
+class TaggedLine(Prediction):
+    """A line and the tags of its words."""
 
     text: str  # as it came
     words: list[TaggedWord] = field(default_factory=list)
     entities: list[Entity] | None = None  # None where the tags mark no spans
     pieces: int = 0  # in how many the line was read; more than one only if it was too long
-    unknown: tuple[str, ...] = ()  # pieces of the line the vocabulary does not have
 
     @property
     def marked(self) -> str:
@@ -66,8 +65,16 @@ class TaggedLine:
             made, before = f"{made}{self.text[before : entity.start]}{shown}:{entity.label}", entity.end
         return made + self.text[before:]
 
+    def to_line(self) -> str:
+        return one_line(self.marked)
 
-class Tagger(Understanding):
+    def to_json(self) -> dict[str, object]:
+        spans = {} if self.entities is None else {"spans": [asdict(entity) for entity in self.entities]}
+        words = [asdict(word) for word in self.words]
+        return {"text": self.text, **spans, "words": words, "unknown": list(self.unknown), "pieces": self.pieces}
+
+
+class Tagger(SplitPredictor[TaggedLine]):
     """A trained tagger."""
 
     what = "a tagger"
@@ -77,42 +84,48 @@ class Tagger(Understanding):
     def tags(self) -> list[str]:
         return self.run.labels
 
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024) -> Iterator[TaggedLine]:
+        return self.tag(lines, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[TaggedLine]:
+        return {f"read in pieces of at most {self.longest} tokens: {{lines}}": lambda line: line.pieces > 1}
+
     def tag(
         self, lines: str | Iterable[str], *, spaces: bool = False, batch_size: int = 128, window: int = 1024
     ) -> Iterator[TaggedLine]:
-        """Tag lines: exactly one answer for each, in their order; a blank line stays blank.
+        """Tag lines: exactly one answer for each, in order; a blank line stays blank.
 
-        Words and punctuation are told apart as `seqloom.text.word_spans` does; with `spaces`, words are what stands
-        between white space. `window` lines are read at a time, and those of like length `batch_size` at a time; with
-        window=1 every line is answered before the next is read.
+        Words and punctuation are separated as `seqloom.text.word_spans` does; with `spaces`, words are what stands
+        between white space. `window` and `batch_size` as in `predict`.
         """
-        return answered(
-            lines, lambda some: self._answer(some, batch_size, spaces), batch_size=batch_size, window=window
-        )
 
-    def _answer(self, lines: Sequence[str], batch_size: int, spaces: bool) -> Iterator[TaggedLine]:
-        reader = self._reader()
-        places = [spaced(line) if spaces else word_spans(line) for line in lines]
+        def answer(some: list[str]) -> Iterator[TaggedLine]:
+            return self._tag(some, batch_size, spaces)
+
+        return predict_windows(as_lines(lines), answer, batch_size=batch_size, window=window)
+
+    def _tag(self, lines: Sequence[str], batch_size: int, spaces: bool) -> Iterator[TaggedLine]:
+        reader = self.reader()
+        places = [split_at_spaces(line) if spaces else word_spans(line) for line in lines]
         words = [[line[a:b] for a, b in own] for line, own in zip(lines, places, strict=True)]
         pieces = reader.pieces(words)
-        said: list[list[tuple[str, float]]] = [[] for _ in pieces]
+        tags: list[list[tuple[str, float]]] = []
         if pieces:
             batches = reader.batches(words, pieces, tokens=1)
-            for chosen in alike(batches.texts.lengths.tolist(), batch_size):
-                for number, own in zip(chosen, self._judge(batches, chosen, pieces), strict=True):
-                    said[number] = own
+            lengths = batches.texts.lengths.tolist()
+            tags = predict_batches(lengths, batch_size, lambda chosen: self._tag_pieces(batches, chosen, pieces))
         found: list[list[tuple[str, float]]] = [[] for _ in lines]
         read = [0] * len(lines)
-        for piece, own in zip(pieces, said, strict=True):  # in the order of their lines
+        for piece, own in zip(pieces, tags, strict=True):  # in the order of their lines
             found[piece.sentence] += own
             read[piece.sentence] += 1
         for line, spans, own, count in zip(lines, places, found, read, strict=True):
             yield self._line(line, spans, own, count)
 
-    def _judge(
+    def _tag_pieces(
         self, batches: SpelledBatches, chosen: list[int], pieces: Sequence[Piece]
     ) -> Iterator[list[tuple[str, float]]]:
-        """The tag of each word of these pieces, and its probability."""
+        """Yield the tag of each word of these pieces, and its probability."""
         batch = to_device(batches.tree(np.array(chosen)), self.device)
         best, probabilities = self.model.answer(batch)
         own = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
@@ -132,7 +145,7 @@ class Tagger(Understanding):
 
     def paths(self, line: str, *, spaces: bool = False) -> TagPaths:
         """How probable every tag of every word is, and every step between two, beside the tags that `tag` gives."""
-        (said,), reader = self.tag(one_line(line, "text"), spaces=spaces), self._reader()
+        (said,), reader = self.tag(check_one_line(line, "text"), spaces=spaces), self.reader()
         words = [word.text for word in said.words]
         found = []
         for piece in reader.pieces([words]):
@@ -140,8 +153,8 @@ class Tagger(Understanding):
             found.append(lattice_of(self.model, batch, len(piece.first)))
         return joined(found, words, self.tags, how(self.model), list(said.unknown))
 
-    def _looked(self, line: str) -> Read:
-        (said,), reader = self.tag(line), self._reader()
+    def read_one(self, line: str) -> Read:
+        (said,), reader = self.tag(line), self.reader()
         words = [word.text for word in said.words]
         text, piece = join_words(words)[0], reader.pieces([words])[0]
         batch = to_device(reader.batches([words], [piece], tokens=1).tree(np.array([0])), self.device)
@@ -149,34 +162,23 @@ class Tagger(Understanding):
         spans = token_spans(self.tokenizer, text)
         return Read(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)
 
-    def _reader(self) -> SentenceReader:
-        return sentence_reader(self._recipe, self.tokenizer, spellings_of(self.run))
+    def reader(self) -> SentenceReader:
+        return sentence_reader(self.recipe, self.tokenizer, spellings_of(self.run))
 
     def answers(self, split: str = "dev") -> list[tuple[TokenClassificationExample, list[str]]]:
-        """Every sentence of a split of the data it was trained on, and the tags it gives."""
-        return list(zip(self.own_task.corpus.split(split), self._said(split)[0], strict=True))
+        """Return every sentence of a split of its own data, and the tags that the model gives it."""
+        return list(zip(self.own_task.corpus.split(split), self._tags_and_loss(split)[0], strict=True))
 
-    def _said(self, split: str) -> tuple[list[list[str]], float]:
-        """Its tags and its loss; each split is read once."""
-        if split not in self._answers:
-            self._answers[split] = self.own_task.answers(self.model, split)
-        return self._answers[split]
+    def _tags_and_loss(self, split: str) -> tuple[list[list[str]], float]:
+        return self.compute_once(split, lambda: self.own_task.answers(self.model, split))
 
-    @cached_property
-    def _answers(self) -> dict[str, tuple[list[list[str]], float]]:
-        return {}
-
-    def report(self, split: str = "dev") -> TagReport:
-        found: TagReport = super().report(split)
-        return found
-
-    def _figures(self, split: str) -> TagReport:
-        found: TagReport = self.own_task.figures(*self._said(split), split)
-        return found
+    def compute_report(self, split: str) -> TagReport:
+        report: TagReport = self.own_task.figures(*self._tags_and_loss(split), split)
+        return report
 
 
-def spaced(line: str) -> list[Span]:
-    """Where the words stand that have white space between them."""
+def split_at_spaces(line: str) -> list[Span]:
+    """Return where the words stand that have white space between them."""
     return [match.span() for match in re.finditer(r"\S+", line)]
 
 

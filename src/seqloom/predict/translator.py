@@ -1,16 +1,14 @@
-"""Translators in use: lines in, as many lines out, in their order."""
+"""Translators: lines in, as many lines out, in order."""
 
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import shown
 from seqloom.data.examples import ParallelExample
 from seqloom.data.nbest import Scored
@@ -19,9 +17,8 @@ from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.decoding.side_by_side import most_together, side_by_side
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import Report
-from seqloom.predict.base import Predictor
-from seqloom.predict.batching import alike, check_sizes, check_source, lines_of, windows
-from seqloom.tasks.language_model import device_of
+from seqloom.predict.base import Prediction, Predictor, Problems
+from seqloom.predict.batching import as_lines, check_sizes, check_source, pad_rows, similar_lengths, windows
 from seqloom.text import Tokenizer
 from seqloom.text.spans import decoded_spans, token_spans
 
@@ -48,16 +45,19 @@ class Candidate:
     alignment: str | None = None  # 0-0 1-2: source word, target word, from 0; with `attention` only
     ids: list[int] = field(default_factory=list)  # of the tokens, END not among them
 
+    def to_json(self) -> dict[str, object]:
+        names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * (self.alignment is not None)]
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True)
-class Translation:
-    """A line and its translations, best first. What is asked of it is answered by the best."""
+class Translation(Prediction):
+    """A line and its translations, best first; `text` and `score` are those of the best."""
 
     source: str  # the line as it came
     candidates: list[Candidate]
     source_tokens: list[str]
     source_words: list[str] | None = None  # that the alignment counts; with `attention` only
-    unknown: tuple[str, ...] = ()  # pieces of the line the vocabulary cannot spell
 
     @property
     def text(self) -> str:
@@ -75,6 +75,27 @@ class Translation:
     def attention(self) -> Tensor | None:
         return self.candidates[0].attention
 
+    @property
+    def alignment(self) -> str | None:
+        return self.candidates[0].alignment
+
+    def to_line(self) -> str:
+        return self.text if self.alignment is None else f"{self.text}\t{self.alignment}"
+
+    def to_json(self) -> dict[str, object]:
+        found: dict[str, object] = {
+            "source": self.source,
+            "translation": self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "candidates": [candidate.to_json() for candidate in self.candidates],
+            "unknown": list(self.unknown),
+        }
+        if self.alignment is not None:
+            words = {"source_words": self.source_words, "words": self.candidates[0].words}
+            found |= {**words, "alignment": self.alignment}
+        return found
+
 
 @dataclass(frozen=True)
 class ReadLine:
@@ -86,39 +107,37 @@ class ReadLine:
     unknown: tuple[str, ...] = ()
 
 
-class Translating(ABC):
-    """What every translator that is ready for use can do, one model or several."""
+class Translator(Predictor[Translation]):
+    """A trained translator."""
+
+    what = "a translator"
+    used_by = "`seqloom translate` uses it"
 
     @property
-    @abstractmethod
-    def name(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def model(self) -> Any: ...
-
-    @property
-    @abstractmethod
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
-    @abstractmethod
     def longest_source(self) -> int | None:
         """The most tokens of a line it can read, END included; None for any number."""
+        longest: int | None = self.recipe.model.longest_source
+        return longest
 
     @property
-    @abstractmethod
     def longest_key(self) -> str:
         """The key of its recipe that says so."""
+        return f"model.{self.recipe.model.longest_key}"
 
     @property
-    @abstractmethod
     def decode(self) -> BeamConfig:
-        """How it translates, unless it is told otherwise."""
+        """The `decode` section of its recipe."""
+        options: BeamConfig = self.recipe.decode
+        return options
 
-    @property
-    def device(self) -> Any:
-        return device_of(self.model)
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
+    ) -> Iterator[Translation]:
+        return self.translate(lines, batch_size=batch_size, window=window)
+
+    def problems(self) -> Problems[Translation]:
+        note = "cut before its end came (--max-length allows more): the translation of {lines}"
+        return {note: lambda answer: not answer.candidates[0].finished}
 
     def translate(
         self,
@@ -130,116 +149,97 @@ class Translating(ABC):
         attention: bool = False,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Translate lines: exactly one translation for each, in their order; a blank line stays blank.
+        """Translate lines: exactly one translation for each, in order; a blank line stays blank.
 
         `window` lines are read at a time, sorted by length and decoded `batch_size` at a time; with window=1 every line
         is answered before the next is read. Each translation begins with `prefix`. With `attention` they say where the
-        model looked, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, max_length …)
-        and stand before its own.
+        model attended, and which words belong together. `options` are those of `BeamConfig` (beam, n_best, …) and
+        override the recipe's.
         """
         check_sizes(batch_size=batch_size, window=window)
-        search = _Search(self, self.decode_options(**options), self._prefix(prefix), attention)
-        return _translations(search, lines_of(lines), batch_size, window)
+        search = _Search(self, self.decode_options(**options), self._encode_prefix(prefix), attention)
+        return _translations(search, as_lines(lines), batch_size, window)
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
-        """Where it looks while it translates a line, or says the given translation of it."""
+        """Return where it attends while it translates a line, or produces the given translation of it."""
         from seqloom.inspect.views.alignment import alignment_view
 
         return alignment_view(self, source, target, **options)
 
+    def heads(self, source: str, target: str | None = None, **options: Any) -> "HeadsView":
+        """Return where every layer and head of a Transformer attends: encoder, decoder, and between the two."""
+        from seqloom.inspect.views.heads import heads_view
+
+        return heads_view(self, source, target, **options)
+
     def rescore(
         self, lists: Iterable[tuple[str, Sequence[Given]]], *, share: float = 1.0, length_penalty: float | None = None
     ) -> Iterator[Translation]:
-        """Rank translations that others found: of each line, texts, or texts with their scores there.
+        """Rank translations from elsewhere: of each line, texts, or texts with their scores there.
 
         score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length penalty.
         """
-        from seqloom.predict.rescorer import rescored
+        from seqloom.predict.rescorer import rescore
 
         changes = {} if length_penalty is None else {"length_penalty": length_penalty}
-        return rescored(self, lists, share, self.decode_options(**changes).length_penalty)
+        return rescore(self, lists, share, self.decode_options(**changes).length_penalty)
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """How it translates, with these changes."""
+        """Return the options of its search, with these changes."""
         options = self.decode
         if "n_best" in changes:  # so many cannot be returned from fewer
             changes.setdefault("beam", max(options.beam, changes["n_best"]))
         elif "beam" in changes:
             changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
-        try:
-            return replace(options, **changes)
-        except ValueError as error:
-            raise UsageError(f"{error}.") from None
-        except TypeError:
-            known = ", ".join(vars(options))
-            raise UsageError(f"A search has the options {known}; got {', '.join(changes)}.") from None
+        return change_search(options, changes)
 
-    def _prefix(self, prefix: str) -> list[int]:
-        speaker = self.tokenizer.of_targets
-        if unknown := speaker.unknown_pieces(prefix):
+    def _encode_prefix(self, prefix: str) -> list[int]:
+        tokenizer = self.tokenizer.of_targets
+        if unknown := tokenizer.unknown_pieces(prefix):
             raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
-        return speaker.encode(prefix)
-
-
-class Translator(Predictor, Translating):
-    """A trained translator."""
-
-    what = "a translator"
-    used_by = "`seqloom translate` uses it"
+        return tokenizer.encode(prefix)
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         return self.report(split).metrics
 
     def report(self, split: str = "dev", **options: Any) -> Report:
-        """Everything found on a split of the data it was trained on, translated by its `decode` section.
+        """Translate a split of its own data by its `decode` section, and report every metric.
 
-        Kept in the run for `compare`, unless `options` change how it translates.
+        They are kept in the run for `compare`, unless `options` change how it translates.
         """
         decode = self.decode_options(**options)
-        found: Report = self.task().report(self.model, split, decode)
+        report: Report = self.task().report(self.model, split, decode)
         if decode == self.decode:
-            with suppress(ResourceError):  # a run that cannot be written to can still be measured
-                self.run.save_metrics(split, found.kept())
-        return found
+            self.save_metrics(split, report.kept())
+        return report
 
     def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> Report:
-        """The same of any other sentences."""
-        found: Report = self.task_of_pairs(sources, references).report(
-            self.model, "other", self.decode_options(**options)
-        )
-        return found
+        """Return the same for any other sentences."""
+        task = self.task_of_pairs(sources, references)
+        report: Report = task.report(self.model, "other", self.decode_options(**options))
+        return report
 
     def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:
-        """The task it was trained for on other sentences, its only split "other"."""
+        """Return the task it was trained for on other sentences, its only split "other"."""
         pairs = [ParallelExample(source.strip(), own.strip()) for source, own in zip(sources, references, strict=True)]
-        return self._task.of_pairs(self._recipe, self.run, pairs)
+        return self.task_class.of_pairs(self.recipe, self.run, pairs)
 
-    def heads(self, source: str, target: str | None = None, **options: Any) -> "HeadsView":
-        """Where every layer and head of a Transformer looks: of its encoder, its decoder, and between the two."""
-        from seqloom.inspect.views.heads import heads_view
 
-        return heads_view(self, source, target, **options)
-
-    @property
-    def longest_source(self) -> int | None:
-        longest: int | None = self._recipe.model.longest_source
-        return longest
-
-    @property
-    def longest_key(self) -> str:
-        return f"model.{self._recipe.model.longest_key}"
-
-    @property
-    def decode(self) -> BeamConfig:
-        """The `decode` section of its recipe."""
-        options: BeamConfig = self._recipe.decode
-        return options
+def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig:
+    """Return the options of a search with changes; wrong ones are refused."""
+    try:
+        return replace(options, **changes)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from None
+    except TypeError:
+        known = ", ".join(vars(options))
+        raise UsageError(f"A search has the options {known}; got {', '.join(changes)}.") from None
 
 
 class LineReader:
     """From lines to tokens."""
 
-    def __init__(self, translator: Translating):
+    def __init__(self, translator: Translator):
         self.name, self.model, self.device = translator.name, translator.model, translator.device
         self.tokenizer: Tokenizer = translator.tokenizer
         self.longest, self.longest_key = translator.longest_source, translator.longest_key
@@ -256,7 +256,7 @@ class LineReader:
 class _Search(LineReader):
     """From lines to translations, a batch at a time."""
 
-    def __init__(self, translator: Translating, options: BeamConfig, prefix: list[int], attention: bool):
+    def __init__(self, translator: Translator, options: BeamConfig, prefix: list[int], attention: bool):
         super().__init__(translator)
         self.options, self.prefix, self.attention = options, prefix, attention
         self.banned = self.tokenizer.banned  # no reader wants to see them
@@ -264,7 +264,7 @@ class _Search(LineReader):
     def batches(self, lines: Sequence[ReadLine], most: int) -> Iterator[list[int]]:
         """The places of lines that are decoded together: those of about the same length, blank ones left out."""
         places = [place for place, line in enumerate(lines) if line.ids]
-        for chosen in alike([len(lines[place].ids) for place in places], most, TOKENS):
+        for chosen in similar_lengths([len(lines[place].ids) for place in places], most, TOKENS):
             yield [places[number] for number in chosen]
 
     def answer(self, lines: Sequence[ReadLine], most: int) -> list[Translation]:
@@ -280,17 +280,14 @@ class _Search(LineReader):
         return answers
 
     def _decode(self, lines: Sequence[ReadLine]) -> list[list[Hypothesis]]:
-        longest = max(len(line.ids) for line in lines)
-        end = self.tokenizer.end
-        tokens = torch.tensor([line.ids + [end] * (longest - len(line.ids)) for line in lines])  # (B, S)
-        mask = torch.arange(longest) < torch.tensor([[len(line.ids)] for line in lines])
+        tokens, mask = pad_rows([line.ids for line in lines], self.device, self.tokenizer.end)
         prompt = torch.tensor([self.prefix] * len(lines), device=self.device) if self.prefix else None
         return beam_search(
             self.model,
-            source={"tokens": tokens.to(self.device), "mask": mask.to(self.device)},
+            source={"tokens": tokens, "mask": mask},
             prompt=prompt,
             options=self.options,
-            end=end,
+            end=self.tokenizer.end,
             banned=self.banned,
             attention=self.attention,
         )

@@ -1,22 +1,23 @@
 """Words as vectors: those of a word-vector model, or of any other model that reads whole words."""
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom.classical.word_vectors import WordVectors as Model
-from seqloom.core.errors import DataError, ResourceError, UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.data.vector_files import Format, read_whole, write_vectors
 from seqloom.data.word_questions import word_sets
 from seqloom.evaluate.word_similarity import Judged, as_metrics
 from seqloom.evaluate.word_space import NearWord, WordSpace
-from seqloom.predict.base import Predictor
+from seqloom.predict.base import Prediction, Predictor
+from seqloom.predict.batching import as_lines
+from seqloom.predict.loader import load
 from seqloom.runs.run import refuse_existing
 from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
 from seqloom.text import Words
@@ -31,8 +32,23 @@ class WordReport:
     missing: tuple[str, ...]  # the sets that are not there
 
 
-class WordVectors(Predictor):
-    """Predictor word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
+@dataclass(frozen=True)
+class NearestWords(Prediction):
+    """A word and the words nearest to it, best first; none for a word without a vector."""
+
+    word: str
+    nearest: list[NearWord]
+
+    def to_line(self) -> str:
+        """word, cosine, the next word …"""
+        return "\t".join(f"{near.word}\t{near.score:z.4f}" for near in self.nearest)
+
+    def to_json(self) -> dict[str, object]:
+        return {"word": self.word, "nearest": [asdict(near) for near in self.nearest], "unknown": list(self.unknown)}
+
+
+class WordVectors(Predictor[NearestWords]):
+    """Trained word vectors. Get them from `seqloom.load`, `seqloom.train_recipe` or `import_vectors`."""
 
     what: ClassVar[str] = "word vectors"
     used_by: ClassVar[str] = "`seqloom words` asks them, `seqloom evaluate` measures them"
@@ -40,6 +56,16 @@ class WordVectors(Predictor):
     @cached_property
     def space(self) -> WordSpace:
         return word_space(self)
+
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int = 10
+    ) -> Iterator[NearestWords]:
+        """Return the words nearest to the word of each line."""
+        for line in as_lines(lines):
+            word = line.strip()
+            known = word in self.space.places or (self.space.lowercase and word.lower() in self.space.places)
+            nearest = self.nearest(word, top) if known else []
+            yield NearestWords(line, nearest, unknown=() if known or not word else (word,))
 
     def nearest(self, word: str, top: int = 10) -> list[NearWord]:
         """The words whose vectors point most nearly the same way, best first."""
@@ -59,8 +85,7 @@ class WordVectors(Predictor):
         judged = judge(self.space, sets)
         if self.run.recipe.get("data") is not None:
             held_out = self.task().held_out(self.model, split)
-            with suppress(ResourceError):  # a run that cannot be written to can still be measured
-                self.run.save_metrics(split, {**held_out, **as_metrics(judged.items())})
+            self.save_metrics(split, {**held_out, **as_metrics(judged.items())})
         elif not judged:
             raise DataError(
                 f"{self.name} was imported and has no text of its own, and the sets to measure it by "
@@ -69,7 +94,7 @@ class WordVectors(Predictor):
         return WordReport(held_out, judged, tuple(sets.missing))
 
 
-def word_space(trained: Predictor) -> WordSpace:
+def word_space(trained: Predictor[Any]) -> WordSpace:
     """The vectors of the words that a model reads, whatever it was trained for."""
     tokenizer, model = trained.tokenizer, trained.model  # a run that is not about text says so here
     if isinstance(model, Model):
@@ -89,7 +114,7 @@ def word_space(trained: Predictor) -> WordSpace:
     return WordSpace(words, rows[chosen].float().cpu().numpy(), tokenizer.config.lowercase, trained.name)
 
 
-def token_vectors(model: Any, vocabulary: int) -> Any:
+def token_vectors(model: object, vocabulary: int) -> Tensor | None:
     """The input vectors (V, D) of a network's tokens; of a translator those of its source."""
     if not isinstance(model, nn.Module):
         return None
@@ -114,9 +139,6 @@ def import_vectors(file: str | Path, out: str | Path) -> WordVectors:
 
 def export_vectors(run: str | Path, file: str | Path, form: Format = "text") -> WordSpace:
     """Write the word vectors of a run, those of any model that reads whole words, for other programs."""
-    from seqloom.predict.loader import load
-
-    trained: Predictor = load(run, "cpu")
-    space = word_space(trained)
+    space = word_space(load(run, "cpu"))
     write_vectors(Path(file), space.words, space.vectors, form)
     return space

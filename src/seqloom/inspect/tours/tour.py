@@ -128,7 +128,7 @@ def _continue(writer: Any, text: str, follow: Follow, said: Said | None) -> Walk
         text=text,
         answer=answer,
         word=made.row + 1,
-        onward=text + writer._continued(made.ids, [made.next])
+        onward=text + writer.continue_text(made.ids, [made.next])
         if made.row == len(made.ids) - 1 and made.next != END
         else None,
         notes=_unknown(writer, text),

@@ -1,0 +1,127 @@
+"""`seqloom predict`: one result per line for a model of any task, and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.matching import recipe
+from tests.understanding import classify_recipe, tag_recipe, trained
+
+from seqloom.cli.app import main
+from seqloom.predict.base import Predictor
+from seqloom.predict.loader import load
+from seqloom.tasks import names, task_info
+
+BODIES = {"pair": "recurrent-lm", "choice": "bert", "answer": "bert"}
+SERIES = "1 2 3 4 5 6 7 8 9 10 11 12 13 14"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run of each of these tasks."""
+    folder = tmp_path_factory.mktemp("predict")
+    for name, body in BODIES.items():
+        trained(recipe(folder, name, "train.steps=2", body=body), folder / name)
+    trained(classify_recipe(folder, "train.steps=2"), folder / "classify")
+    trained(tag_recipe(folder, "train.steps=2"), folder / "tag")
+    (folder / "sales.csv").write_text("\n".join(["t,sales", *(f"{n},{n + n % 3}" for n in range(60))]) + "\n")
+    data = ["data.corpus=series-file", f"data.file={folder / 'sales.csv'}", "forecast.horizon=3"]
+    assert main(["train", "series-forecast", *data, "model.kind=ar", "model.taps=2", "--out", str(folder / "ar")]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "command", "lines"),
+    [
+        ("classify", ["classify"], "a fine film\n\nI hated it\n"),
+        ("tag", ["tag"], "Ann lives here\n\nBob\n"),
+        ("pair", ["match"], "a grey fox\tit is red\n\na fox\tit is green\n"),
+        ("choice", ["choose"], "the fox is\tred\tblue\n\nthe box is\tred\tgreen\n"),
+    ],
+)
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_predict_equals_the_command_of_the_task(
+    seqloom: Any, made: Path, type_in: Callable[[bytes], None], task: str, command: list[str], lines: str, form: Any
+) -> None:
+    found = []
+    for name in ([*command], ["predict"]):
+        type_in(lines.encode())
+        found.append(seqloom(*name, made / task, *form))
+    assert found[0] == found[1]
+    assert found[1].code == 0 and found[1].out.count("\n") == 3
+
+
+def test_a_question_stands_beside_its_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
+    context = "There is a green box. It stands on the table."
+    (tmp_path / "page.txt").write_text(context)
+    asked = ["What is green?", "Where is it?"]
+    lines = [f"{question}\t{context}" for question in asked]
+    found = seqloom("predict", made / "answer", *lines, "--json").objects
+    questions = [word for question in asked for word in ("--question", question)]
+    assert found == seqloom("answer", made / "answer", "--context", tmp_path / "page.txt", *questions, "--json").objects
+    seqloom("predict", made / "answer", "no text").refuses(3, "Line 1 must hold a question and a text with a tab")
+
+
+def test_a_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
+    plain = seqloom("predict", runs / "chars", "the cat", "")
+    assert plain.code == 0
+    continued, blank = plain.out.splitlines()
+    (whole,) = load(runs / "chars", "cpu").complete("the cat", template="{text}{label}")
+    assert continued == whole.written and blank == ""
+    one, two = seqloom("predict", runs / "chars", "the cat", "", "--json").objects
+    assert (one["text"], one["written"], two["written"]) == ("the cat", whole.written, "")
+
+
+def test_a_series_stands_in_one_line(seqloom: Any, made: Path) -> None:
+    shown = seqloom("predict", made / "ar", SERIES, "")
+    values, blank = shown.out.split("\n")[:2]
+    assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
+    found = seqloom("predict", made / "ar", SERIES, "--json").json
+    assert [f"{row['mean']:.6g}" for row in found["forecast"]["sales"]] == values.split("\t")
+    seqloom("predict", made / "ar", "1 2 x").refuses(3, "Line 1 must be finite numbers", "'1 2 x'")
+
+
+def test_lines_come_from_texts_a_file_or_the_input(
+    seqloom: Any, made: Path, tmp_path: Path, type_in: Callable[[bytes], None]
+) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("a fine film\nI hated it\n")
+    from_file = seqloom("predict", made / "classify", "--file", file)
+    type_in(file.read_bytes())
+    assert from_file == seqloom("predict", made / "classify")
+    assert from_file.out == seqloom("predict", made / "classify", "a fine film", "I hated it").out
+    small = seqloom("predict", made / "classify", "--file", file, "--batch", 1, "--window", 1)
+    assert [line.split("\t")[0] for line in small.out.splitlines()] == [
+        line.split("\t")[0] for line in from_file.out.splitlines()
+    ]
+
+
+def test_empty_input_gives_no_result(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+    type_in(b"")
+    found = seqloom("predict", made / "classify")
+    assert (found.code, found.out, found.err) == (0, "", "")
+
+
+def test_what_is_refused(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -> None:
+    seqloom("predict", made / "classify", "text", "--file", "lines.txt").refuses(
+        2, "Give texts or a --file", "not both"
+    )
+    seqloom("predict", made / "classify", "--file", tmp_path / "none").refuses(2, "cannot be read: No such file")
+    seqloom("predict", made / "classify", "--file", tmp_path).refuses(2, "cannot be read: Is a directory")
+    (tmp_path / "latin1").write_bytes("caf\u00e9\n".encode("latin-1"))
+    seqloom("predict", made / "classify", "--file", tmp_path / "latin1").refuses(3, "must be UTF-8", "0xE9")
+    seqloom("predict", tmp_path / "none", "text").refuses(4, "is not a run: it does not exist")
+
+
+def test_a_model_without_predictions_says_so(seqloom: Any, tmp_path: Path) -> None:
+    small = ["batch.rows=4", "model.hidden=4", "train.steps=2", "train.evaluate_every=2"]
+    assert main(["train", "toys-adding", *small, "--out", str(tmp_path / "adding")]) == 0
+    seqloom("predict", tmp_path / "adding", "1 2").refuses(2, "predicts nothing from lines", "`seqloom evaluate`")
+
+
+@pytest.mark.parametrize("task", names())
+def test_every_predictor_of_a_task_predicts_lines(task: str) -> None:
+    predictor = task_info(task).predictor_class()
+    assert issubclass(predictor, Predictor)
+    assert (predictor.predict is not Predictor.predict) == (predictor is not Predictor)
