@@ -9,9 +9,8 @@ import torch
 from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.tours import blocks as walk_blocks
-from seqloom.inspect.tours.inputs import LONGEST, Follow
-from seqloom.inspect.tours.tour import Walk, suits, walk_through
+from seqloom.inspect import capture
+from seqloom.inspect.tours.tour import LONGEST, Follow, Walk, suits, walk_through
 from seqloom.inspect.views.alignment import say
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
@@ -111,19 +110,19 @@ def test_the_text_of_one_token_is_followed_to_the_most_looked_at() -> None:
 
 def test_a_walk_that_left_something_out_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail: without the scale of its scores the walk's numbers are not the model's."""
-    right = walk_blocks.look
+    right = capture.attention_values
 
-    def wrong(attention: Any, *rest: Any, **options: Any) -> Any:
+    def wrong(captured: Any, attention: Any, weights: Any) -> Any:
         scale, attention.scale = attention.scale, 1.0
         try:
-            return right(attention, *rest, **options)
+            return right(captured, attention, weights)
         finally:
             attention.scale = scale
 
     translator = transformer()
     said = say(translator, "the cat", "il gatto")
     assert walk_through(translator, "the cat", said=said).difference < 1e-9
-    monkeypatch.setattr(walk_blocks, "look", wrong)
+    monkeypatch.setattr(capture, "attention_values", wrong)
     assert walk_through(translator, "the cat", said=said).difference > 1e-3
 
 

@@ -9,8 +9,7 @@ from tests.understanding import classify_recipe, tag_recipe, trained
 
 import seqloom
 from seqloom.core.errors import UsageError
-from seqloom.inspect.tours.inputs import Follow
-from seqloom.inspect.tours.tour import Walk, walk_through
+from seqloom.inspect.tours.tour import Follow, Walk, walk_through
 
 TRANSFORMER = ("model.encoder.kind=transformer", "model.encoder.width=12", "model.encoder.heads=3")
 CLASSIFIERS: list[tuple[str, ...]] = [

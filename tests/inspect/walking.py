@@ -54,7 +54,7 @@ class Trained:
     def as_taught(self, text: str, whole: bool = True) -> str:
         return text
 
-    def _continued(self, before: Any, tokens: Any) -> str:
+    def continue_text(self, before: Any, tokens: Any) -> str:
         return self.tokenizer.decode(tokens)
 
     def translate(self, lines: list[str], **options: Any) -> Any:

@@ -1,23 +1,33 @@
-"""Cells under observation: what each is given, step by step, and what it makes of it, in whatever model they stand.
+"""What the modules of a model are given and what they return, while the model runs.
 
-    with watched(model) as cells:
+    with capture(model) as captured:
         model(batch)
-    cells["decoder.layers.0.cell"][3].after["h"]      (B, H): the hidden state after the fourth step
+    captured.output(model.encoder_norm)               of the last call, the first row of the batch
+    captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
-While a model is watched every operation is computed by its definition, so a layer is a loop over its cell. Nothing is
-detached: with gradients on, a state that was seen is the very tensor the next step goes on from.
+While a model is captured every operation is computed by its definition, so a recurrent layer is a loop over its cell.
+Nothing is detached: with gradients on, a captured state is the very tensor that the next step starts from.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.operations import definitions_only
 from seqloom.nn.cells import Cell, State
-from seqloom.nn.connections import Residual
+from seqloom.nn.multihead import MultiHeadAttention
+
+
+class Call(NamedTuple):
+    """One call of a module."""
+
+    inputs: tuple[Any, ...]
+    output: Any
 
 
 class Step(NamedTuple):
@@ -28,57 +38,58 @@ class Step(NamedTuple):
     after: State
 
 
-Steps = dict[str, list[Step]]  # by the name of the cell in its model, in the order they were taken
+class Captured:
+    """The calls of all captured modules, in the order they were made."""
 
+    def __init__(self, model: nn.Module) -> None:
+        self.names = dict(model.named_modules())
+        self._calls: dict[nn.Module, list[Call]] = {}
 
-@contextmanager
-def watched(model: nn.Module) -> Iterator[Steps]:
-    """The steps of all cells of a model, while it is used."""
-    steps: Steps = {}
-    with definitions_only(), ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, Cell):
-                steps[name] = []
-                hooks.enter_context(_removed(module.register_forward_hook(_note_to(steps[name]))))
-        yield steps
-
-
-def _note_to(steps: list[Step]) -> Any:
-    def note(_: nn.Module, given: tuple[Any, ...], after: State) -> None:
+    def add(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
         check_cancelled()
-        x, before = given
-        steps.append(Step(x, before, after))
+        self._calls.setdefault(module, []).append(Call((*inputs, *options.values()), output))
 
-    return note
+    def calls(self, module: nn.Module) -> list[Call]:
+        return self._calls.get(module, [])
+
+    def input(self, module: nn.Module) -> Tensor:
+        """The first argument of the last call, of the first row of the batch."""
+        given: Tensor = self.calls(module)[-1].inputs[0]
+        return given[0]
+
+    def output(self, module: nn.Module) -> Tensor:
+        """The result of the last call, or the first of several results, of the first row of the batch."""
+        result: Any = self.calls(module)[-1].output
+        first: Tensor = result[0] if isinstance(result, tuple) else result
+        return first[0]
+
+    def steps(self, name: str) -> list[Step]:
+        """The steps of a cell, by its name in the model."""
+        return [Step(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
+
+    def shortcuts(self, name: str) -> dict[str, Tensor]:
+        """What goes around the layer of a cell, each (T, H) of the first row; see `seqloom.nn.connections`."""
+        stack, _, layer = name.removesuffix(".cell").rpartition("layers.")
+        around = self.names.get(f"{stack}around.{layer}")
+        if around is None or not self.calls(around):
+            return {}
+        return {value_name: value[0] for value_name, value in self.calls(around)[-1].output.items()}
 
 
 @contextmanager
-def ways_around(model: nn.Module) -> Iterator[dict[str, dict[str, Tensor]]]:
-    """What goes around the layer of each cell, by the cell's name, each (T, H) of the first row; see `connections`."""
-    found: dict[str, dict[str, Tensor]] = {}
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, Residual):
-                stack, _, number = name.rpartition("around.")
-                hooks.enter_context(
-                    _removed(module.register_forward_hook(_keep(found, f"{stack}layers.{number}.cell")))
-                )
-        yield found
-
-
-def _keep(found: dict[str, dict[str, Tensor]], name: str) -> Any:
-    def keep(_: nn.Module, __: tuple[Any, ...], ways: dict[str, Tensor]) -> None:
-        found[name] = {way: value[0] for way, value in ways.items()}
-
-    return keep
-
-
-@contextmanager
-def _removed(hook: Any) -> Iterator[None]:
+def capture(model: nn.Module, *kinds: type[nn.Module]) -> Iterator[Captured]:
+    """Capture the calls of the modules of these kinds, of every module if none is named."""
+    captured = Captured(model)
+    hooks: list[RemovableHandle] = []
     try:
-        yield
+        for module in model.modules():
+            if isinstance(module, kinds or nn.Module):
+                hooks.append(module.register_forward_hook(captured.add, with_kwargs=True))
+        with definitions_only():
+            yield captured
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def cells_of(model: Any) -> dict[str, Cell]:
@@ -87,3 +98,97 @@ def cells_of(model: Any) -> dict[str, Cell]:
         return {}
     named = model.named_modules()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
+
+
+# --- Transformers -----------------------------------------------------------------------------------------------------
+
+
+class AttentionValues(NamedTuple):
+    """One attention, all heads, for one text. The scores, the weights and their mixtures are computed in the open."""
+
+    q: Tensor  # (N, T, d)
+    k: Tensor  # (N, S, d)
+    v: Tensor  # (N, S, d)
+    scores: Tensor  # q·k times the scale (N, T, S); −∞ where a position may not attend
+    weights: Tensor  # softmax of the scores (N, T, S)
+    mixtures: Tensor  # Σ_j α_j v_j (N, T, d)
+    captured_mixtures: Tensor  # the same as the model computed it
+    output: Tensor  # [head_1; …; head_N] W^O (T, D)
+
+
+class BlockValues(NamedTuple):
+    """One block of a Transformer on one text."""
+
+    before: Tensor  # (T, D)
+    self_attention: AttentionValues | None  # None where the block mixes positions without attention
+    cross_attention: AttentionValues | None
+    after_self: Tensor | None  # (T, D)
+    after_cross: Tensor | None
+    before_feed: Tensor
+    features: Tensor  # inside the feed-forward layer (T, d_ff)
+    fed: Tensor  # what the feed-forward layer returns
+    after: Tensor
+
+
+def blocks_of(part: nn.Module) -> list[nn.Module]:
+    """The Transformer blocks within a module, the lowest first."""
+    return [module for module in part.modules() if "feed_forward" in dict(module.named_children())]
+
+
+def block_values(captured: Captured, block: nn.Module, *, norm_first: bool, residual: bool) -> BlockValues:
+    """What a block computed. Its call must have returned its attention weights, too."""
+    call = captured.calls(block)[-1]
+    weights = [tensor[0] for tensor in _tensors(call.output) if tensor.dim() == 4]
+    attentions = [module for module in block.modules() if isinstance(module, MultiHeadAttention)]
+    values = [attention_values(captured, module, own) for module, own in zip(attentions, weights, strict=True)]
+    feed_forward = block.get_submodule("feed_forward")
+    inputs = [captured.input(module.q) for module in attentions] + [captured.input(feed_forward)]
+    x, afters = captured.input(block), []
+    for attention, next_input in zip(values, inputs[1:], strict=True):
+        total = x + attention.output if residual else attention.output
+        x = total if norm_first else next_input
+        afters.append(x)
+    after, fed = captured.output(block), captured.output(feed_forward)
+    if not attentions:
+        x = after - fed if norm_first and residual else captured.input(feed_forward)
+    return BlockValues(
+        before=captured.input(block),
+        self_attention=values[0] if values else None,
+        cross_attention=values[1] if len(values) > 1 else None,
+        after_self=afters[0] if afters else None,
+        after_cross=afters[1] if len(afters) > 1 else None,
+        before_feed=x,
+        features=captured.input(feed_forward.get_submodule("down")),
+        fed=fed,
+        after=after,
+    )
+
+
+def attention_values(captured: Captured, attention: MultiHeadAttention, weights: Tensor) -> AttentionValues:
+    """What an attention computed; `weights` (N, T, S), those of the model, say which positions may be attended to."""
+    q = attention.queries(captured.input(attention.q)[None])[0]
+    group = attention.heads // attention.kv_heads
+    keys_values = attention.keys_values(captured.input(attention.k)[None])
+    k, v = (each[0].repeat_interleave(group, dim=0) for each in keys_values)
+    scores = (q @ k.transpose(1, 2) * attention.scale).masked_fill(weights == 0, -torch.inf)
+    own_weights = torch.softmax(scores, dim=-1)
+    joined = captured.input(attention.out)
+    return AttentionValues(
+        q=q,
+        k=k,
+        v=v,
+        scores=scores,
+        weights=own_weights,
+        mixtures=own_weights @ v,
+        captured_mixtures=joined.unflatten(1, (attention.heads, -1)).transpose(0, 1),
+        output=captured.output(attention.out),
+    )
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """The tensors of a result in their order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict | tuple | list):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(part)

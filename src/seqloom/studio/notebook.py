@@ -171,8 +171,7 @@ def _cell(trained: Any, parameters: dict[str, Any]) -> str:
 
 def _walk(trained: Any, parameters: dict[str, Any]) -> str:
     """The stages in words, with their shapes."""
-    from seqloom.inspect.tours.inputs import Follow
-    from seqloom.inspect.tours.tour import walk_through
+    from seqloom.inspect.tours.tour import Follow, walk_through
 
     wanted = {key: int(parameters[key]) for key in ("word", "step", "layer", "head", "numbers") if key in parameters}
     walk = walk_through(trained, parameters["text"], Follow(**wanted))

@@ -34,12 +34,17 @@ SIGNS: list[tuple[str, str, str]] = [  # what gives it away in a formula, how it
 ]
 
 
-def explained(equation: str, letters: Mapping[str, str]) -> list[list[str]]:
+def explain_symbols(equation: str, letters: Mapping[str, str]) -> list[tuple[str, str]]:
     """What each sign of a formula means: `letters` of this stage first, then those that are the same everywhere."""
     own = {letter for letters_ in letters for letter in letters_.split(", ")}
-    found = [[letter, words] for letter, words in letters.items()]
+    found = list(letters.items())
     if any(letter.startswith("W") for letter in letters):
         own.add("W")
     if any("ⱼ" in letter for letter in letters):
         own.add("ⱼ")  # its words say it
-    return found + [[name, words] for sign, name, words in SIGNS if name not in own and re.search(sign, equation)]
+    return found + [(name, words) for sign, name, words in SIGNS if name not in own and re.search(sign, equation)]
+
+
+def meaning(symbol: str) -> str:
+    """What a sign that is the same everywhere means; nothing for one that is not."""
+    return next((words for _, name, words in SIGNS if name == symbol), "changes every number by itself")

@@ -1,11 +1,11 @@
-"""The way of one text through a trained model, from letters to the answer: a guided walk with the real numbers.
+"""The way of one text through a trained model, from letters to the answer: a guided tour with the real numbers.
 
     walk = walk_through(seqloom.load("runs/translate-cldr-transformer"), "Sunday, November 15, 2026")
     for stage in walk.stages:
         print(stage.title, stage.takes, "→", stage.gives)
 
-All numbers come from the model's own layers, called one by one; `difference` is how far the scores at the end are from
-those that the model gives when it is asked as usual.
+All numbers are captured while the model runs, or computed from what was captured; `difference` is how far those that
+were computed are from the model's own. The text of the stages is in `templates/`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,36 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.tours.inputs import Follow, Intro
-from seqloom.inspect.tours.panels import Stage, visible
-from seqloom.inspect.views.alignment import Said, say, unknown_note
+from seqloom.inspect.tours.panels import Stage, to_json
+from seqloom.inspect.tours.template import quoted, render_stage, visible
+from seqloom.inspect.views.alignment import Said
 from seqloom.inspect.views.reading import evaluating
-from seqloom.text.base import END
+from seqloom.text.base import END_TEXT
 
-KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
+TASKS = ("translate", "language-model", "instruct", "masked-lm", "tag", "classify")
+LONGEST = 64  # tokens of a text
+NUMBERS = 8  # of each vector, unless a number is given
+
+
+@dataclass(frozen=True)
+class Follow:
+    """What a tour follows. Places are counted from 1; None is what the tour would choose."""
+
+    word: int | None = None  # the token of the text that is followed
+    step: int | None = None  # the token of the answer that is being written
+    layer: int = 1
+    head: int = 1
+    numbers: int = NUMBERS  # of each vector that are shown
+
+    def check(self, layers: int, heads: int) -> None:
+        for value, most, what in ((self.layer, layers, "layer"), (self.head, heads, "head")):
+            if not 1 <= value <= max(1, most):
+                raise UsageError(f"There is no {what} {value}: the model has {max(1, most)} of them.")
+        if self.numbers < 1:
+            raise UsageError(f"At least one number of each vector must be shown; got {self.numbers}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +59,7 @@ class Walk:
     heads: int  # 0 where there are none
     follow: Follow
     stages: Sequence[Stage]
-    difference: float  # of the last scores here and the model's own, at most
+    difference: float  # of what was computed here and what the model computed, at most
     steps: Sequence[str] = ()  # what is written, one token each; empty where all is said at once
     step: int | None = None  # which of them is looked at, from 1
     onward: str | None = None  # of a language model at the end of its text: the text with the likeliest token behind it
@@ -49,182 +69,177 @@ class Walk:
         return next(stage for stage in self.stages if stage.key == key)
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if name not in ("stages", "follow")}
-        return {**plain, "follow": vars(self.follow), "stages": [stage.to_json() for stage in self.stages]}
+        plain: dict[str, Any] = to_json(self)
+        return plain
+
+
+class Tour:
+    """The values that templates fill in, and the stages made of them so far."""
+
+    def __init__(self, trained: Any, text: str, follow: Follow) -> None:
+        self.trained, self.model, self.tokenizer, self.follow = trained, trained.model, trained.tokenizer, follow
+        self.stages: list[Stage] = []
+        self.difference = 0.0
+        self.walk: dict[str, Any] = {"text": text}  # of `Walk`, as it becomes known
+        recipe = trained.run.recipe
+        data = recipe.get("data") or {}
+        is_imported = "imported" in getattr(trained.run, "data", {})
+        self.values: dict[str, Any] = {
+            "kind": recipe["model"]["kind"],
+            "cell": recipe["model"].get("cell"),
+            "text": text.replace("\n", "↵"),
+            "numbers": follow.numbers,
+            "layer": follow.layer,
+            "head": follow.head,
+            "end_token": END_TEXT,
+            "what": "token",
+            "part": "",
+            "chapter": "Reading",
+            "zero": 0,
+            "corpus": None if is_imported or data.get("corpus") is None else _summary_of(str(data["corpus"])),
+            "source_language": _language_name(data.get("source")),
+            "target_language": _language_name(data.get("target")),
+            "tokenizer_kind": (recipe.get("tokenizer") or {}).get("kind"),
+            "known_tokens": len(trained.tokenizer),
+            "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+            "is_translator": recipe["model"]["kind"] in ("transformer", "recurrent-seq2seq"),
+            "is_untrained": False,
+            "is_lowercased": False,
+            "is_projected": False,
+            "has_memory": False,
+            "is_tied": False,
+            "vector_origin": "",
+            "first_reading_stage": "",
+        }
+
+    def set(self, **values: Any) -> None:
+        self.values |= values
+
+    def add(self, section: str, key: str | None = None, **values: Any) -> None:
+        """Render a stage with the values known so far and these."""
+        self.stages.append(render_stage(section, {**self.values, **values}, key))
+
+    def compare(self, computed: Tensor, captured: Tensor) -> None:
+        """Note how far what was computed here is from what the model computed."""
+        self.difference = max(self.difference, float((computed.double() - captured.double()).abs().max()))
+
+    def choose(self, value: int | None, usual: int, count: int, what: str) -> int:
+        """A place from 0, of one that people count from 1."""
+        place = usual if value is None else value - 1
+        if not 0 <= place < count:
+            raise UsageError(f"There is no {what} {value}: there are {count}.")
+        return place
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        return [visible(self.tokenizer.token(token)) for token in ids]
+
+    def read(self, ids: Sequence[int], tokens: Sequence[str], row: int) -> None:
+        """What the model reads, and the place that is followed."""
+        self.set(tokens=list(tokens), ids=list(ids), row=row, followed=quoted(tokens[row]), lookup_tokens=list(tokens))
+        self.set(token_names=[quoted(token) for token in tokens])
+        self.walk |= {"tokens": list(tokens), "word": row + 1}
+
+    def set_lookup(self, table: nn.Embedding, rows: Tensor) -> None:
+        """The rows (T, D) that were looked up in a table."""
+        self.set(lookup=rows, table_rows=table.num_embeddings, d_embedding=table.embedding_dim)
+
+    def set_output(self, output: nn.Module, vector: Tensor, names: Sequence[str], chosen: int, letter: str) -> None:
+        """One vector (D,) to a score for each of the names; one of them is chosen."""
+        logits = logits_of(output, vector)
+        weight, bias = (output.weight, output.bias) if isinstance(output, nn.Linear) else (None, None)
+        self.set_scores(logits, weight, bias, vector, names, chosen, letter)
+
+    def set_scores(
+        self,
+        logits: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        vector: Tensor,
+        names: Sequence[str],
+        chosen: int,
+        letter: str,
+    ) -> None:
+        """The same where scores (V,) were made by a weight (V, D); None where an output layer has no single matrix."""
+        shares = torch.softmax(logits.double(), dim=-1)
+        self.set(
+            vector=vector,
+            vector_letter=letter,
+            logits=logits,
+            vocabulary=len(logits),
+            probabilities=shares,
+            names=list(names),
+            quoted_names=[quoted(name) for name in names],
+            chosen=chosen,
+            chosen_share=float(shares[chosen]),
+            chosen_logit=logits[chosen],
+            output_weight=weight,
+            output_bias=bias,
+            chosen_weight=None if weight is None else weight[chosen],
+            chosen_bias=None if bias is None else bias[chosen],
+            best=int(logits.argmax()),
+            answer_ids=[chosen],
+        )
+
+    def compare_log_probs(self, own: Tensor) -> None:
+        """Compare the scores at the end with the model's own, or its log-probabilities: they differ by a constant."""
+        here, there = (torch.log_softmax(scores.double(), dim=-1) for scores in (self.values["logits"], own))
+        self.compare(here, there)
+
+    def finish(self, answer: str, layers: int, heads: int, **options: Any) -> Walk:
+        return Walk(
+            name=self.trained.name,
+            kind=self.values["kind"],
+            answer=answer,
+            layers=layers,
+            heads=heads,
+            follow=self.follow,
+            stages=self.stages,
+            difference=self.difference,
+            **{**self.walk, **options},
+        )
+
+
+def check_length(tokens: Sequence[Any], what: str = "text") -> None:
+    if len(tokens) > LONGEST:
+        raise UsageError(
+            f"A walk is for a sentence of at most {LONGEST} tokens; this {what} has {len(tokens):,}. Shorten it."
+        )
+
+
+def logits_of(output: Any, vector: Tensor) -> Tensor:
+    """Scores (V,) of a vector (D,): where an output layer has no single matrix, log p serves as well."""
+    found: Tensor = output(vector) if isinstance(output, nn.Linear) else output.log_probs(vector.unsqueeze(0))[0]
+    return found
+
+
+# --- tours by the kind of model ---------------------------------------------------------------------------------------
+
+KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
-    """Whether there is a walk through a model of this recipe."""
-    return recipe.get("model", {}).get("kind") in KINDS and recipe.get("task") in (
-        "translate",
-        "language-model",
-        "instruct",
-        "masked-lm",
-        "tag",
-        "classify",
-    )
+    """Whether there is a tour through a model of this recipe."""
+    return recipe.get("model", {}).get("kind") in KINDS and recipe.get("task") in TASKS
 
 
 def walk_through(trained: Any, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:
-    """`trained` is what `seqloom.load` gives. Of a translator, `said` is the translation to walk with, if it has been
-    found already. Dropout is off."""
+    """Make the tour of a text. `trained` is what `seqloom.load` gives; of a translator, `said` is the translation to
+    follow, if it has been found already. Dropout is off."""
+    from seqloom.inspect.tours import language_models, readers, translators
+
     kind = trained.run.recipe["model"]["kind"]
     if not suits(trained.run.recipe):
         raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
-    walkers: dict[str, Callable[..., Walk]] = {
-        "transformer": _translate,
-        "recurrent-seq2seq": _translate,
-        "recurrent-lm": _continue,
-        "window-lm": _continue,
-        "gpt": _continue,
-        "bert": _fill,
-        "classifier": _understand,
-        "tagger": _understand,
+    tours: dict[str, Callable[[Tour, Said | None], Walk]] = {
+        **language_models.TOURS,
+        **translators.TOURS,
+        **readers.TOURS,
     }
     with evaluating(trained.model), torch.no_grad():
-        return walkers[kind](trained, text, follow or Follow(), said)
+        return tours[kind](Tour(trained, text, follow or Follow()), said)
 
 
-def _translate(translator: Any, text: str, follow: Follow, said: Said | None) -> Walk:
-    kind = translator.run.recipe["model"]["kind"]
-    if kind == "transformer":
-        from seqloom.inspect.tours.transformer import Translation
-    else:
-        from seqloom.inspect.tours.seq2seq import Translation  # type: ignore[assignment]
-
-    said = said or say(translator, text)
-    made = Translation(translator, said, follow)
-    batch = said.batch(translator.model)
-    own = translator.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, made.step]
-    return _walk(
-        translator,
-        made,
-        own,
-        made.stages(intro(translator, said.text)),
-        text=said.source,
-        answer=said.text,
-        word=made.word + 1,
-        steps=[visible(token) for token in said.target_tokens],
-        step=made.step + 1,
-        notes=said.notes,
-    )
-
-
-def _continue(writer: Any, text: str, follow: Follow, said: Said | None) -> Walk:
-    from seqloom.inspect.tours.recurrent import Reading
-    from seqloom.inspect.tours.text import Writing
-    from seqloom.inspect.tours.window import Seeing
-
-    ways: dict[str, Any] = {"recurrent-lm": Reading, "window-lm": Seeing, "gpt": Writing}
-    made = ways[writer.run.recipe["model"]["kind"]](writer, text, follow)
-    tokens = torch.tensor([made.ids[: made.row + 1]], device=writer.device)
-    answer = visible(made.tokenizer.token(made.next))
-    own = writer.model.step(tokens, writer.model.start(rows=1)).log_probs[0]
-    return _walk(
-        writer,
-        made,
-        own,
-        made.stages(intro(writer, answer)),
-        text=text,
-        answer=answer,
-        word=made.row + 1,
-        onward=text + writer.continue_text(made.ids, [made.next])
-        if made.row == len(made.ids) - 1 and made.next != END
-        else None,
-        notes=_unknown(writer, text),
-    )
-
-
-def _fill(reader: Any, text: str, follow: Follow, said: Said | None) -> Walk:
-    from seqloom.inspect.tours.text import Filling
-
-    made = Filling(reader, text, follow)
-    h = reader.model.read(torch.tensor([made.ids], device=reader.device))
-    if made.untrained:
-        answer = "a vector for each token"
-        own, made.logits = h[0, made.row], made.h[made.row]  # the walk ends at the vectors
-    else:
-        answer = visible(reader.tokenizer.token(int(made.logits.argmax())))
-        own = reader.model.masked_logits(h)[0, made.row]
-    stages = made.stages(intro(reader, answer, made.untrained))
-    return _walk(reader, made, own, stages, text=made.text, answer=answer, word=made.row + 1)
-
-
-def _understand(reader: Any, text: str, follow: Follow, said: Said | None) -> Walk:
-    from seqloom.inspect.tours.readers import Labelling
-    from seqloom.inspect.tours.tagger import Tagging
-
-    tags = reader.run.recipe["model"]["kind"] == "tagger"
-    made: Any = (Tagging if tags else Labelling)(reader, text, follow)
-    own = reader.model(made.batch)[0]
-    own = own[made.word] if tags else own
-    stages = made.stages(intro(reader, made.answer))
-    return _walk(reader, made, own, stages, text=made.text, answer=made.answer, word=made.row + 1)
-
-
-def _walk(trained: Any, made: Any, own: Tensor, stages: Sequence[Stage], **options: Any) -> Walk:
-    """`own` are the model's scores for what was walked to, or its log-probabilities: they differ by a constant."""
-    here, there = (torch.log_softmax(scores.double(), dim=-1) for scores in (made.logits, own))
-    return Walk(
-        name=trained.name,
-        kind=trained.run.recipe["model"]["kind"],
-        tokens=made.read.tokens,
-        layers=made.layers,
-        heads=made.heads,
-        follow=made.follow,
-        stages=stages,
-        difference=float((here - there).abs().max()),
-        **options,
-    )
-
-
-def _unknown(writer: Any, text: str) -> list[str]:
-    unknown = writer.tokenizer.unknown_pieces(text)
-    return [unknown_note(unknown, "text")] if unknown else []
-
-
-# --- what is said before the walk begins ------------------------------------------------------------------------------
-
-NAMES = {
-    "recurrent-lm": "a recurrent network",
-    "window-lm": "a feed-forward network that sees a window of the text",
-    "recurrent-seq2seq": "two recurrent networks: one reads, the other writes",
-    "transformer": "a Transformer: one half reads, the other writes",
-    "gpt": "a GPT: a Transformer that writes on",
-    "bert": "a BERT: a Transformer that fills gaps",
-    "tagger": "a tagger",
-    "classifier": "a classifier",
-}
-CELLS = {
-    "elman": "a simple recurrent network",
-    "lstm": "a recurrent network of the kind LSTM",
-    "gru": "a recurrent network of the kind GRU",
-}
-
-
-def intro(trained: Any, answer: str, untrained: bool = False) -> Intro:
-    """`untrained` is a model whose output was never trained."""
-    recipe = trained.run.recipe
-    model, corpus = recipe["model"], (recipe.get("data") or {}).get("corpus")
-    imported = "imported" in getattr(trained.run, "data", {})
-    numbers = sum(parameter.numel() for parameter in trained.model.parameters())
-    what = (
-        CELLS.get(model.get("cell"), NAMES[model["kind"]]) if model["kind"] == "recurrent-lm" else NAMES[model["kind"]]
-    )
-    learned = "texts elsewhere: it was imported" if imported or corpus is None else _learned(str(corpus))
-    facts = [
-        ["what it is", "a BERT: a Transformer that reads" if untrained else what],
-        ["learned from", learned],
-        ["numbers it has", f"{numbers:,}, those of its output never trained"]
-        if untrained
-        else ["numbers it has learned", f"{numbers:,}"],
-        ["tokens it knows", f"{len(trained.tokenizer):,}"],
-    ]
-    task = "This model reads a text and makes a vector of every token." if untrained else _task(trained)
-    return Intro(task, facts, str((recipe.get("tokenizer") or {}).get("kind")), answer)
-
-
-def _learned(corpus: str) -> str:
+def _summary_of(corpus: str) -> str:
     """What a corpus is, in words; its name, where it has none."""
     name = corpus.replace("-", "_")
     with suppress(ImportError, AttributeError):
@@ -234,25 +249,7 @@ def _learned(corpus: str) -> str:
     return corpus
 
 
-def _task(trained: Any) -> str:
-    """What the model does, in a sentence."""
-    recipe = trained.run.recipe
-    kind = recipe["model"]["kind"]
-    if kind == "tagger":
-        return "This model says of every word what it is: part of a person’s name, say, or of a place."
-    if kind == "classifier":
-        return f"This model reads a text and says which of {len(trained.labels)} labels it has."
-    if kind == "bert":
-        return "This model reads a text with gaps, written [MASK], and says what could stand there."
-    if kind in ("gpt", "recurrent-lm", "window-lm"):
-        return "This model reads a text from left to right, and at each token it says what could come next."
-    languages = [_language((recipe.get("data") or {}).get(side)) for side in ("source", "target")]
-    return (
-        f"This model translates from {languages[0]} to {languages[1]}." if all(languages) else "This model translates."
-    )
-
-
-def _language(tag: Any) -> str | None:
+def _language_name(tag: Any) -> str | None:
     """Its English name; None where the tag is not one of a language."""
     if not isinstance(tag, str) or len(tag) > 8:
         return None

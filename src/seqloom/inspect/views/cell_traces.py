@@ -16,11 +16,12 @@ from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.capture import Step, cells_of, watched, ways_around
+from seqloom.inspect.capture import Step, capture, cells_of
 from seqloom.inspect.views.gates import GateTrace, layer_trace
 from seqloom.inspect.views.read_texts import ReadText, read_text
 from seqloom.inspect.views.reading import Text, evaluating, model_of
 from seqloom.nn.cells import CELLS, Cell, State
+from seqloom.nn.connections import Residual
 
 T = TypeVar("T")
 
@@ -131,10 +132,14 @@ def cell_traces(
     translation a translator is made to say, its own where it is left out.
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
-    with evaluating(model), torch.no_grad(), watched(model) as steps, ways_around(model) as around:
+    with evaluating(model), torch.no_grad(), capture(model, Cell, Residual) as captured:
         read.let(model)
-        cells = {name: cell for name, cell in cells_of(model).items() if steps[name]}
-        layers = {name: WatchedLayer.of(cell, steps[name], around.get(name)) for name, cell in cells.items()}
+        steps = {name: captured.steps(name) for name in cells_of(model)}
+        layers = {
+            name: WatchedLayer.of(cell, steps[name], captured.shortcuts(name))
+            for name, cell in cells_of(model).items()
+            if steps[name]
+        }
         return CellTraces({name: _part(name, own, read) for name, own in grouped(layers).items()}, read)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.capture import Step, cells_of, watched
+from seqloom.inspect.capture import Step, capture, cells_of
 from seqloom.inspect.views.cell_traces import Place, cell_name, grouped, part_title, reading_order
 from seqloom.inspect.views.gradients import Array, Flow, Matrix, Of, exact_copy, flow_of, matrices_of
 from seqloom.inspect.views.read_texts import ReadText, Told, read_text
@@ -67,8 +67,9 @@ def gradient_parts(
     read = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest)
     at = _place(read, of, at)
     model = exact_copy(model_of(source))
-    with watched(model) as steps:
+    with capture(model, Cell) as captured:
         told = read.log_probs(model)
+    steps = {name: captured.steps(name) for name in cells_of(model)}
     cells = {name: cell for name, cell in cells_of(model).items() if steps[name]}
     loss = -told.total if at is None else -told.each[at]
     norms = _state_norms(loss, {name: steps[name] for name in cells})

@@ -7,10 +7,9 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from seqloom.core.specials import MASK_TEXT
-from seqloom.inspect.tours.inputs import NUMBERS, Follow
-from seqloom.inspect.tours.text import untrained
+from seqloom.inspect.tours.language_models import lacks_output
+from seqloom.inspect.tours.tour import NUMBERS, Follow, walk_through
 from seqloom.inspect.tours.tour import suits as can_walk
-from seqloom.inspect.tours.tour import walk_through
 from seqloom.inspect.views.alignment import Said, say
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
@@ -44,7 +43,7 @@ def walk(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
     follow = Follow(ask.word, ask.step, ask.layer, ask.head, ask.numbers)
     with shelf.using(ask.run) as trained:
         recipe = trained.run.recipe
-        text = first_text(recipe, fills=not untrained(trained)) if ask.text is None else ask.text
+        text = first_text(recipe, fills=not lacks_output(trained)) if ask.text is None else ask.text
         said: Said | None = None
         if recipe.get("task") == "translate":  # the search is what takes time: once for all steps
             target = (ask.target or "").strip() or None

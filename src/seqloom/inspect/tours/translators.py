@@ -1,0 +1,369 @@
+"""Tours of translators: the source is read; then one step of writing, with the attention it takes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqloom.inspect.capture import BlockValues, Captured, block_values, blocks_of, capture
+from seqloom.inspect.tours.layers import (
+    Form,
+    add_attention,
+    add_block,
+    add_feed_forward,
+    add_layers,
+    set_attention,
+    set_cell_step,
+    set_embedding,
+    set_form,
+)
+from seqloom.inspect.tours.template import quoted, visible
+from seqloom.inspect.tours.tour import Tour, Walk, check_length, logits_of
+from seqloom.inspect.views.alignment import Said, say
+from seqloom.nn.bidirectional import BidirectionalStack
+from seqloom.nn.cells import Cell
+from seqloom.text.base import END
+
+
+def _follow_step(tour: Tour, said: Said) -> int:
+    """The token of the translation that is being written, from 0."""
+    check_length(said.read)
+    check_length(said.said, "translation")
+    tour.set(text=said.source, answer=said.text.replace("\n", "↵"), is_given=said.given)
+    tour.walk["text"] = said.source
+    return tour.choose(tour.follow.step, min(1, len(said.said) - 1), len(said.said), "step")
+
+
+def _finish(tour: Tour, said: Said, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
+    """The last stages. `vectors` (steps, D) go into the output layer."""
+    output = tour.model.output
+    logits = torch.stack([logits_of(output, vector) for vector in vectors])
+    names = [tour.tokenizer.token(token) for token in range(logits.shape[1])]
+    token, written, ids = said.said[step], tour.values["written"], tour.values["written_ids"]
+    tour.set_output(output, vectors[step], names, token, letter)
+    batch = said.batch(tour.model)
+    own = tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step]
+    tour.compare_log_probs(own)
+    is_end = token == END
+    is_short = tour.values["has_memory"] and not (is_end and ids)
+    tour.set(
+        is_tied=tour.model.config.tied != "none",
+        is_end=is_end,
+        next_ids=[token] if is_short else [*ids, token],
+        next_tokens=tour.names([token]) if is_short else [*written, *tour.names([token])],
+        last_next=0 if is_short else len(ids),
+        step=step,
+        steps=_step_rows(tour, said, step, logits, names),
+    )
+    tour.add("outputs/logits")
+    tour.add("outputs/softmax")
+    tour.add("outputs/next-token", key="next")
+    tokens = [visible(each) for each in said.target_tokens]
+    return tour.finish(said.text, layers, heads, steps=tokens, step=step + 1, notes=said.notes)
+
+
+def _step_rows(tour: Tour, said: Said, step: int, logits: Tensor, names: Sequence[str]) -> list[list[Any]]:
+    """Number, token that was read, token that was written and its probability, of each step."""
+    shares = torch.softmax(logits.double(), dim=-1)
+    first = tour.values["written"][len(tour.values["written"]) - 1 - step]
+    read = [first, *(names[token] for token in said.said)]
+    return [
+        [number + 1, quoted(before), quoted(names[now]), float(shares[number, now])]
+        for number, (before, now) in enumerate(zip(read, said.said, strict=False))
+    ]
+
+
+# --- Transformers -----------------------------------------------------------------------------------------------------
+
+
+def tour_transformer(tour: Tour, said: Said | None) -> Walk:
+    model, config, follow = tour.model, tour.model.config, tour.follow
+    said = said or say(tour.trained, tour.walk["text"])
+    step = _follow_step(tour, said)
+    layers = min(len(model.encoder), len(model.decoder))
+    follow.check(layers, config.heads)
+    set_form(tour, Form(config.activation, config.norm, config.norm_first, config.residual, config.scale))
+    with capture(model) as captured:
+        model.attentions(said.batch(model))
+    form = {"norm_first": tour.values["norm_first"], "residual": config.residual}
+    encoder, decoder = (
+        [block_values(captured, block, **form) for block in blocks_of(part)] for part in (model.encoder, model.decoder)
+    )
+    memory, y = model.encoder_norm(encoder[-1].after), model.decoder_norm(decoder[-1].after)
+    read, written = _embedded_ids(captured, model)
+    row = step + len(written) - len(said.said)  # of what the decoder reads
+    source, target = tour.names(read), tour.names(written)[: row + 1]
+    aligned = decoder[model.aligned].cross_attention
+    assert aligned is not None
+    usual = int(aligned.weights[:, row, : max(1, len(read) - 1)].mean(dim=0).argmax())
+    word = tour.choose(follow.word, usual, len(read), "token")
+    tour.read(read, source, word)
+    set_embedding(tour, model.source_embed, read, encoder[0].before, config.positions.kind)
+    tour.set(
+        vocabulary=model.output.weight.shape[0],
+        encoder_layers=len(encoder),
+        decoder_layers=len(decoder),
+        attends=encoder[0].self_attention is not None,
+        is_causal=False,
+        step=step,
+        steps=said.said,
+        written=target,
+        written_ids=written[: row + 1],
+        written_row=row,
+        written_name=quoted(target[row]),
+    )
+    for section in ("text", "tokens", "embeddings", "positions"):
+        tour.add(f"inputs/{section}")
+    add_block(tour, "encoder", encoder, memory, source, word, is_normed=config.norm_first)
+    beginning = target[1 : row - step + 1]  # tokens that stand before every target
+    produced = [*beginning, *tour.names(said.said[: step + 1])]
+    _add_decoder(tour, decoder, y, source, produced, is_normed=config.norm_first)
+    return _finish(tour, said, step, y[row - step :], "x", layers, config.heads)
+
+
+def _embedded_ids(captured: Captured, model: Any) -> tuple[list[int], list[int]]:
+    """The tokens that encoder and decoder embedded, whatever the model puts before them."""
+    source, target = model.source_embed.embed, model.target_embed.embed
+    calls = captured.calls(source)
+    target_calls = calls[1:] if target is source else captured.calls(target)
+    return calls[0].inputs[0][0].tolist(), target_calls[-1].inputs[0][0].tolist()
+
+
+def _add_decoder(
+    tour: Tour,
+    blocks: Sequence[BlockValues],
+    top: Tensor,
+    source: Sequence[str],
+    produced: Sequence[str],
+    *,
+    is_normed: bool,
+) -> None:
+    """What the decoder computes before it writes the token of this step."""
+    model, values = tour.model, tour.values
+    written, row = values["written"], values["written_row"]
+    block = blocks[tour.follow.layer - 1]
+    own, cross, after_self, after_cross = (
+        block.self_attention,
+        block.cross_attention,
+        block.after_self,
+        block.after_cross,
+    )
+    assert own is not None and cross is not None and after_self is not None and after_cross is not None
+    places = torch.arange(len(written), device=top.device)
+    scaled = model.target_embed.embed(torch.tensor(values["written_ids"], device=top.device)) * model.target_embed.scale
+    positions = model.target_embed.positions
+    placed = None if positions is None else positions(places, like=scaled)[row]
+    tour.add(
+        "transformer/decoder-start",
+        target_x=blocks[0].before[: row + 1],
+        target_scaled=scaled[row],
+        target_positions=placed,
+        target_sum=None if placed is None else scaled[row] + placed,
+    )
+    tour.set(is_causal=model.config.causal)
+    set_attention(tour, "decoder", own, block.before, after_self, written, written, row)
+    add_attention(tour, ["self"])
+    tour.set(is_causal=False)
+    set_attention(tour, "cross", cross, after_self, after_cross, written, source, row, produced)
+    add_attention(tour, ["scores", "weights", "mix", "heads"])
+    add_feed_forward(tour, "decoder", block, written, row)
+    add_layers(tour, "decoder", blocks, top, row, is_normed=is_normed)
+
+
+# --- recurrent translators --------------------------------------------------------------------------------------------
+
+
+def tour_recurrent_seq2seq(tour: Tour, said: Said | None) -> Walk:
+    model, config, follow = tour.model, tour.model.config, tour.follow
+    said = said or say(tour.trained, tour.walk["text"])
+    step = _follow_step(tour, said)
+    layers = len(model.decoder.cells)
+    follow.check(layers, 1)
+    batch = said.batch(model)
+    with capture(model) as captured:
+        model(batch["source"], batch["source_mask"], batch["inputs"])
+    annotations = model.annotations(batch["source"])[0]
+    order = list(range(len(said.read)))
+    if config.reverse:  # END stays last all the same
+        order = [*reversed(order[:-1]), order[-1]]
+    attention = _attention_step(captured, model, step)
+    usual = 0 if attention is None else int(attention[2][: max(1, len(said.read) - 1)].argmax())
+    word = tour.choose(follow.word, usual, len(said.read), "token")
+    tour.read(said.read, [visible(token) for token in said.source_tokens], word)
+    written = [END, *said.said[:-1]][: step + 1]
+    embedding = model.source_embed(batch["source"][0])
+    tour.set_lookup(model.source_embed, embedding)
+    tour.set(
+        has_memory=True,
+        vocabulary=model.output.weight.shape[0],
+        attends=model.attend is not None,
+        step=step,
+        steps=said.said,
+        layers=layers,
+        written=tour.names(written),
+        written_ids=written,
+        written_name=quoted(tour.names(written)[-1]),
+        reads_both_ways=isinstance(model.encoder, BidirectionalStack),
+        is_reversed=config.reverse,
+        known=annotations,
+    )
+    for section in ("text", "tokens", "embeddings"):
+        tour.add(f"inputs/{section}")
+    add_reading(
+        tour,
+        captured,
+        model.encoder,
+        "encoder",
+        place=order.index(word),
+        combine=config.combine,
+        known=annotations,
+        embedding=embedding[word] if config.residual and model.attend is not None else None,
+    )
+    _add_writing(tour, captured, step, attention)
+    vectors = captured.calls(model.project)[-1].output[0]
+    return _finish(tour, said, step, vectors, "s" if model.readout is None else "result", layers, 0)
+
+
+def add_reading(
+    tour: Tour,
+    captured: Captured,
+    stack: Any,
+    part: str,
+    *,
+    place: int,
+    combine: str,
+    known: Tensor,
+    embedding: Tensor | None = None,
+) -> None:
+    """A recurrent encoder: one step of its lowest layer, then what is known at each token (S, M). `place` is where the
+    followed token stands in the order of reading; `embedding` its own vector, where that is added."""
+    names = {name: module for name, module in captured.names.items() if isinstance(module, Cell)}
+    within = {id(module) for module in stack.modules()}
+    steps = {name: captured.steps(name) for name, module in names.items() if id(module) in within}
+    backwards = {name for name in steps if ".backwards." in name or ".directions.1." in name}
+    forwards = [name for name in steps if name not in backwards]
+    tour.set(part=part, chapter="Reading")
+    first = forwards[0]
+    set_cell_step(tour, names[first], steps[first][place])
+    tour.add("recurrent/step", key="encoder-step" if part == "encoder" else "step")
+    right = steps[forwards[-1]][place].after["h"][0]
+    left = steps[sorted(backwards)[-1]][len(known) - 1 - place].after["h"][0] if backwards else None
+    row = tour.values["row"]
+    tour.add(
+        "recurrent/annotations",
+        reads_both_ways=bool(backwards),
+        combine=combine,
+        adds_embedding=embedding is not None,
+        from_left=right,
+        from_right=left,
+        embedding_row=embedding,
+        combined_row=None if embedding is None else known[row] - embedding,
+        known=known,
+        known_row=known[row],
+    )
+
+
+Attended = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]  # query, scores, weights, context, coverage before
+
+
+def _attention_step(captured: Captured, model: Any, step: int) -> Attended | None:
+    """What the attention of a step was given and what it returned."""
+    if model.attend is None:
+        return None
+    calls, scored = captured.calls(model.attend), captured.calls(model.attend.score)
+    number = step if len(calls) > 1 else 0  # all steps at once, or one after another
+    within = 0 if len(calls) > 1 else step
+    query, coverage = calls[number].inputs[0].flatten(0, -2), calls[number].inputs[2]
+    context, weights = (each.flatten(0, -2) for each in calls[number].output)
+    scores = scored[number].output.flatten(0, -2)
+    covered = None if coverage is None else coverage.flatten(0, -2)[within]
+    return query[within], scores[within], weights[within], context[within], covered
+
+
+def _add_writing(tour: Tour, captured: Captured, step: int, attention: Attended | None) -> None:
+    model, config, depth = tour.model, tour.model.config, tour.follow.layer - 1
+    order = config.attention.order if config.attention is not None else None
+    summary = captured.input(model.bridge)
+    cells = {name: module for name, module in captured.names.items() if module in model.decoder.cells}
+    steps = [captured.steps(name) for name in cells]
+    y = captured.calls(model.target_embed)[-1].output[0, step]
+    tour.add("recurrent/summary", summary=summary, first_state=steps[0][0].before["h"][0])
+    tour.add("recurrent/decoder-start", y=y, top_state_before=steps[-1][step].before["h"][0])
+    if attention is not None:
+        _set_attention_step(tour, attention)
+    if attention is not None and order == "bahdanau":
+        _add_attention_stages(tour)
+    tour.set(
+        part="decoder",
+        chapter="Writing",
+        followed=tour.values["written_name"],
+        reads_context=order == "bahdanau",
+        reads_readout=config.attention is not None and config.attention.input_feeding,
+        reads_summary=config.context == "every",
+    )
+    symbol = "xₜ" if depth else "yₜ₋₁"
+    set_cell_step(tour, list(cells.values())[depth], steps[depth][step], state_letter="s", input_symbol=symbol)
+    tour.add("recurrent/step", key="decoder-step")
+    if attention is not None and order != "bahdanau":
+        _add_attention_stages(tour)
+    if model.readout is not None:
+        joined = [*(["yₜ₋₁"] if config.reads_token else []), "s", *(["context"] if attention is not None else [])]
+        joined += ["summary"] if config.context == "every" else []
+        readout = captured.calls(model.project)[-1].inputs[0][0, step]
+        tour.add(
+            "recurrent/readout",
+            joined=joined,
+            d_joined=model.readout.in_features,
+            readout=readout,
+            y=y,
+            top_state=steps[-1][step].after["h"][0],
+            summary=summary,
+        )
+
+
+def _add_attention_stages(tour: Tour) -> None:
+    for section in ("scores", "weights", "context"):
+        tour.add(f"recurrent/{section}")
+
+
+def _set_attention_step(tour: Tour, attention: Attended) -> None:
+    """One score in full, and what comes of all of them."""
+    score, kind = tour.model.attend.score, tour.model.config.attention.score
+    query, scores, weights, context, coverage = attention
+    known, best = tour.values["known"], int(scores.argmax())
+    mask = torch.ones(1, len(known), dtype=torch.bool, device=known.device)
+    key = score.prepare(known[None], mask)[0, best]
+    computed = torch.softmax(scores.double(), dim=-1)
+    tour.compare(computed, weights)
+    tour.compare(weights.to(known.dtype) @ known, context)
+    covered = None
+    if coverage is not None:
+        covered = coverage[best] * score.covered if kind == "additive" else score.covered.sum() * coverage[best]
+    tour.set(
+        score=kind,
+        scores=scores,
+        weights=weights,
+        context=context,
+        coverage=coverage,
+        covered=covered,
+        best=best,
+        best_name=quoted(tour.values["tokens"][best]),
+        best_score=scores[best],
+        asked=query,
+        key_best=key,
+    )
+    if kind == "additive":
+        from_s = score.weight_s(query)
+        total = from_s + key if covered is None else from_s + key + covered
+        tour.set(from_s=from_s, score_sum=total, score_tanh=torch.tanh(total), score_v=score.v.weight[0])
+    elif kind == "location":
+        tour.set(key_best=score.weight.weight[best])
+    elif kind == "scaled-dot":
+        tour.set(scaled_score=query @ key / score.query**0.5)
+    elif kind == "cosine":
+        direction = torch.nn.functional.normalize(query, dim=-1)
+        tour.set(asked=direction, strength=float(score.strength), scaled_score=score.strength * (direction @ key))
+
+
+TOURS = {"transformer": tour_transformer, "recurrent-seq2seq": tour_recurrent_seq2seq}
