@@ -146,7 +146,7 @@ def test_the_influences_of_a_bag_are_the_logit(runs: Path) -> None:
     model = load(runs / "bag", "cpu")
     (one,) = model.classify("a gripping, funny film", why=True)
     assert one.why.kind == "influence"
-    batch = model.reader().batches([one.text], tokens=1).tree(torch.zeros(1, dtype=torch.long).numpy())
+    batch = model.reader().batches([one.text], tokens=1).collate(torch.zeros(1, dtype=torch.long).numpy())
     number = model.labels.index(one.label)
     logit = model.model(batch)[0, number] - model.model.output.bias[number]
     assert sum(word.weight for word in one.why.words) + one.why.end == pytest.approx(logit.item(), abs=1e-5)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom.data.pair_batches import Ragged
+from seqloom.data.batching import Ragged
 from seqloom.recipes import read_recipe
 from seqloom.tasks import language_model, translate
 

@@ -20,7 +20,7 @@ from peers.environments import HUGGING_FACE, JOEY, Peer, prepared
 from peers.turns import Contender, Failed, Spread, ratios, table, take_turns
 from torch import Tensor
 
-from seqloom.data.pair_batches import Ragged
+from seqloom.data.batching import Ragged
 from seqloom.recipes import read_recipe
 from seqloom.training import begin
 

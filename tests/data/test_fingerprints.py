@@ -23,22 +23,24 @@ from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.specials import Specials
 from seqloom.data import corpora
-from seqloom.data.example_batches import FIRST, ExampleBatches
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import (
+    FIRST,
+    ParallelBatches,
+    PromptCompletionBatches,
+    RowBatches,
+    TextBatches,
+    encode_completion,
+)
+from seqloom.data.denoising import DenoisingBatches, cut_pieces
 from seqloom.data.files import use_data_folder
-from seqloom.data.masked_batches import MaskedBatches
-from seqloom.data.masking import MasksConfig
+from seqloom.data.masking import MaskedBatches, MasksConfig
 from seqloom.data.noise import BARTNoiseConfig, SpansConfig
-from seqloom.data.noised_batches import NoisedBatches, pieces
-from seqloom.data.packing import pack
-from seqloom.data.pair_batches import PairBatches, Ragged
+from seqloom.data.packing import NextSentencePairs, pack
 from seqloom.data.reading import Frame, SentenceReader, TextReader
-from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader
-from seqloom.data.sentence_pairs import SentencePairs
-from seqloom.data.series_windows import SeriesWindows
 from seqloom.data.spellings import Spellings
-from seqloom.data.stream import StreamBatches
-from seqloom.data.told import ToldBatches, told
+from seqloom.data.stream import SeriesWindows, StreamBatches
 from seqloom.text import Characters, CharactersConfig
 
 GOLDEN = Path(__file__).with_name("fingerprints.json")
@@ -217,7 +219,7 @@ def windows() -> list[Any]:
 
 def masked(source: Any, masking: Any) -> MaskedBatches:
     settings = {"specials": SPECIALS, "vocabulary": VOCABULARY}
-    return MaskedBatches(source, masks=MasksConfig(), masking=masking, rows=6, **settings)
+    return MaskedBatches(source, masks=MasksConfig(), masking=masking, size=6, **settings)
 
 
 def series(length: int) -> Any:
@@ -225,9 +227,11 @@ def series(length: int) -> Any:
     return values, values > -0.5
 
 
-def told_batches(**options: Any) -> ToldBatches:
+def told_batches(**options: Any) -> PromptCompletionBatches:
     coder = tokenizer()
-    return ToldBatches((told(coder, f"{text} ", text[::-1]) for text in SENTENCES), tokens=150, **options)
+    return PromptCompletionBatches(
+        (encode_completion(coder, f"{text} ", text[::-1]) for text in SENTENCES), tokens=150, **options
+    )
 
 
 def tagger_batches(frame: Frame | None, shapes: int | None) -> Any:
@@ -246,11 +250,11 @@ def classifier_batches(frame: Frame | None, shapes: int | None) -> Any:
 
 
 BATCHES: dict[str, Callable[[], Any]] = {
-    "pairs": lambda: PairBatches(ids(90, 20, "a"), ids(90, 25, "b"), tokens=200, max_length=22),
-    "pairs of four shapes": lambda: PairBatches(ids(90, 20, "a"), ids(90, 25, "b"), tokens=200, shapes=4),
-    "texts": lambda: ExampleBatches(ids(90, 30), tokens=128, max_length=25, values={"labels": list(range(90))}),
-    "texts of three shapes": lambda: ExampleBatches(ids(90, 30), tokens=128, shapes=3, values={"x": [1] * 90}),
-    "texts with words": lambda: ExampleBatches(ids(50, 20), tokens=80, words=words(50), max_length=15),
+    "pairs": lambda: ParallelBatches(ids(90, 20, "a"), ids(90, 25, "b"), tokens=200, max_length=22),
+    "pairs of four shapes": lambda: ParallelBatches(ids(90, 20, "a"), ids(90, 25, "b"), tokens=200, shapes=4),
+    "texts": lambda: TextBatches(ids(90, 30), tokens=128, max_length=25, values={"labels": list(range(90))}),
+    "texts of three shapes": lambda: TextBatches(ids(90, 30), tokens=128, shapes=3, values={"x": [1] * 90}),
+    "texts with words": lambda: TextBatches(ids(50, 20), tokens=80, words=words(50), max_length=15),
     "classifier": lambda: classifier_batches(None, None),
     "classifier of three shapes": lambda: classifier_batches(None, 3),
     "classifier on a backbone": lambda: classifier_batches(Frame(SPECIALS, "bert"), None),
@@ -262,10 +266,12 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "windows": lambda: RowBatches([window.rows() for window in windows()], tokens=200),
     "masked": lambda: masked(pack(ids(70, 40), SPECIALS, 24), "dynamic"),
     "masked statically": lambda: masked(pack(ids(70, 40), SPECIALS, 24), "static"),
-    "masked pairs": lambda: masked(SentencePairs(documents(), SPECIALS, 32), "dynamic"),
-    "noise of spans": lambda: NoisedBatches(pieces(documents(), 20), SpansConfig(), vocabulary=VOCABULARY, tokens=150),
-    "noise of BART": lambda: NoisedBatches(
-        pieces(documents(), 20),
+    "masked pairs": lambda: masked(NextSentencePairs(documents(), SPECIALS, 32), "dynamic"),
+    "noise of spans": lambda: DenoisingBatches(
+        cut_pieces(documents(), 20), SpansConfig(), vocabulary=VOCABULARY, tokens=150
+    ),
+    "noise of BART": lambda: DenoisingBatches(
+        cut_pieces(documents(), 20),
         BARTNoiseConfig(rotated=0.5, masked=0.1, deleted=0.1),
         vocabulary=VOCABULARY,
         tokens=150,

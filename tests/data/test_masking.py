@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.specials import Specials
-from seqloom.data.masked_batches import MaskedBatches
-from seqloom.data.masking import NONE, MasksConfig, mask_rows
+from seqloom.data.masking import NONE, MaskedBatches, MasksConfig, mask_rows
 from seqloom.data.packing import pack
 
 V = 50
@@ -74,14 +73,14 @@ def test_shares_of_ones_own() -> None:
 
 
 def test_wrong_shares_are_refused_all_at_once() -> None:
-    with pytest.raises(ValueError, match=r"(?s)share must be above 0 .*swapped must be from 0 .*shares of one whole"):
+    with pytest.raises(ValueError, match=r"(?s)share must be greater than 0.*swapped must be at .*shares of one whole"):
         MasksConfig(share=0.0, hidden=0.9, swapped=1.2)
 
 
-def batches(masking, seed: int = 0) -> MaskedBatches:
+def batches(masking, seed: int = 0, size: int = 4) -> MaskedBatches:
     draws = np.random.default_rng(seed)
     source = pack([draws.integers(1, V, 20).tolist() for _ in range(30)], SPECIALS, 24)
-    return MaskedBatches(source, masks=MasksConfig(), masking=masking, specials=SPECIALS, vocabulary=V, rows=4)
+    return MaskedBatches(source, masks=MasksConfig(), masking=masking, specials=SPECIALS, vocabulary=V, size=size)
 
 
 def masks_by_row(made: MaskedBatches, epoch: int) -> set[tuple]:
@@ -92,8 +91,7 @@ def masks_by_row(made: MaskedBatches, epoch: int) -> set[tuple]:
 
 
 def test_static_masks_are_the_same_in_every_epoch_and_dynamic_ones_are_others() -> None:
-    static, dynamic = batches("static"), batches("dynamic")
-    static.rows = dynamic.rows = 5  # divides 30: every row is read in every epoch
+    static, dynamic = batches("static", size=5), batches("dynamic", size=5)  # 5 divides 30: every row is read
     assert masks_by_row(static, 0) == masks_by_row(static, 1) == masks_by_row(static, 7)
     assert not masks_by_row(dynamic, 0) & masks_by_row(dynamic, 1)
     assert masks_by_row(dynamic, 0) == masks_by_row(static, 0)  # the first epoch is the same
@@ -112,7 +110,6 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
 
 
 def test_ranks_share_an_epoch() -> None:
-    made = batches("static")
-    made.rows = 5
+    made = batches("static", size=5)
     seen = [row.tolist() for step in range(3) for rank in range(2) for row in made.batch(7, step, rank, 2)["tokens"]]
     assert len({tuple(row) for row in seen}) == 30

@@ -15,9 +15,9 @@ from seqloom.data.noise import (
     BARTNoiseConfig,
     Noised,
     SpansConfig,
+    add_noise,
     damage,
     hide_spans,
-    noised,
     sentinels_of,
     spans_told,
 )
@@ -51,7 +51,7 @@ def bart(**switches: Any) -> BARTNoiseConfig:
 
 
 def made(noise: Any, n: int, seed: int, size: int = 10) -> Arrays:
-    return arrays(noised(text(n).tolist(), sentences(n, size).tolist(), noise, V, Random(seed)))
+    return arrays(add_noise(text(n).tolist(), sentences(n, size).tolist(), noise, V, Random(seed)))
 
 
 def many(noise: Any, n: int, times: int = 400, size: int = 10) -> list[Arrays]:

@@ -46,7 +46,7 @@ def test_a_long_sentence_is_read_in_pieces() -> None:
     assert all(len(p.tokens) <= 7 for p in pieces)
     assert all(p.first == list(range(len(p.first))) for p in pieces)
     assert [token for p in pieces[1:] for token in p.tokens] == tokenizer.encode(" ".join(words))
-    batch = reader.batches([["w1"], [], words], pieces, tokens=100).tree(np.array([1, 0]))
+    batch = reader.batches([["w1"], [], words], pieces, tokens=100).collate(np.array([1, 0]))
     assert batch["tokens"].shape == (2, 8)  # seven and END
     assert batch["words"].tolist() == [[True] * 7, [True] + [False] * 6]
     assert (batch["characters"] != 0).sum(dim=2).tolist() == [[2] * 7, [2] + [0] * 6]
@@ -85,7 +85,7 @@ def test_a_classifier_reads_the_beginning_of_a_long_text() -> None:
     batches = TextReader(tokenizer, None, 3).batches(["a b c d", "b"], tokens=100)
     assert batches.cut == 1
     assert batches.was_cut.tolist() == [True, False]
-    assert batches.tree(np.array([0, 1]))["tokens"].tolist() == [
+    assert batches.collate(np.array([0, 1]))["tokens"].tolist() == [
         [*tokenizer.encode("a b"), 0],
         [*tokenizer.encode("b"), 0, 0],
     ]
@@ -95,7 +95,7 @@ def test_an_unknown_token_is_spelled_as_it_stands() -> None:
     tokenizer = train_tokenizer(WordsConfig(lowercase=True), ["ab cd"])
     reader = TextReader(tokenizer, Spellings.learned(["abcdX"]), None)
     assert reader.pieces("AB Xd") == ["AB", "Xd"]
-    batch = reader.batches(["Xd"], tokens=10).tree(np.array([0]))
+    batch = reader.batches(["Xd"], tokens=10).collate(np.array([0]))
     assert batch["tokens"].tolist() == [[1, 0]]
     assert batch["characters"][0, 0, :3].tolist() == [2, 6, 0]
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
 from seqloom.core.specials import Specials
-from seqloom.data.example_batches import IGNORE
+from seqloom.data.collate import IGNORE, RowBatches, Rows
 from seqloom.data.reading import Frame
-from seqloom.data.row_batches import RowBatches, Rows
 from seqloom.data.row_reading import RowReader, Window, covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.specials import Form
@@ -193,4 +192,4 @@ def test_nothing_to_read_is_refused() -> None:
 
 def test_a_batch_of_some_is_padded_to_its_longest() -> None:
     batches = RowBatches(examples([2, 2, 2, 2]), tokens=1)
-    assert batches.tree(np.array([0]))["tokens"].shape == (1, 2, int(batches.lengths[0]))
+    assert batches.collate(np.array([0]))["tokens"].shape == (1, 2, int(batches.lengths[0]))

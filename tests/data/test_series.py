@@ -14,7 +14,7 @@ from seqloom.data import corpora, packaged_series
 from seqloom.data.corpus import Corpus
 from seqloom.data.packaged_series import SERIES
 from seqloom.data.series import Series, arranged, columns_of, filled, season_of
-from seqloom.data.series_windows import SeriesWindows
+from seqloom.data.stream import SeriesWindows
 from seqloom.data.times import clock_of, labels_of, parse_times
 
 
@@ -266,7 +266,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_epoch_reads_every_window_once() -> None:
     values = torch.arange(20.0).double().unsqueeze(1)
-    windows = SeriesWindows([(values, torch.ones_like(values, dtype=torch.bool))], 5, rows=4)
+    windows = SeriesWindows([(values, torch.ones_like(values, dtype=torch.bool))], 5, size=4)
     batches = [windows.batch(1, step)["values"] for step in range(windows.steps_per_epoch)]
     assert sorted(batch[0].item() for rows in batches for batch in rows) == list(range(16))
     assert torch.equal(windows.batch(1, 2)["values"], batches[2]) and not torch.equal(
@@ -275,4 +275,4 @@ def test_an_epoch_reads_every_window_once() -> None:
     halves = [windows.batch(1, 2, rank, 2)["values"] for rank in range(2)]
     assert torch.equal(torch.cat(halves), batches[2])
     with pytest.raises(DataError, match=r"windows of 30 steps.*has 20"):
-        SeriesWindows([(values, values > 0)], 30, rows=4)
+        SeriesWindows([(values, values > 0)], 30, size=4)

@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
-from seqloom.data.pair_batches import Ragged
-from seqloom.data.spellings import LONGEST, STEP, SpelledBatches, Spellings
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import TextBatches
+from seqloom.data.spellings import LONGEST, STEP, Spellings
 
 
 def test_a_word_is_its_characters() -> None:
@@ -42,8 +43,8 @@ def test_batches_spell_every_token_and_end_is_no_word() -> None:
     spellings = Spellings.learned(["ab", "c"])
     texts = Ragged.of([[5, 6], [7]])
     spelled = Ragged.of([spellings.numbers(["ab", "c"]), spellings.numbers(["c"])])
-    batches = SpelledBatches(texts, spellings=spellings, spelled=spelled, tokens=100)
-    batch = batches.tree(np.array([1, 0]), (3, 4, 4))
+    batches = TextBatches(texts, spellings=spellings, spelled=spelled, tokens=100)
+    batch = batches.collate(np.array([1, 0]), (3, 4, 4))
     assert batch["characters"].shape == (3, 4, STEP)
     lengths = (batch["characters"] != 0).sum(dim=2).tolist()
     assert lengths == [[1, 0, 0, 0], [2, 1, 0, 0], [0, 0, 0, 0]]
@@ -53,6 +54,6 @@ def test_what_is_cut_is_not_spelled() -> None:
     spellings = Spellings.learned(["ab", "c"])
     texts = Ragged.of([[5, 6, 7], [7]])
     spelled = Ragged.of([spellings.numbers(["ab", "c", "ab"]), spellings.numbers(["c"])])
-    batches = SpelledBatches(texts, spellings=spellings, spelled=spelled, tokens=100, max_length=2)
+    batches = TextBatches(texts, spellings=spellings, spelled=spelled, tokens=100, max_length=2)
     assert batches.was_cut.tolist() == [True, False]
-    assert (batches.tree(np.array([0]))["characters"] != 0).sum(dim=2).tolist() == [[2, 0]]
+    assert (batches.collate(np.array([0]))["characters"] != 0).sum(dim=2).tolist() == [[2, 0]]

@@ -17,7 +17,7 @@ Side = Literal["inputs", "targets"]
 def cuts(draw: st.DrawFn) -> StreamBatches:
     rows = draw(st.integers(1, 6))
     size = draw(st.integers(2 * rows, 80))
-    return StreamBatches(torch.arange(1, size + 1), rows=rows, chunk=draw(st.integers(1, 20)))
+    return StreamBatches(torch.arange(1, size + 1), size=rows, length=draw(st.integers(1, 20)))
 
 
 def whole_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int = 1) -> Tensor:
@@ -26,7 +26,7 @@ def whole_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int = 1
 
 
 def test_a_small_one_by_hand() -> None:
-    batches = StreamBatches(torch.arange(10, 21), rows=2, chunk=3)
+    batches = StreamBatches(torch.arange(10, 21), size=2, length=3)
     first, second = batches.batch(0), batches.batch(1)
     assert first["inputs"].tolist() == [[END, 10, 11], [14, 15, 16]]
     assert first["targets"].tolist() == [[10, 11, 12], [15, 16, 17]]
@@ -42,7 +42,7 @@ def test_every_token_is_predicted_once_but_the_stated_rest(batches: StreamBatche
     targets = whole_rows(batches, "targets").flatten()  # row after row is the order of the stream
     kept = len(batches.stream) - batches.left_out
     assert targets.tolist() == batches.stream[:kept].tolist()
-    assert batches.left_out < batches.rows
+    assert batches.left_out < batches.size
 
 
 @given(cuts())
@@ -50,8 +50,8 @@ def test_inputs_are_the_token_before_and_never_of_a_later_row(batches: StreamBat
     inputs, targets = whole_rows(batches, "inputs"), whole_rows(batches, "targets")
     assert inputs[:, 1:].tolist() == targets[:, :-1].tolist()  # nothing is skipped between chunks
     assert inputs[:, 0].tolist() == [END, *targets[:-1, -1].tolist()]
-    for row in range(batches.rows):
-        assert inputs[row].max() <= (row + 1) * batches.length
+    for row in range(batches.size):
+        assert inputs[row].max() <= (row + 1) * batches.row_length
 
 
 @given(cuts())
@@ -71,7 +71,7 @@ def test_epochs_repeat_and_begin_fresh(batches: StreamBatches, step: int) -> Non
 
 @given(cuts(), st.integers(1, 6))
 def test_ranks_share_the_rows(batches: StreamBatches, world: int) -> None:
-    if batches.rows % world:
+    if batches.size % world:
         with pytest.raises(UsageError, match=f"must be a multiple of the {world} processes"):
             batches.batch(0, 0, world)
         return
@@ -84,7 +84,7 @@ def test_ranks_share_the_rows(batches: StreamBatches, world: int) -> None:
 
 
 def test_changing_a_batch_does_not_change_the_stream() -> None:
-    batches = StreamBatches(torch.arange(1, 20), rows=1, chunk=5)
+    batches = StreamBatches(torch.arange(1, 20), size=1, length=5)
     for step in (0, 1):
         batch = batches.batch(step)
         batch["inputs"].zero_()
@@ -95,19 +95,19 @@ def test_changing_a_batch_does_not_change_the_stream() -> None:
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_too_short_a_text_is_refused(size: int) -> None:
     with pytest.raises(DataError, match=f"4 rows need at least 8 tokens, but the text has {size}"):
-        StreamBatches(torch.ones(size, dtype=torch.long), rows=4, chunk=3)
+        StreamBatches(torch.ones(size, dtype=torch.long), size=4, length=3)
 
 
 @pytest.mark.parametrize(("rows", "chunk"), [(0, 3), (3, 0), (-1, 1)])
 def test_impossible_sizes_are_refused(rows: int, chunk: int) -> None:
     with pytest.raises(UsageError, match="at least 1"):
-        StreamBatches(torch.arange(10), rows=rows, chunk=chunk)
+        StreamBatches(torch.arange(10), size=rows, length=chunk)
 
 
 @given(cuts(), st.integers(0, 200))
 def test_with_an_offset_the_stream_is_a_ring_cut_elsewhere(batches: StreamBatches, offset: int) -> None:
     size = len(batches.stream)
-    turned = StreamBatches(batches.stream.roll(-offset), batches.rows, batches.chunk)
+    turned = StreamBatches(batches.stream.roll(-offset), batches.size, batches.length)
     for step in range(batches.steps_per_epoch):
         here, there = batches.batch(step, offset=offset), turned.batch(step)
         assert here["targets"].tolist() == there["targets"].tolist()

@@ -62,7 +62,7 @@ def test_it_equals_every_sequence_of_tags_written_out(tagger: Tagger) -> None:
     line = "Ann lives in"
     words, reader = line.split(), tagger.reader()
     pieces = reader.pieces([words])
-    batch = to_device(reader.batches([words], pieces, tokens=1).tree(np.array([0])), tagger.device)
+    batch = to_device(reader.batches([words], pieces, tokens=1).collate(np.array([0])), tagger.device)
     table, scores = potentials(tagger.model, batch)
     tags = len(tagger.tags)
     weights = {}
@@ -113,7 +113,7 @@ def test_pairs_of_very_sure_scores_stay_finite() -> None:
 def test_lattice_of_a_batch_is_that_of_its_sentence(runs: Path) -> None:
     tagger = load(runs / "hmm", "cpu")
     words, reader = LINE.split(), tagger.reader()
-    batch = reader.batches([words], reader.pieces([words]), tokens=1).tree(np.array([0]))
+    batch = reader.batches([words], reader.pieces([words]), tokens=1).collate(np.array([0]))
     assert lattice_of(tagger.model, batch, len(words)).best == tagger.paths(LINE).best
 
 

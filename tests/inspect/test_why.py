@@ -37,7 +37,7 @@ def test_the_most_probable_label_is_explained_as_classify_does(classifier: Class
 
 
 def test_influence_on_each_label_is_that_of_autograd(classifier: Classifier) -> None:
-    batch = classifier.reader().batches([TEXT], tokens=1).tree(torch.tensor([0]).numpy())
+    batch = classifier.reader().batches([TEXT], tokens=1).collate(torch.tensor([0]).numpy())
     for number, label in enumerate(classifier.labels):
         found = classifier.why(TEXT, label, "influence")
         known = classifier.model.influence(batch, torch.tensor([number]))[0].tolist()

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 
 from seqloom.core.errors import UsageError
 from seqloom.core.specials import EXTRA
-from seqloom.data.masked_batches import MaskedBatches
-from seqloom.data.masking import MasksConfig
+from seqloom.data.masking import MaskedBatches, MasksConfig
 from seqloom.data.packing import pack
 from seqloom.models.bert import BERT, BERTConfig
 from seqloom.nn.positions import PositionsConfig
@@ -39,7 +38,7 @@ def packed(texts: list[list[int]], model: BERT, masks: MasksConfig | None = None
         masking="static",
         specials=model.specials,
         vocabulary=V,
-        rows=8,
+        size=8,
     )
     return made.batch(1, 0)
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.data.masked_batches import MaskedBatches
-from seqloom.data.masking import MasksConfig
+from seqloom.data.masking import MaskedBatches, MasksConfig
 from seqloom.data.packing import pack
 from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig, draw, put
 from seqloom.nn.positions import PositionsConfig
@@ -32,7 +31,7 @@ def electra(**changes: Any) -> Electra:
 def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor]:
     masks = MasksConfig(share=0.4, hidden=1.0, swapped=0.0)
     source = pack(texts, model.specials, S)
-    made = MaskedBatches(source, masks=masks, masking="static", specials=model.specials, vocabulary=V, rows=8)
+    made = MaskedBatches(source, masks=masks, masking="static", specials=model.specials, vocabulary=V, size=8)
     batch = made.batch(1, 0)
     batch.pop("read")
     return batch

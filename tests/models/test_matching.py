@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from seqloom.core.specials import Specials
+from seqloom.data.collate import RowBatches
 from seqloom.data.reading import Frame
-from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader
 from seqloom.models.bert import BERTConfig
 from seqloom.models.bodies import form_of
@@ -57,7 +57,7 @@ def questions(body: Any) -> RowBatches:
 
 
 def every(batches: RowBatches) -> dict[str, torch.Tensor]:
-    tree: dict[str, torch.Tensor] = batches.tree(np.arange(len(batches)))
+    tree: dict[str, torch.Tensor] = batches.collate(np.arange(len(batches)))
     return tree
 
 
@@ -130,7 +130,7 @@ def test_choices_are_a_softmax_over_their_own_options(body: Any) -> None:
     assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
     alone = choices(body)
     for place in range(3):  # whatever stands beside it
-        one = alone.tree(np.array([place]))
+        one = alone.collate(np.array([place]))
         assert torch.allclose(model(one)[0], logits[place], atol=1e-9)
 
 
@@ -214,7 +214,7 @@ def test_rows_without_an_example_and_more_padding_change_nothing(body: Any, kind
     model, batches = double(build(body)), make(body)
     plain = every(batches)
     N, width = len(batches), int(batches.lengths.max())
-    wide = batches.tree(np.arange(N), (N + 2, width + 3, 0))
+    wide = batches.collate(np.arange(N), (N + 2, width + 3, 0))
     one, other = model.loss(plain), model.loss(wide)
     assert int(one[1]) == int(other[1]) == N
     assert one[0].item() == pytest.approx(other[0].item(), abs=1e-9)

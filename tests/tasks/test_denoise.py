@@ -51,7 +51,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
     read = task.read("dev")
     losses, right, told, hidden, exact = [], 0, 0, 0, []
     for number in range(len(read.texts)):
-        source, target, unseen = read.noised(number, EVALUATION, 0)
+        source, target, unseen = read.damage(number, EVALUATION, 0)
         ended = torch.tensor([[*source, 0]])
         inputs = torch.tensor([[0, *target]])
         log_probs = model(ended, None, inputs)[0].log_softmax(dim=1)

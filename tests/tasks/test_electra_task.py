@@ -12,7 +12,7 @@ from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.config import to_mapping
 from seqloom.core.errors import UsageError
-from seqloom.data.masked_batches import MaskedBatches
+from seqloom.data.masking import MaskedBatches
 from seqloom.models.electra import Electra, ElectraConfig
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe

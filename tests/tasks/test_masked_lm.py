@@ -188,7 +188,7 @@ def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None
     for words in (
         "max_length must be at least 8",
         "rows must be at least 1",
-        "share must be above 0",
+        "share: must be less than 1",
         "masking",
         "objective",
     ):

@@ -103,7 +103,7 @@ AnyNoiseConfig = SpansConfig | BARTNoiseConfig
 NoiseConfig = Annotated[AnyNoiseConfig, Discriminator("kind")]
 
 
-def noised(
+def add_noise(
     tokens: Sequence[int], sentences: Sequence[int], noise: AnyNoiseConfig, vocabulary: int, draws: Random
 ) -> Noised:
     """A text of a tokenizer of `vocabulary` tokens, damaged; `sentences` is where each of its sentences begins."""

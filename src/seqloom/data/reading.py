@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from seqloom.data.example_batches import FIRST
-from seqloom.data.pair_batches import Ragged
-from seqloom.data.spellings import SPELLING, SpelledBatches, Spellings
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import FIRST, SPELLING, TextBatches
+from seqloom.data.spellings import Spellings
 from seqloom.text import Tokenizer, Words
 from seqloom.text.spans import Span, token_spans
 from seqloom.text.specials import Form, Specials, frame_length, framed
@@ -92,29 +90,27 @@ class TextReader:
     def _known(self, piece: str) -> bool:
         return self.tokenizer.encode(piece) != [self.tokenizer.unknown]
 
-    def batches(self, texts: Sequence[str], *, tokens: int, **options: Any) -> SpelledBatches:
-        """`options` are those of `ExampleBatches`."""
+    def batches(self, texts: Sequence[str], *, tokens: int, **options: Any) -> TextBatches:
+        """`options` are those of `TextBatches`."""
         ids = self.tokenizer.encode_batch(map(self.written, texts))
         if self.frame is not None:
             return self._framed(self.frame, ids, tokens=tokens, **options)
         encoded, spelled = Ragged.of(ids), None
         if self.spellings is not None:
             spelled = Ragged.of(map(self.spellings.numbers, map(self.pieces, texts)))  # END is no word: number 0
-        return SpelledBatches(
+        return TextBatches(
             encoded, spellings=self.spellings, spelled=spelled, tokens=tokens, max_length=self.max_length, **options
         )
 
-    def _framed(self, frame: Frame, texts: Iterable[Sequence[int]], **options: Any) -> SpelledBatches:
+    def _framed(self, frame: Frame, texts: Iterable[Sequence[int]], **options: Any) -> TextBatches:
         """The beginnings of texts, as much as there is room for within their frames."""
         room = None if self.max_length is None else self.max_length - frame.length
         lengths, rows = [], []
         for ids in texts:
             lengths.append(len(ids))
             rows.append(frame.around(ids[:room]))
-        found = SpelledBatches(Ragged.plain(rows), **options)
-        found.was_cut = np.array([room is not None and length > room for length in lengths])
-        found.cut = int(found.was_cut.sum())
-        return found
+        was_cut = [room is not None and length > room for length in lengths]
+        return TextBatches(Ragged.plain(rows), was_cut=was_cut, **options)
 
     def pieces(self, text: str) -> list[str]:
         """What stands in the text where its tokens are: of an unknown word the word."""
@@ -165,7 +161,7 @@ class SentenceReader:
         *,
         tags: Sequence[Sequence[int]] | None = None,
         **options: Any,
-    ) -> SpelledBatches:
+    ) -> TextBatches:
         """Batches of pieces of these sentences. `tags` has a number for each word of each piece."""
         before = 0 if self.frame is None else self.frame.before
         words = {FIRST: Ragged.plain([[place + before for place in piece.first] for piece in pieces])}
@@ -178,7 +174,7 @@ class SentenceReader:
             texts = Ragged.of(piece.tokens for piece in pieces)
         else:
             texts = Ragged.plain([self.frame.around(piece.tokens) for piece in pieces])
-        return SpelledBatches(texts, spellings=self.spellings, words=words, **options)
+        return TextBatches(texts, spellings=self.spellings, words=words, **options)
 
 
 def cuts(words: Sequence[str], borders: Sequence[int], most: int) -> Iterator[tuple[int, int]]:

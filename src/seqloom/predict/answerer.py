@@ -9,7 +9,7 @@ import numpy as np
 
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
-from seqloom.data.row_batches import RowBatches
+from seqloom.data.collate import RowBatches
 from seqloom.data.row_reading import RowReader, Window
 from seqloom.evaluate.answers import AnswerReport
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
@@ -143,7 +143,7 @@ class Answerer(SplitPredictor[QuestionAnswer]):
         places: dict[int, list[Place]] = {}
         absent: dict[int, list[float]] = {}
         for chosen in similar_lengths(batches.lengths.tolist(), batch_size):
-            tree = to_device(batches.tree(np.array(chosen)), self.device)
+            tree = to_device(batches.collate(np.array(chosen)), self.device)
             spans = self.model.spans(tree, self.recipe.decode.longest, top)
             for place, own, missing in zip(chosen, places_of(spans), spans.absent.tolist(), strict=True):
                 window = every[place]

@@ -173,7 +173,7 @@ class Classifier(LabelPredictor[Classification]):
 
         def classify_batch(indices: list[int]) -> Iterator[Classification]:
             assert batches is not None
-            batch = to_device(batches.tree(np.array(indices)), self.device)
+            batch = to_device(batches.collate(np.array(indices)), self.device)
             own = [texts[index] for index in indices]
             reasons: Sequence[Why | None] = [None] * len(own)
             if why:
@@ -235,7 +235,7 @@ class Classifier(LabelPredictor[Classification]):
         return text_reader(self.recipe, self.tokenizer, spellings_of(self.run))
 
     def _batch(self, reader: TextReader, line: str) -> Any:
-        return to_device(reader.batches([line], tokens=1).tree(np.array([0])), self.device)
+        return to_device(reader.batches([line], tokens=1).collate(np.array([0])), self.device)
 
     def read_one(self, line: str) -> Read:
         (answer,), reader = self.classify(line, top=1), self.reader()

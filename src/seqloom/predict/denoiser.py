@@ -11,8 +11,8 @@ from seqloom.core.errors import DataError
 from seqloom.core.seeding import derive
 from seqloom.core.specials import MASK_TEXT, Specials
 from seqloom.core.words import one_line, shown
-from seqloom.data.noise import SpansConfig, noised, sentinels_of, spans_told
-from seqloom.data.noised_batches import joined
+from seqloom.data.denoising import join_sentences
+from seqloom.data.noise import SpansConfig, add_noise, sentinels_of, spans_told
 from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
@@ -193,8 +193,8 @@ class Denoiser(Predictor[RestoredText]):
 
     def _damaged(self, line: str, text: str, number: int, seed: int) -> _Read:
         encoded = [ids for ids in self.tokenizer.encode_batch(sentences(text)) if ids]
-        piece, draws = joined(encoded), Random(derive(seed, "restore", number))
-        made = noised(piece.tokens, piece.sentences, self.noise, len(self.tokenizer), draws)
+        piece, draws = join_sentences(encoded), Random(derive(seed, "restore", number))
+        made = add_noise(piece.tokens, piece.sentences, self.noise, len(self.tokenizer), draws)
         return _Read(line, text, made.source, tuple(self.tokenizer.unknown_pieces(text)))
 
     # --- answering --------------------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ def _by_lexicon(trained: Predictor[Any]) -> Reader:
         reader = TextReader(trained.tokenizer, spellings_of(trained.run), model.config.longest)
         batches = reader.batches(texts, tokens=1)
         for chosen in similar_lengths(batches.texts.lengths.tolist(), batch_size):
-            batch = to_device(batches.tree(np.array(chosen)), trained.device)
+            batch = to_device(batches.collate(np.array(chosen)), trained.device)
             h, lengths = read(batch), batch["mask"].sum(dim=1).tolist()
             yield from ((number, 0, h[row, : lengths[row]]) for row, number in enumerate(chosen))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
-from seqloom.data.row_batches import RowBatches, Rows
+from seqloom.data.collate import RowBatches, Rows
 from seqloom.data.row_reading import RowReader
 from seqloom.evaluate.figures import Figures
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
@@ -78,7 +78,7 @@ def predict_rows(
     batches = RowBatches(rows, tokens=1)
 
     def predict(indices: list[int]) -> list[Any]:
-        found: list[Any] = compute(to_device(batches.tree(np.array(indices)), model.device)).tolist()
+        found: list[Any] = compute(to_device(batches.collate(np.array(indices)), model.device)).tolist()
         return found
 
     return predict_batches((batches.lengths * batches.rows).tolist(), batch_size, predict)

@@ -11,7 +11,7 @@ import torch
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
-from seqloom.data.pair_batches import PairBatches
+from seqloom.data.collate import ParallelBatches
 from seqloom.predict.translator import TOKENS, Candidate, Given, LineReader, ReadLine, Translation, Translator
 
 BLANK = Candidate("", 0.0, 0.0, [])
@@ -57,7 +57,7 @@ def _rank(
 def _log_probs(reader: LineReader, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
     """Return Σ log p of each translation, its END included."""
     found = [0.0] * len(ids)
-    for members, batch in PairBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
+    for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
         sums = reader.model.target_log_probs(to_device(batch, reader.device)).double().sum(dim=1).tolist()
         for place, value in zip(members.tolist(), sums, strict=True):
             found[place] = value

@@ -9,9 +9,9 @@ import numpy as np
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
+from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.reading import Piece, SentenceReader
-from seqloom.data.spellings import SpelledBatches
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
@@ -123,10 +123,10 @@ class Tagger(SplitPredictor[TaggedLine]):
             yield self._line(line, spans, own, count)
 
     def _tag_pieces(
-        self, batches: SpelledBatches, chosen: list[int], pieces: Sequence[Piece]
+        self, batches: TextBatches, chosen: list[int], pieces: Sequence[Piece]
     ) -> Iterator[list[tuple[str, float]]]:
         """Yield the tag of each word of these pieces, and its probability."""
-        batch = to_device(batches.tree(np.array(chosen)), self.device)
+        batch = to_device(batches.collate(np.array(chosen)), self.device)
         best, probabilities = self.model.answer(batch)
         own = probabilities.gather(2, best.unsqueeze(2)).squeeze(2)  # (B, W)
         for number, tags, values in zip(chosen, best.tolist(), own.tolist(), strict=True):
@@ -149,7 +149,7 @@ class Tagger(SplitPredictor[TaggedLine]):
         words = [word.text for word in said.words]
         found = []
         for piece in reader.pieces([words]):
-            batch = to_device(reader.batches([words], [piece], tokens=1).tree(np.array([0])), self.device)
+            batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
             found.append(lattice_of(self.model, batch, len(piece.first)))
         return joined(found, words, self.tags, how(self.model), list(said.unknown))
 
@@ -157,7 +157,7 @@ class Tagger(SplitPredictor[TaggedLine]):
         (said,), reader = self.tag(line), self.reader()
         words = [word.text for word in said.words]
         text, piece = join_words(words)[0], reader.pieces([words])[0]
-        batch = to_device(reader.batches([words], [piece], tokens=1).tree(np.array([0])), self.device)
+        batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
         log_prob = self.model.log_likelihood({**batch, "tags": self.model.predict(batch)})[0].item()
         spans = token_spans(self.tokenizer, text)
         return Read(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)

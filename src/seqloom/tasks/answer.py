@@ -19,10 +19,10 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
+from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
-from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.matching import FineTunedAnswerConfig, Spans

@@ -14,10 +14,10 @@ import torch
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Counts, TextCorpus
-from seqloom.data.example_batches import ExampleBatches
-from seqloom.data.pair_batches import Ragged
 from seqloom.evaluate.perplexity import Totals, exp, metrics
 from seqloom.models.bilm import BiLMConfig
 from seqloom.tasks.base import TaskInfo
@@ -69,7 +69,7 @@ class Task(TextTask):
 
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
-        self._read: dict[str, ExampleBatches] = {}
+        self._read: dict[str, TextBatches] = {}
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -80,21 +80,21 @@ class Task(TextTask):
     # --- data -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def batches(self) -> ExampleBatches:
+    def batches(self) -> TextBatches:
         """The training split, as training reads it."""
         return self._made("train", self.recipe.batch.tokens, self.recipe.batch.shapes)
 
-    def read(self, split: str) -> ExampleBatches:
+    def read(self, split: str) -> TextBatches:
         """A split as it is evaluated."""
         if split not in self._read:
             self._read[split] = self._made(split, self.recipe.batch.eval_tokens)
         return self._read[split]
 
-    def _made(self, split: str, tokens: int, shapes: int | None = None) -> ExampleBatches:
+    def _made(self, split: str, tokens: int, shapes: int | None = None) -> TextBatches:
         length = self.recipe.batch.max_length
         encoded = self.tokenizer.encode_batch(self.corpus.split(split))
         rows = [row for ids in encoded if ids for row in rows_of(ids, length)]
-        return ExampleBatches(Ragged.plain(rows), tokens=tokens, shapes=shapes)
+        return TextBatches(Ragged.plain(rows), tokens=tokens, shapes=shapes)
 
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch

@@ -19,11 +19,12 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
+from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.reading import TextReader
-from seqloom.data.spellings import SpelledBatches, Spellings
+from seqloom.data.spellings import Spellings
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.bodies import can_predict
@@ -144,7 +145,7 @@ class ReadingTask(base.Task, ABC):
     spellings: Spellings | None
 
     def __init__(self) -> None:
-        self._read: dict[str, SpelledBatches] = {}
+        self._read: dict[str, TextBatches] = {}
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
@@ -163,15 +164,15 @@ class ReadingTask(base.Task, ABC):
         """How many training texts are too long to be read as one."""
 
     @abstractmethod
-    def _batches(self, split: str, **options: Any) -> SpelledBatches:
+    def _batches(self, split: str, **options: Any) -> TextBatches:
         """A split in batches; `options` are those of `ExampleBatches`."""
 
     @cached_property
-    def batches(self) -> SpelledBatches:
+    def batches(self) -> TextBatches:
         """The training split, as training reads it."""
         return self._batches("train", tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
 
-    def read(self, split: str) -> SpelledBatches:
+    def read(self, split: str) -> TextBatches:
         """A split as it is evaluated."""
         if split not in self._read:
             self._read[split] = self._batches(split, tokens=self.recipe.batch.eval_tokens)
@@ -330,7 +331,7 @@ class Task(ReadingTask):
     def cut(self) -> int:
         return self.batches.cut
 
-    def _batches(self, split: str, **options: Any) -> SpelledBatches:
+    def _batches(self, split: str, **options: Any) -> TextBatches:
         return self.reader().batches(self.plain_texts(split), values={"labels": self.labels(split)}, **options)
 
     def warnings(self) -> list[str]:

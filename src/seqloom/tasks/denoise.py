@@ -24,8 +24,8 @@ from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import TextCorpus
+from seqloom.data.denoising import DenoisingBatches, Piece, cut_pieces
 from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_told
-from seqloom.data.noised_batches import NoisedBatches, Piece, pieces
 from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.captured import forget
@@ -96,7 +96,7 @@ class Task(TextTask):
     def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
         super().__init__(recipe, corpus, tokenizer)
         self.monitor = Monitor("loss", unit="nats per token that is said")
-        self._read: dict[str, NoisedBatches] = {}
+        self._read: dict[str, DenoisingBatches] = {}
 
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
@@ -119,24 +119,24 @@ class Task(TextTask):
     def texts(self, split: str) -> list[Piece]:
         cut = [sentences(document) for document in self.corpus.split(split)]
         encoded = iter(self.tokenizer.encode_batch(sentence for document in cut for sentence in document))
-        found = pieces(([next(encoded) for _ in document] for document in cut), self.recipe.batch.max_length - 1)
+        found = cut_pieces(([next(encoded) for _ in document] for document in cut), self.recipe.batch.max_length - 1)
         if not found:
             raise DataError(f"The {split} split of {self.corpus.name} has no tokens: there is nothing to damage.")
         return found
 
     @cached_property
-    def batches(self) -> NoisedBatches:
+    def batches(self) -> DenoisingBatches:
         """The training split, as training reads it."""
         return self._made("train", self.recipe.batch.tokens)
 
-    def read(self, split: str) -> NoisedBatches:
+    def read(self, split: str) -> DenoisingBatches:
         """A split as it is evaluated."""
         if split not in self._read:
             self._read[split] = self._made(split, self.recipe.batch.eval_tokens)
         return self._read[split]
 
-    def _made(self, split: str, tokens: int) -> NoisedBatches:
-        return NoisedBatches(self.texts(split), self.recipe.noise, vocabulary=len(self.tokenizer), tokens=tokens)
+    def _made(self, split: str, tokens: int) -> DenoisingBatches:
+        return DenoisingBatches(self.texts(split), self.recipe.noise, vocabulary=len(self.tokenizer), tokens=tokens)
 
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch
@@ -174,7 +174,7 @@ class Task(TextTask):
             "unknown_rate": self.unknown_rate(split),
         }
 
-    def restored(self, model: Any, read: NoisedBatches) -> dict[str, float]:
+    def restored(self, model: Any, read: DenoisingBatches) -> dict[str, float]:
         """Of some texts spread over a split, what greedy search finds: the share of spans, or of texts, that are told
         to the last token."""
         wanted, total = self.recipe.batch.dev_texts, len(read.texts)
@@ -186,7 +186,7 @@ class Task(TextTask):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
             found = beam_search(model, source=source, options=GREEDY, end=self.tokenizer.end, banned=self.unsaid)
             for number, (best,) in zip(members.tolist(), found, strict=True):
-                own = self._exact(best.tokens, read.noised(number, EVALUATION, 0).target)
+                own = self._exact(best.tokens, read.damage(number, EVALUATION, 0).target)
                 right, told = right + sum(own), told + len(own)
         forget(model)  # it may learn on, and would need the memory
         return {f"exact_{'spans' if self.spans else 'texts'}": right / told}

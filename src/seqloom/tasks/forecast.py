@@ -26,7 +26,7 @@ from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import Series, Values, columns_of, season_of
-from seqloom.data.series_windows import SeriesWindows
+from seqloom.data.stream import SeriesWindows
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
 from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig

@@ -14,6 +14,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Monitor
 from seqloom.core.tree import to_device
 from seqloom.data import corpora
+from seqloom.data.collate import PromptCompletion, PromptCompletionBatches, encode_completion, shorten_prompt
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import (
@@ -25,7 +26,6 @@ from seqloom.data.prompts import (
     instruction_suffix,
     instruction_template_problem,
 )
-from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.gpt import GPTConfig
@@ -90,7 +90,7 @@ class Task(ToldTask):
 
     def __init__(self, recipe: Recipe, corpus: Corpus[Instruction], tokenizer: Tokenizer):
         self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
-        self._examples: dict[str, list[Told]] = {}
+        self._examples: dict[str, list[PromptCompletion]] = {}
 
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
@@ -136,15 +136,15 @@ class Task(ToldTask):
         most = self.recipe.model.window if isinstance(self.recipe.model, GPTConfig) else None
         return own if most is None else min(own or most, most)
 
-    def examples(self, split: str) -> list[Told]:
+    def examples(self, split: str) -> list[PromptCompletion]:
         if split not in self._examples:
             self._examples[split] = [self._told(one) for one in self.corpus.split(split)]
         return self._examples[split]
 
-    def _told(self, one: Instruction) -> Told:
+    def _told(self, one: Instruction) -> PromptCompletion:
         """An example in tokens; where it is too long, its input is cut first, then its instruction."""
         form, cut = self.recipe.template, False
-        made = told(self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form))
+        made = encode_completion(self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form))
         while self.longest is not None and len(made.ids) >= self.longest:
             shorter = self._shorter(one, len(made.ids) + 1 - self.longest)
             if shorter == one:
@@ -153,13 +153,15 @@ class Task(ToldTask):
                     f"with the template around it; this has {len(made.ids) + 1}: {one.output[:60]!r}."
                 )
             one, cut = shorter, True
-            made = told(self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form))
-        return Told(made.ids, made.start, cut)
+            made = encode_completion(
+                self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form)
+            )
+        return PromptCompletion(made.ids, made.start, cut)
 
     def _shorter(self, one: Instruction, over: int) -> Instruction:
         for name in ("input", "instruction"):
             text = getattr(one, name)
-            if text and (shorter := shortened(self.tokenizer, text, over)) != text:
+            if text and (shorter := shorten_prompt(self.tokenizer, text, over)) != text:
                 return Instruction(**{**vars(one), name: shorter})
         return one
 
@@ -189,8 +191,8 @@ class Task(ToldTask):
         return {"loss": nll / tokens, "perplexity": exp(nll / tokens), **answers}
 
     @torch.no_grad()
-    def _totals(self, model: Any, examples: Sequence[Told]) -> tuple[float, int]:
-        batches = ToldBatches(examples, tokens=self.recipe.batch.eval_tokens)
+    def _totals(self, model: Any, examples: Sequence[PromptCompletion]) -> tuple[float, int]:
+        batches = PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens)
         nll, tokens = 0.0, 0
         for _, batch in batches.every():
             here = to_device(batch, device_of(model))

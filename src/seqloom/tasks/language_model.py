@@ -241,7 +241,7 @@ class Task(TextTask):
 
     @cached_property
     def batches(self) -> StreamBatches:
-        return StreamBatches(self.stream("train"), rows=self.recipe.batch.rows, chunk=self.recipe.batch.chunk)
+        return StreamBatches(self.stream("train"), size=self.recipe.batch.rows, length=self.recipe.batch.chunk)
 
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch
@@ -251,7 +251,7 @@ class Task(TextTask):
 
     def _short_text(self) -> list[str]:
         """A text of less than one chunk per row is still read, as one short chunk: that works, but is rarely meant."""
-        rows, chunk, length = self.batches.rows, self.batches.chunk, self.batches.length
+        rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length >= chunk:
             return []
         tokens = len(self.stream("train"))

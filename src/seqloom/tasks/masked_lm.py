@@ -26,10 +26,8 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import SPLITS, TextCorpus
-from seqloom.data.masked_batches import MaskedBatches, Masking
-from seqloom.data.masking import NONE, MasksConfig
-from seqloom.data.packing import Packed, pack
-from seqloom.data.sentence_pairs import SentencePairs
+from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig
+from seqloom.data.packing import NextSentencePairs, Packed, pack
 from seqloom.data.sentences import sentences
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERTConfig
@@ -158,7 +156,7 @@ class Task(TextTask):
             masking=recipe.masking,
             specials=self.specials,
             vocabulary=len(self.tokenizer),
-            rows=recipe.batch.rows,
+            size=recipe.batch.rows,
         )
 
     def _packed(self, split: str) -> Packed:
@@ -167,18 +165,18 @@ class Task(TextTask):
             raise DataError(f"{self._named(split)} has no tokens: there is nothing to hide.")
         return pack(texts, self.specials, self.recipe.batch.max_length)
 
-    def _pairs(self, split: str) -> SentencePairs:
+    def _pairs(self, split: str) -> NextSentencePairs:
         cut = [sentences(document) for document in self.corpus.split(split)]
         encoded = iter(self.tokenizer.encode_batch(sentence for document in cut for sentence in document))
         documents = [[next(encoded) for _ in document] for document in cut]
-        return SentencePairs(documents, self.specials, self.recipe.batch.max_length, f"the {split} split")
+        return NextSentencePairs(documents, self.specials, self.recipe.batch.max_length, f"the {split} split")
 
     def warnings(self) -> list[str]:
         return [*self._left_out(), *self._few_rows()]
 
     def _left_out(self) -> Iterator[str]:
         source, documents = self.batches.source, len(self.corpus.split("train"))
-        if isinstance(source, SentencePairs) and source.alone:
+        if isinstance(source, NextSentencePairs) and source.alone:
             yield (
                 f"{source.alone:,} of {documents:,} training documents have one sentence: they make no pair, and are "
                 "left out (objective=mlm reads them too)."
@@ -197,7 +195,7 @@ class Task(TextTask):
 
     def tokens_per_step(self) -> float:
         """On average."""
-        return float(self.batches.epoch(self.recipe.seed, 0)["mask"].sum()) / self.batches.total * self.batches.rows
+        return float(self.batches.epoch(self.recipe.seed, 0)["mask"].sum()) / self.batches.total * self.batches.size
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         return self.batches.batch(seed, step, rank, world)

@@ -18,10 +18,10 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Monitor
 from seqloom.core.tree import to_device
 from seqloom.data import corpora
+from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
-from seqloom.data.row_batches import RowBatches
 from seqloom.data.row_reading import RowReader, set_apart
 from seqloom.evaluate import correlation
 from seqloom.evaluate.figures import Figures

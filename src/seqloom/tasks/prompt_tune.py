@@ -20,11 +20,11 @@ from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
 from seqloom.data import corpora
+from seqloom.data.collate import PromptCompletion, PromptCompletionBatches, encode_completion, shorten_prompt
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
-from seqloom.data.told import Told, ToldBatches, shortened, told
 from seqloom.evaluate.classification import report
 from seqloom.evaluate.continuations import continuation_log_probs, in_common
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
@@ -74,7 +74,7 @@ class ToldTask(base.Task, ABC):
     corpus: Any
 
     @abstractmethod
-    def examples(self, split: str) -> list[Told]:
+    def examples(self, split: str) -> list[PromptCompletion]:
         """The questions and answers of a split."""
 
     @abstractmethod
@@ -82,9 +82,11 @@ class ToldTask(base.Task, ABC):
         """A word on so many training examples that were too long."""
 
     @cached_property
-    def batches(self) -> ToldBatches:
+    def batches(self) -> PromptCompletionBatches:
         """The training split, as training reads it."""
-        return ToldBatches(self.examples("train"), tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes)
+        return PromptCompletionBatches(
+            self.examples("train"), tokens=self.recipe.batch.tokens, shapes=self.recipe.batch.shapes
+        )
 
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch
@@ -155,7 +157,10 @@ class Task(ToldTask):
     def check_labels(self) -> None:
         """A label that the vocabulary cannot spell could never be said."""
         for label in self.names:
-            made, unknown = told(self.tokenizer, self.template.question("x"), label), self.tokenizer.unknown
+            made, unknown = (
+                encode_completion(self.tokenizer, self.template.question("x"), label),
+                self.tokenizer.unknown,
+            )
             if unknown is not None and unknown in made.ids[made.start :]:
                 raise DataError(
                     f"The vocabulary of {self.recipe.init.from_} does not have the label {label!r}. Take labels in "
@@ -180,7 +185,7 @@ class Task(ToldTask):
             return model
         model.load_state_dict({**model.state_dict(), **(self.frozen or {})})
         if self.recipe.model.begin == "tokens":
-            read = torch.from_numpy(self.batches.examples.texts.ids).long()
+            read = torch.from_numpy(self.batches.texts.ids).long()
             drawn = generator(self.recipe.seed, "prompt")
             model.begin_as(read[torch.randint(len(read), (self.recipe.model.length,), generator=drawn)])
         return model
@@ -196,7 +201,7 @@ class Task(ToldTask):
     @cached_property
     def most_said(self) -> int:
         """The most tokens of a label, END after it included."""
-        made = [told(self.tokenizer, self.template.question("x"), label) for label in self.names]
+        made = [encode_completion(self.tokenizer, self.template.question("x"), label) for label in self.names]
         return 1 + max(len(one.ids) - one.start for one in made)
 
     def question(self, text: str) -> tuple[str, bool]:
@@ -205,7 +210,7 @@ class Task(ToldTask):
             return self.template.question(text), False
         room, whole = self.longest - self.most_said, text
         while (over := len(self.tokenizer.encode(self.template.question(text))) - room) > 0:
-            shorter = shortened(self.tokenizer, text, over)
+            shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
                 raise DataError(
                     f"{self.longest} tokens (batch.max_length, or what the language model sees at once) are {over} too "
@@ -214,13 +219,13 @@ class Task(ToldTask):
             text = shorter
         return self.template.question(text), text != whole
 
-    def examples(self, split: str) -> list[Told]:
+    def examples(self, split: str) -> list[PromptCompletion]:
         return [self._one(example.text, example.label) for example in self.corpus.split(split)]
 
-    def _one(self, text: str, label: str) -> Told:
+    def _one(self, text: str, label: str) -> PromptCompletion:
         question, cut = self.question(text)
-        made = told(self.tokenizer, question, label)
-        return Told(made.ids, made.start, cut)
+        made = encode_completion(self.tokenizer, question, label)
+        return PromptCompletion(made.ids, made.start, cut)
 
     def about_cut(self, count: int) -> str:
         return (

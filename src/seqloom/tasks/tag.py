@@ -16,11 +16,12 @@ from seqloom.core.iob import marks_spans
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
+from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
 from seqloom.data.reading import Piece, SentenceReader
-from seqloom.data.spellings import SpelledBatches, Spellings
+from seqloom.data.spellings import Spellings
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models.fine_tuned import FineTunedTaggerConfig
 from seqloom.models.tagger import TaggerConfig
@@ -144,7 +145,7 @@ class Task(ReadingTask):
             found.append([self._numbers.get(tag, UNSEEN) for tag in tags])
         return found
 
-    def _batches(self, split: str, **options: Any) -> SpelledBatches:
+    def _batches(self, split: str, **options: Any) -> TextBatches:
         return self.reader().batches(self.words(split), self.pieces(split), tags=self.tags(split), **options)
 
     def warnings(self) -> list[str]:

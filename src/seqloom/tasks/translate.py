@@ -19,11 +19,12 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
+from seqloom.data.batching import Array, Ragged
+from seqloom.data.collate import ParallelBatches, collate_parallel
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
 from seqloom.data.nearest import copy_baseline
-from seqloom.data.pair_batches import Array, PairBatches, Ragged, pair_tree
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
 from seqloom.decoding.captured import forget
 from seqloom.decoding.side_by_side import side_by_side
@@ -208,7 +209,7 @@ class Task(base.Task):
         if split == "train" or most is None or found.lengths.max(initial=0) <= most:
             return found
         if (split, side, most) not in self._cut:
-            self._cut[split, side, most] = found.ended(np.minimum(found.lengths, most))
+            self._cut[split, side, most] = found.truncate_texts(np.minimum(found.lengths, most))
         return self._cut[split, side, most]
 
     def _whole(self, split: str, side: str) -> Ragged:
@@ -246,9 +247,9 @@ class Task(base.Task):
         return 0.0 if unknown is None else float((ids == unknown).mean())
 
     @cached_property
-    def batches(self) -> PairBatches:
+    def batches(self) -> ParallelBatches:
         batch, sides = self.recipe.batch, [self.side("train", side) for side in SIDES]
-        return PairBatches(*sides, tokens=batch.tokens, shapes=batch.shapes, max_length=batch.max_length)
+        return ParallelBatches(*sides, tokens=batch.tokens, shapes=batch.shapes, max_length=batch.max_length)
 
     @cached_property
     def _dropped(self) -> dict[str, DropoutTexts]:
@@ -274,7 +275,7 @@ class Task(base.Task):
             source, target = (
                 Ragged.of(self._dropped[side].draw(chosen, seed, side, step, rank, world)) for side in SIDES
             )
-            batch = pair_tree(source, target, np.arange(len(chosen)))
+            batch = collate_parallel(source, target, np.arange(len(chosen)))
         else:
             batch = self.batches.batch(seed, step, rank, world)
         return {**batch, "read": int(batch["target_mask"].sum())}  # counted here, where nothing waits for a GPU
@@ -376,7 +377,7 @@ class Task(base.Task):
         """Each pair of a split once, or each of those chosen: batches, with the places of their pairs in the split."""
         sides = [self.side(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
-        batches = PairBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)
+        batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)
         return ((chosen[members], batch) for members, batch in batches.every())
 
 

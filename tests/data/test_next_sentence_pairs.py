@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.core.errors import DataError
 from seqloom.core.specials import Specials
-from seqloom.data.sentence_pairs import SentencePairs
+from seqloom.data.packing import NextSentencePairs
 from seqloom.data.sentences import sentences
 from seqloom.text.specials import framed
 
@@ -60,16 +60,16 @@ def parts(row: list[int], length: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.fixture(scope="module")
-def made() -> SentencePairs:
-    return SentencePairs(documents(), SPECIALS, LENGTH)
+def made() -> NextSentencePairs:
+    return NextSentencePairs(documents(), SPECIALS, LENGTH)
 
 
 def where() -> dict[int, tuple[int, int]]:
     return {token: (d, s) for d, one in enumerate(documents()) for s, own in enumerate(one) for token in own}
 
 
-def test_what_follows_follows_and_what_does_not_is_from_another_document(made: SentencePairs) -> None:
-    pairs, at = made.drawn(np.random.default_rng(3)), where()
+def test_what_follows_follows_and_what_does_not_is_from_another_document(made: NextSentencePairs) -> None:
+    pairs, at = made.draw(np.random.default_rng(3)), where()
     last = {max(one[-1]) for one in documents()}
     for row, segments, length, other in zip(*(values.tolist() for values in pairs), strict=True):
         a, b = parts(row, length)
@@ -85,8 +85,8 @@ def test_what_follows_follows_and_what_does_not_is_from_another_document(made: S
         assert b[-1] in last or more is None or length + len(more) > LENGTH  # as many as there is room for
 
 
-def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: SentencePairs) -> None:
-    drawn = [made.drawn(np.random.default_rng(seed)) for seed in range(40)]
+def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: NextSentencePairs) -> None:
+    drawn = [made.draw(np.random.default_rng(seed)) for seed in range(40)]
     other = np.concatenate([one.other for one in drawn]).astype(bool)
     lengths = np.concatenate([one.lengths for one in drawn])
     seconds = np.concatenate([one.segments.sum(axis=1) for one in drawn])
@@ -96,19 +96,19 @@ def test_half_of_the_pairs_are_true_and_lengths_tell_hardly_anything(made: Sente
         assert values[other].mean() == pytest.approx(values[~other].mean(), rel=0.03)
 
 
-def test_every_sentence_is_read_and_hardly_any_twice(made: SentencePairs) -> None:
+def test_every_sentence_is_read_and_hardly_any_twice(made: NextSentencePairs) -> None:
     covered: list[Any] = [sentence for b, e in zip(made._begins, made._ends, strict=True) for sentence in range(b, e)]
     assert set(covered) == set(range(DOCUMENTS * SENTENCES))
     assert len(covered) - len(set(covered)) <= DOCUMENTS  # at most one of each document
 
 
 def test_long_sentences_are_cut_and_lonely_ones_left_out() -> None:
-    pairs = SentencePairs([[list(range(1, 60))], [[60], [61, 62]], [[63]]], SPECIALS, LENGTH)
+    pairs = NextSentencePairs([[list(range(1, 60))], [[60], [61, 62]], [[63]]], SPECIALS, LENGTH)
     assert pairs.alone == 1  # the last: the first was cut
-    found = pairs.drawn(np.random.default_rng(0))
+    found = pairs.draw(np.random.default_rng(0))
     assert found.lengths.max() <= LENGTH
 
 
 def test_one_document_is_not_enough() -> None:
     with pytest.raises(DataError, match=r"at least two documents .* the dev split has 1\. Say objective=mlm"):
-        SentencePairs([[[1], [2]], [[3]]], SPECIALS, LENGTH, "the dev split")
+        NextSentencePairs([[[1], [2]], [[3]]], SPECIALS, LENGTH, "the dev split")

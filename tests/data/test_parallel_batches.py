@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import ParallelBatches
 from seqloom.data.corpora import CORPORA
 from seqloom.data.files import data_folder
-from seqloom.data.pair_batches import PairBatches, Ragged
 from seqloom.text import END, BytePairConfig, train_tokenizer
 
 Pairs = list[tuple[list[int], list[int]]]
@@ -26,8 +27,8 @@ pairs = st.lists(st.tuples(sides, sides), min_size=1, max_size=60)
 choices = st.none() | st.integers(1, 6)
 
 
-def batches(found: Pairs, **options: Any) -> PairBatches:
-    return PairBatches([source for source, _ in found], [target for _, target in found], **options)
+def batches(found: Pairs, **options: Any) -> ParallelBatches:
+    return ParallelBatches([source for source, _ in found], [target for _, target in found], **options)
 
 
 def sentences(count: int, seed: int = 0) -> Pairs:
@@ -203,7 +204,7 @@ def padding_of(name: str, budgets: tuple[int, ...], **options: Any) -> list[floa
         Ragged.of(tokenizer.encode_batch([getattr(pair, side) for pair in train])) for side in ("source", "target")
     )
     return [
-        PairBatches(source, target, tokens=tokens, shapes=shapes).padding()
+        ParallelBatches(source, target, tokens=tokens, shapes=shapes).padding()
         for tokens in budgets
         for shapes in (None, 24, 16)
     ]
@@ -229,7 +230,7 @@ def test_a_batch_is_made_in_no_time() -> None:
     assert best < 1e-3
 
 
-def _seconds(made: PairBatches, step: int) -> float:
+def _seconds(made: ParallelBatches, step: int) -> float:
     began = time.perf_counter()
     made.batch(0, step)
     return time.perf_counter() - began

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.example_batches import FIRST, IGNORE, ExampleBatches
-from seqloom.data.pair_batches import Ragged
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import FIRST, IGNORE, TextBatches
 from seqloom.text import END
 
 Texts = list[list[int]]
@@ -34,7 +34,7 @@ def read_back(batch: dict[str, torch.Tensor]) -> list[tuple[list[int], int]]:
 @given(texts, st.integers(1, 60), choices, st.integers(0, 3))
 def test_every_text_once_an_epoch(found: Texts, tokens: int, shapes: int | None, epoch: int) -> None:
     labels = list(range(len(found)))
-    made = ExampleBatches(found, tokens=tokens, shapes=shapes, values={"labels": labels})
+    made = TextBatches(found, tokens=tokens, shapes=shapes, values={"labels": labels})
     steps = range(epoch * made.steps_per_epoch, (epoch + 1) * made.steps_per_epoch)
     read = [pair for step in steps for pair in read_back(made.batch(3, step))]
     assert sorted(read, key=lambda pair: pair[1]) == [(text, label) for label, text in enumerate(found)]
@@ -44,7 +44,7 @@ def test_every_text_once_an_epoch(found: Texts, tokens: int, shapes: int | None,
 
 @given(texts, st.integers(1, 60), choices)
 def test_shapes_budget_and_padding(found: Texts, tokens: int, shapes: int | None) -> None:
-    made = ExampleBatches(found, tokens=tokens, shapes=shapes)
+    made = TextBatches(found, tokens=tokens, shapes=shapes)
     seen, real, cells = set(), 0, 0
     for _, batch in made.every():
         rows, width = batch["tokens"].shape
@@ -58,7 +58,7 @@ def test_shapes_budget_and_padding(found: Texts, tokens: int, shapes: int | None
 
 
 def test_a_batch_by_hand() -> None:
-    made = ExampleBatches([[5, 6], [4]], tokens=100, values={"labels": [1, 0]})
+    made = TextBatches([[5, 6], [4]], tokens=100, values={"labels": [1, 0]})
     assert made.steps_per_epoch == 1
     order = np.argsort(made.members(0, 0))
     batch = made.batch(0, 0)
@@ -69,7 +69,7 @@ def test_a_batch_by_hand() -> None:
 
 def test_a_batch_is_a_function_of_its_arguments() -> None:
     found = [[1] * (n % 17) for n in range(300)]
-    one, other = (ExampleBatches(found, tokens=100) for _ in range(2))
+    one, other = (TextBatches(found, tokens=100) for _ in range(2))
     forward = [one.batch(5, step) for step in range(60)]
     for step in reversed(range(60)):
         again = other.batch(5, step)
@@ -96,7 +96,7 @@ worded = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=
 
 @given(worded, st.integers(1, 60), choices)
 def test_words_go_with_their_texts(lengths: list[list[int]], tokens: int, shapes: int | None) -> None:
-    made = ExampleBatches(**sentences(lengths), tokens=tokens, shapes=shapes)
+    made = TextBatches(**sentences(lengths), tokens=tokens, shapes=shapes)
     seen = set()
     for members, batch in made.every():
         assert batch["first"].shape == batch["tags"].shape == batch["words"].shape
@@ -113,17 +113,15 @@ def test_words_go_with_their_texts(lengths: list[list[int]], tokens: int, shapes
 
 
 def test_long_texts_are_cut_and_counted() -> None:
-    made = ExampleBatches(
-        [[1] * n for n in (3, 4, 5, 100_000)], tokens=50, max_length=5, values={"labels": [0, 1, 2, 3]}
-    )
+    made = TextBatches([[1] * n for n in (3, 4, 5, 100_000)], tokens=50, max_length=5, values={"labels": [0, 1, 2, 3]})
     assert (made.cut, made.words_cut) == (2, 0)
     rows = sorted((row for _, batch in made.every() for row in read_back(batch)), key=lambda row: row[1])
     assert rows == [([1] * 3, 0), ([1] * 4, 1), ([1] * 4, 2), ([1] * 4, 3)]
-    assert ExampleBatches([[1] * 9], tokens=50).cut == 0
+    assert TextBatches([[1] * 9], tokens=50).cut == 0
 
 
 def test_words_that_were_not_read_are_cut_too() -> None:
-    made = ExampleBatches(**sentences([[1, 2, 1], [1], [3, 3, 3]]), tokens=50, max_length=4)
+    made = TextBatches(**sentences([[1, 2, 1], [1], [3, 3, 3]]), tokens=50, max_length=4)
     assert (made.cut, made.words_cut) == (2, 3)  # read are 3 tokens and END
     read = {
         int(number): batch["tags"][row][batch["words"][row]].tolist()
@@ -131,18 +129,18 @@ def test_words_that_were_not_read_are_cut_too() -> None:
         for row, number in enumerate(members)
     }
     assert read == {0: [0, 1], 1: [0], 2: [0]}
-    whole = ExampleBatches(**sentences([[1, 2, 1], [1], [3, 3, 3]]), tokens=50, max_length=10)
+    whole = TextBatches(**sentences([[1, 2, 1], [1], [3, 3, 3]]), tokens=50, max_length=10)
     assert (whole.cut, whole.words_cut) == (0, 0)
 
 
 def test_some_texts() -> None:
-    made = ExampleBatches(**sentences([[1, 2], [1], [3, 3, 3]]), tokens=50)
-    batch = made.tree(np.array([1, 0]))
+    made = TextBatches(**sentences([[1, 2], [1], [3, 3, 3]]), tokens=50)
+    batch = made.collate(np.array([1, 0]))
     assert batch["tokens"].shape == (2, 4) and batch["words"].tolist() == [[True, False], [True, True]]
 
 
 def test_the_largest_step() -> None:
-    made = ExampleBatches([[1] * (n % 37) for n in range(400)], tokens=300)
+    made = TextBatches([[1] * (n % 37) for n in range(400)], tokens=300)
     shapes = [made.batch(9, step)["tokens"].shape for step in range(made.steps_per_epoch)]
     cells = [rows * width * (width + 1) for rows, width in shapes]
     assert cells[made.largest_step(9)] == max(cells)
@@ -150,14 +148,14 @@ def test_the_largest_step() -> None:
 
 def test_what_cannot_be() -> None:
     with pytest.raises(DataError, match="the split is empty"):
-        ExampleBatches([], tokens=10)
+        TextBatches([], tokens=10)
     wrong: list[dict[str, Any]] = [{"tokens": 0}, {"tokens": 9, "shapes": 0}, {"tokens": 9, "max_length": 1}]
     for options in wrong:
         with pytest.raises(UsageError, match="at least"):
-            ExampleBatches([[1]], **options)
+            TextBatches([[1]], **options)
 
 
 @pytest.mark.parametrize(("shapes", "most"), [(None, 0.10), (16, 0.15)])
 def test_padding_of_lengths_as_text_has_them(shapes: int | None, most: float) -> None:
     lengths = np.clip(np.random.default_rng(0).lognormal(2.6, 0.6, 20_000).astype(int), 1, 200)
-    assert ExampleBatches([[1] * n for n in lengths.tolist()], tokens=2048, shapes=shapes).padding() <= most
+    assert TextBatches([[1] * n for n in lengths.tolist()], tokens=2048, shapes=shapes).padding() <= most

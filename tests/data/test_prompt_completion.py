@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqloom.data.told import shortened
+from seqloom.data.collate import shorten_prompt
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 
 BYTES = train_tokenizer(BytePairConfig(size=257), ["a"])  # a token for each byte
@@ -24,4 +24,4 @@ WORDS = train_tokenizer(WordsConfig(), ["a b c"])
     ],
 )
 def test_a_text_is_cut_between_characters(tokenizer: Tokenizer, text: str, over: int, left: str) -> None:
-    assert shortened(tokenizer, text, over) == left
+    assert shorten_prompt(tokenizer, text, over) == left

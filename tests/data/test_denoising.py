@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from seqloom.data.denoising import DenoisingBatches, cut_pieces
 from seqloom.data.noise import BARTNoiseConfig, SpansConfig
-from seqloom.data.noised_batches import NoisedBatches, pieces
 
 V = 500
 
@@ -20,12 +20,12 @@ def documents(count: int = 40, seed: int = 0) -> list[list[list[int]]]:
     ]
 
 
-def made(noise: Any = None, tokens: int = 200, **more: Any) -> NoisedBatches:
-    return NoisedBatches(pieces(documents(), 16), noise or SpansConfig(), vocabulary=V, tokens=tokens, **more)
+def made(noise: Any = None, tokens: int = 200, **more: Any) -> DenoisingBatches:
+    return DenoisingBatches(cut_pieces(documents(), 16), noise or SpansConfig(), vocabulary=V, tokens=tokens, **more)
 
 
 def test_pieces_hold_every_token_and_end_where_a_sentence_does() -> None:
-    found = pieces(documents(), 16)
+    found = cut_pieces(documents(), 16)
     flat = [token for document in documents() for sentence in document for token in sentence]
     assert [token for piece in found for token in piece.tokens] == flat
     ends = np.cumsum([len(sentence) for document in documents() for sentence in document])
@@ -37,8 +37,8 @@ def test_pieces_hold_every_token_and_end_where_a_sentence_does() -> None:
 
 
 def test_a_sentence_without_room_is_cut_and_nothing_is_nothing() -> None:
-    assert [piece.tokens for piece in pieces([[[1, 2, 3, 4, 5], [6]]], 2)] == [[1, 2], [3, 4], [5, 6]]
-    assert pieces([[], [[]]], 4) == []
+    assert [piece.tokens for piece in cut_pieces([[[1, 2, 3, 4, 5], [6]]], 2)] == [[1, 2], [3, 4], [5, 6]]
+    assert cut_pieces([[], [[]]], 4) == []
 
 
 @pytest.mark.parametrize("noise", [SpansConfig(), BARTNoiseConfig(deleted=0.1)], ids=["spans", "bart"])
@@ -57,18 +57,18 @@ def test_an_epoch_reads_every_text_once_and_the_next_damages_it_otherwise() -> N
     for epoch in range(2):
         seen = [number for step in range(steps) for number in batches.members(1, epoch * steps + step).tolist()]
         assert sorted(seen) == list(range(len(batches.texts)))
-    assert batches.noised(3, 1, 0).source == batches.noised(3, 1, 0).source
+    assert batches.damage(3, 1, 0).source == batches.damage(3, 1, 0).source
     changed = [
-        batches.noised(number, 1, 0).target != batches.noised(number, 1, 1).target
+        batches.damage(number, 1, 0).target != batches.damage(number, 1, 1).target
         for number in range(len(batches.texts))
     ]
     assert np.mean(changed) > 0.8
 
 
 def test_texts_of_one_length_are_damaged_each_in_its_own_way() -> None:
-    same = pieces([[[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]] * 30, 16)
-    batches = NoisedBatches(same, SpansConfig(), vocabulary=V, tokens=200)
-    assert len({tuple(batches.noised(number, 1, 0).source) for number in range(30)}) > 5
+    same = cut_pieces([[[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]] * 30, 16)
+    batches = DenoisingBatches(same, SpansConfig(), vocabulary=V, tokens=200)
+    assert len({tuple(batches.damage(number, 1, 0).source) for number in range(30)}) > 5
 
 
 def test_processes_side_by_side_share_an_epoch_out() -> None:
@@ -86,7 +86,7 @@ def test_what_is_read_and_said_stands_in_the_batch() -> None:
     batch, members = batches.batch(1, 2), batches.members(1, 2)
     assert len(members) * batch["targets"].shape[1] <= 200
     for row, number in enumerate(members.tolist()):
-        noised = batches.noised(number, 1, 0)
+        noised = batches.damage(number, 1, 0)
         assert batch["source"][row][batch["source_mask"][row]].tolist() == [*noised.source, 0]
         assert batch["targets"][row][batch["target_mask"][row]].tolist() == [*noised.target, 0]
         assert batch["inputs"][row][batch["target_mask"][row]].tolist() == [0, *noised.target]
@@ -104,7 +104,7 @@ def test_some_of_the_texts_are_damaged_as_among_all() -> None:
     }
     assert sorted(found) == [2, 5, 17]
     for number, row in found.items():
-        target = batches.noised(number, 0, 0).target
+        target = batches.damage(number, 0, 0).target
         assert row[: len(target)].tolist() == target
 
 
