@@ -11,7 +11,7 @@ from tests.sealing import seal
 from tests.understanding import write_sentences
 
 from seqloom.classical.hmm_search import PAUSE
-from seqloom.cli._states import _marked
+from seqloom.cli._states import mark_states
 from seqloom.cli.app import main
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.files import tensors_from_file
@@ -145,7 +145,7 @@ def test_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
 def test_numbers_of_many_states_stand_below_their_letters() -> None:
     nothing = np.zeros((13, 13))
     view = TextStates([[]] * 12, nothing, list("abc"), [0, 11, 9], [1.0] * 3, [1 / 12] * 12, None, "this text")
-    assert _marked(view).splitlines() == ["abc", " 11", "120"]
+    assert mark_states(view).splitlines() == ["abc", " 11", "120"]
 
 
 def test_without_numba_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

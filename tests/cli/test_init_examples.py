@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.understanding import reviews, sentences, write_reviews, write_sentences
 
-from seqloom.cli._init_examples import size_for
+from seqloom.cli._recipe_drafts import reader_size
 from seqloom.recipes import read_recipe
 
 
@@ -126,8 +126,9 @@ def test_labels_that_are_all_different_are_noted(seqloom: Any, here: Path) -> No
 
 @pytest.mark.parametrize("words", [500, 20_000, 200_000, 5_000_000])
 def test_sizes_grow_with_the_text(words: int) -> None:
-    small, large = size_for(words // 2), size_for(words)
-    assert small.hidden <= large.hidden and small.tokens <= large.tokens and small.epochs >= large.epochs
+    small, large = reader_size(words // 2), reader_size(words)
+    assert small["hidden"] <= large["hidden"] and small["tokens"] <= large["tokens"]
+    assert small["epochs"] >= large["epochs"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.cli._init_pairs import recipe_name
+from seqloom.cli._recipe_drafts import recipe_name
 from seqloom.config import load_yaml
 
 NOUNS = {"the cat": "die Katze", "a dog": "ein Hund", "the owl": "die Eule", "a fox": "ein Fuchs"}
@@ -126,7 +126,7 @@ def test_odd_file_names_survive(seqloom: Any, files: Path, name: str) -> None:
     ],
 )
 def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
-    assert recipe_name([Path(name) for name in names]) == made
+    assert recipe_name("translate", [Path(name) for name in names]) == made
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._console import coloured_console
 from seqloom.cli._options import Beam, JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, coloured_console, print_json, write_picture
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from seqloom.cli._attention import (
     print_sentence,
     write_worded,
 )
-from seqloom.cli._console import coloured_console
-from seqloom.cli._output import print_json
+from seqloom.cli._output import coloured_console, print_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

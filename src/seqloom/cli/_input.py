@@ -1,4 +1,4 @@
-"""Lines that commands read, from arguments or standard input, in UTF-8."""
+"""Lines that commands read, from arguments or standard input, in UTF-8, and options with several values."""
 
 import os
 import shlex
@@ -11,6 +11,7 @@ from typing import IO
 from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.limits import max_line
+from seqloom.core.words import WHOLE_NUMBERS, shown
 
 FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # before the first line: the byte order mark
@@ -90,3 +91,22 @@ def note_place(texts: Iterable[str], reads: bool = True) -> None:
 def _like_a_place(text: str) -> bool:
     """What is the name of a file, or one word that is written like that of a run or of a file."""
     return os.path.isfile(text) or (len(text.split()) == 1 and ("/" in text or text.endswith(FILES)))
+
+
+def parse_words(option: str, text: str, example: str) -> tuple[str, ...]:
+    found = tuple(word.strip() for word in text.split(","))
+    if not all(found):
+        raise UsageError(f"{option} takes one or more, with commas between, like {example}; got {text!r}.")
+    return found
+
+
+def parse_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(word) for word in parse_words(option, text, example))
+    except ValueError:
+        raise UsageError(
+            f"{option} takes whole numbers with commas between, like {example}; got {shown(text)}."
+        ) from None
+    if any(number not in WHOLE_NUMBERS for number in found):
+        raise UsageError(f"{option} takes whole numbers of at most 64 bits, like {example}; got {shown(text)}.")
+    return found

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
+import typer
+
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
     from seqloom.predict.base import P, Predictor
 
 _COMMANDS = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
@@ -112,3 +117,31 @@ class Notes:
         for said, (count, first, more) in self._found.items():
             lines = said.format(lines="1 line" if count == 1 else f"{count:,} lines")
             print(f"note: {lines}; the first is line {first:,}{more}", file=sys.stderr)
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse, before any work, what could not be drawn."""
+    if out is not None:
+        from seqloom.inspect.plots.figures import check_picture
+
+        check_picture(out)
+
+
+def write_picture(out: Path, figure: "Figure", text_stays_text: bool = False) -> None:
+    from seqloom.core.files import write_atomic
+    from seqloom.inspect.plots.figures import to_bytes
+
+    write_atomic(out, to_bytes(figure, out.suffix, text_stays_text))
+    typer.echo(f"drawn: {out}", err=True)
+
+
+def coloured_console(color: bool | None) -> tuple["Console", bool]:
+    """Return where to print, and whether in colours: as told, else by the terminal."""
+    from rich.console import Console
+
+    if color is None:
+        console = Console(highlight=False)
+        return console, console.color_system is not None and not console.no_color
+    if color and not sys.stdout.isatty():  # nobody can be asked how many colours there are
+        return Console(highlight=False, force_terminal=True, color_system="truecolor", no_color=False), True
+    return Console(highlight=False, no_color=not color), color

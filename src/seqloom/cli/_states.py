@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.states import SeriesStates, TextStates
@@ -61,10 +60,10 @@ def _print_text(run: Path, view: "TextStates") -> None:
         print("\nwhat share of each kind of letter a state said")
         for kind, shares in view.kinds.items():
             print(f"  {kind:12}" + "".join(f"{share:9.1%}" for share in shares))
-    print("\n" + _marked(view))
+    print("\n" + mark_states(view))
 
 
-def _marked(view: "TextStates") -> str:
+def mark_states(view: "TextStates") -> str:
     """The beginning of the text, and below each token the number of its state, its digits one below the other."""
     from seqloom.inspect.plots.figures import visible
     from seqloom.inspect.plots.states import wrapped

@@ -1,19 +1,14 @@
-"""What commands show of tracks: a corpus of them, and where a filter and a smoother think that something was."""
+"""`seqloom inspect track`: where a filter and a smoother think that something was."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._corpora import facts, print_head
 from seqloom.cli._options import JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.data.corpus import Corpus
-    from seqloom.data.tracks import Track
     from seqloom.inspect.views.tracks import TrackTrace
 
 ROWS = (("observed", "rmse_observed"), ("filtered", "rmse_filtered"), ("smoothed", "rmse_smoothed"))
@@ -39,31 +34,6 @@ def track(
         print_json({"run": str(run), **_object(trace)})
     else:
         _print(run, trace)
-
-
-def show_tracks(found: "Corpus[Track]", lines: int, as_json: bool) -> None:
-    """How many there are, what is missing of them, and how the first of each split begins."""
-    counts = {split: found.sizes(split) for split in found.splits}
-    if as_json:
-        print_json({**facts(found), "counts": counts, "absent": dict(found.absent)})
-        return
-    print_head(found)
-    print(f"{'split':8}{'tracks':>10}{'steps':>10}{'missing':>10}   sha256")
-    for split, sizes in counts.items():
-        print(
-            f"{split:8}"
-            + "".join(f"{count:>10,}" for count in sizes.values())
-            + f"   {found.fingerprint()[split][:12]}"
-        )
-    for split in counts if lines else ():
-        first = found.split(split)[0]
-        print(f"\n{split} begins:\n  {'step':6}{'observed':>22}{'true':>26}")
-        for step, (seen, true) in enumerate(zip(first.observed[:lines], first.truth[:lines], strict=True), start=1):
-            print(f"  {step:<6}{_place(seen):>22}{_place(true):>26}")
-
-
-def _place(values: Iterable[float]) -> str:
-    return "  ".join("missing" if value != value else f"{value:.1f}" for value in values)
 
 
 def _object(trace: "TrackTrace") -> dict[str, object]:

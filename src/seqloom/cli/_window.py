@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 
 BAR = 40  # letters of the longest
 

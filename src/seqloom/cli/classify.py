@@ -50,7 +50,7 @@ def classify(
 
 def _colour_printer(color: bool | None) -> "Callable[[Classification], None] | None":
     """Return the function that prints a text with its words in colours; None where there are none."""
-    from seqloom.cli._console import coloured_console
+    from seqloom.cli._output import coloured_console
 
     console, coloured = coloured_console(color)
     few = console.color_system in ("standard", "windows")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import JsonObject
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out
+from seqloom.cli._output import check_out, print_json
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.core.metrics import HIGHER_IS_BETTER, OF_ANSWERS
 from seqloom.core.words import did_you_mean

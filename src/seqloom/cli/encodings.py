@@ -12,8 +12,7 @@ import typer
 
 from seqloom.cli._input import arguments, note_place
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._answers import evaluate_answers
+from seqloom.cli._label_reports import evaluate_answers, evaluate_labels
 from seqloom.cli._options import DataDir, Device, JsonObject
 from seqloom.cli._output import print_json
-from seqloom.cli._translations import evaluate_translations
-from seqloom.cli._understanding import evaluate_understanding
-from seqloom.cli._word_vectors import evaluate_word_vectors
+from seqloom.cli._reports import evaluate_forecasts, evaluate_translations, evaluate_word_vectors
 from seqloom.core.errors import ChangedDataError, DataError, UsageError
 from seqloom.core.words import did_you_mean
 
@@ -142,13 +140,9 @@ def evaluate(
         _refuse_others(models[0], text, beam, length_penalty, source)
     if isinstance(models[0], LabelPredictor | Tagger) and not getattr(models[0], "scored", False):
         with use_data_folder(data_dir):
-            evaluate_understanding(
-                models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json
-            )
+            evaluate_labels(models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json)
         return
     if isinstance(models[0], Forecaster) and text is None:
-        from seqloom.cli._series import evaluate_forecasts
-
         evaluate_forecasts(models[0], split, as_json)
         return
     if confusion is not None or reliability is not None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import Device, JsonObject, PictureOut, Run
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 

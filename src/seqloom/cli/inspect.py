@@ -12,8 +12,7 @@ from seqloom.cli._attention import attention
 from seqloom.cli._components import components
 from seqloom.cli._mix import mix
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 from seqloom.cli._positions import positions
 from seqloom.cli._states import states
 from seqloom.cli._tracks import track

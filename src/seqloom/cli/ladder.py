@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, json_option
-from seqloom.cli._output import finite, print_json
-from seqloom.cli._pictures import check_out
+from seqloom.cli._output import check_out, finite, print_json
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.metrics import OF_HUNDRED
 

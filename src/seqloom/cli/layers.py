@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._lists import numbers, words
+from seqloom.cli._input import parse_numbers, parse_words
 from seqloom.cli._options import Device, JsonObject, PictureOut
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out, write_picture
+from seqloom.cli._output import check_out, print_json, write_picture
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.layers import Layers, LayersPlan, Measured
@@ -36,8 +35,8 @@ def layers(
 ) -> None:
     """Time, memory, sequential steps and path length of each kind of layer: `seqloom layers --out layers.png`."""
     given: dict[str, Any] = {
-        "lengths": numbers("--lengths", lengths, "64,256,1024"),
-        "kinds": words("--kinds", kinds, "self-attention,recurrent"),
+        "lengths": parse_numbers("--lengths", lengths, "64,256,1024"),
+        "kinds": parse_words("--kinds", kinds, "self-attention,recurrent"),
     }
     from seqloom.inspect.views.layers import LayersPlan
 

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._lists import numbers, words
+from seqloom.cli._input import parse_numbers, parse_words
 from seqloom.cli._options import Device, JsonObject
-from seqloom.cli._output import print_json
-from seqloom.cli._pictures import check_out
+from seqloom.cli._output import check_out, print_json
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.memory import Memory, MemoryPlan
@@ -33,9 +32,9 @@ def memory(
 ) -> None:
     """Success at a memory test against the lag, for each cell: `seqloom memory --test adding --out memory.png`."""
     options: dict[str, Any] = {
-        "cells": words("--cells", cells, "elman,lstm"),
-        "lags": numbers("--lags", lags, "5,10,20"),
-        "seeds": numbers("--seeds", seeds, "1,2,3"),
+        "cells": parse_words("--cells", cells, "elman,lstm"),
+        "lags": parse_numbers("--lags", lags, "5,10,20"),
+        "seeds": parse_numbers("--seeds", seeds, "1,2,3"),
     }
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.views.memory import MemoryPlan, draw_memory

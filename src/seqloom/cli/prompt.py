@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._input import open_lines
-from seqloom.cli._lists import words
+from seqloom.cli._input import open_lines, parse_words
 from seqloom.cli._options import BATCH_SIZE, Device, JsonLines, Texts, Window, batch_option, top_option
 from seqloom.cli._output import print_predictions
 from seqloom.core.errors import DataError, UsageError
@@ -69,7 +68,7 @@ def prompt(
     if generate:
         found = model.complete(lines, max_tokens=max_tokens, window=size if window else 1, **given)
     else:
-        named = () if choices is None else words("--choices", choices, "positive,negative")
+        named = () if choices is None else parse_words("--choices", choices, "positive,negative")
         given |= {"by": by, "calibrate": calibrate, "top": top}
         found = model.choose(lines, named, batch_size=batch, window=size, **given)
     print_predictions(model, found if checker is None else checker.answers(found), as_json)

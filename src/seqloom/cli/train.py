@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._lists import numbers
+from seqloom.cli._input import parse_numbers
 from seqloom.cli._options import DataDir, RecipeWords, json_option, run_out_option
 from seqloom.cli._output import print_json
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
@@ -65,7 +65,7 @@ def _is_recipe_file(word: str) -> bool:
 def parse_seeds(text: str | None) -> list[int]:
     if text is None:
         return []
-    seeds = list(numbers("--seeds", text, "1,2,3"))
+    seeds = list(parse_numbers("--seeds", text, "1,2,3"))
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"--seeds must differ from each other; got {text!r}.")
     return seeds

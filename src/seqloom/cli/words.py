@@ -75,7 +75,7 @@ def plot(
     """Draw words as points: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
         raise UsageError("Choose words by --word or by --near, not by both.")
-    from seqloom.cli._pictures import check_out, write_picture
+    from seqloom.cli._output import check_out, write_picture
     from seqloom.inspect.plots.words import Chosen, around, draw_words, most_frequent
 
     check_out(out)

@@ -1,0 +1,343 @@
+"""The recipes that `seqloom init` writes: a template for each task, filled in to suit the data."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.lags import Difference
+from seqloom.core.words import counted, did_you_mean, shorten
+
+if TYPE_CHECKING:
+    from seqloom.data.corpora.pairs import Config as PairsConfig
+    from seqloom.data.corpora.table import Config as TableConfig
+    from seqloom.data.series import Series
+
+HELD_OUT = 2000  # examples are enough to measure by
+MOST_DIGITS = 10  # of the number of a column
+UNEVEN = 5  # times as many texts of the largest class as of the smallest: then all count the same
+SHORT_SERIES = 150  # training steps: fewer are for a model with few parameters
+LONG_SEASON = 60  # steps: more are too many for a state that holds each of them
+
+TOKENIZERS = {
+    "characters": "  kind: characters          # or words, byte-pair: see docs/recipes.md",
+    "words": """\
+  kind: words               # or characters, byte-pair: see docs/recipes.md
+  split: punctuation        # marks apart from words
+  min_count: 2              # rarer words become <unk>""",
+    "byte-pair": """\
+  kind: byte-pair           # or characters, words: see docs/recipes.md
+  size: {size}                # tokens in the vocabulary; a translator's two languages share it""",
+}
+SPELLED_WORDS = """\
+  kind: words               # or byte-pair: see docs/recipes.md
+  lowercase: true           # capitals are read from the characters
+  min_count: 2              # rarer words become <unk>, and are told apart by their spelling"""
+LINEAR = """\
+  kind: ar                  # solved at once, with exact intervals; or kalman; ffn, lstm, transformer want more data
+  difference: {difference:<13} # predict the difference from a season ago; or step, none"""
+STATE_SPACE = """\
+  kind: kalman              # copes with gaps and few rows, with exact intervals; ar and lstm want more
+  structure: {structure:<14} # what moves unseen: level, trend (a level and its slope), seasonal (a season besides)"""
+NEURAL = """\
+  kind: lstm                # or ffn, transformer; ar and kalman, which are estimated and want no epochs
+  hidden: 32
+  difference: {difference:<13} # predict the difference from a season ago; or step, none
+  dropout: 0.1              # higher if dev gets worse while train gets better"""
+ESTIMATED = "  keep: 1                   # checkpoints"
+LEARNED = """\
+  epochs: {epochs:<17} # passes over all windows of the series
+  optimizer: adamw          # or sgd, adam
+  lr: 3.0e-3
+  schedule: cosine          # or constant, inverse-sqrt, plateau
+  evaluate_every: {every:<9} # steps
+  device: auto              # or cpu, cuda, mps"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `seqloom init` was asked for."""
+
+    files: Sequence[Path]
+    tokens: str | None = None
+    text: str | None = None  # columns of a table
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What to fill in a template, and what to say about the data."""
+
+    fields: dict[str, object]
+    notes: list[str]
+
+
+def recipe_name(task: str, files: Sequence[Path]) -> str:
+    """train.en and train.de give train; a.txt and b.txt give a-b; pairs.tsv.gz gives pairs."""
+    if task == "language-model":
+        return files[0].name.removesuffix(".gz").removesuffix(".txt")
+    if task != "translate":
+        name = files[0].name.removesuffix(".gz")
+        return name.removesuffix(Path(name).suffix) or name
+    names = [file.name.removesuffix(".gz").removesuffix(".txt") for file in files]
+    stems = [name.rpartition(".")[0] or name for name in names]
+    return stems[0] if len(set(stems)) == 1 else "-".join(stems)
+
+
+def write_recipe(task: str, request: Request, name: str, path: str) -> tuple[str, list[str]]:
+    """Return a recipe for the files of a request, and sentences about its data."""
+    from seqloom.recipes import RECIPES
+
+    draft = DRAFTS[task](request)
+    template = (RECIPES / "templates" / f"{task}.yaml").read_text(encoding="utf-8")
+    return template.format(name=_printable(name), recipe=_printable(path), **draft.fields), draft.notes
+
+
+def _draft_language_model(request: Request) -> Draft:
+    from seqloom.data.corpora import text
+
+    fraction, (path,) = 0.05, request.files
+    corpus = text.load(text.Config(train=str(path), dev_fraction=fraction, test_fraction=fraction))
+    train = corpus.counts("train")
+    if train.characters < 100_000:
+        rows = max(1, min(8, train.characters // 256))
+        size = {"rows": rows, "layers": 1, "hidden": 128, "epochs": 30, "lr": "1.0e-2"}
+    elif train.characters < 2_000_000:
+        size = {"rows": 32, "layers": 1, "hidden": 256, "epochs": 15, "lr": "1.0e-2"}
+    else:
+        size = {"rows": 64, "layers": 2, "hidden": 512, "epochs": 10, "lr": "2.0e-3"}
+    tokenizer = TOKENIZERS[request.tokens or "characters"].format(size=8000)
+    fields = {"path": _yaml(str(path)), "documents": "file", "fraction": fraction, "tokenizer": tokenizer}
+    note = f"{train.words:,} words, {train.characters:,} characters to train on"
+    return Draft({**fields, "dropout": 0.2, **size}, [note])
+
+
+def _draft_translator(request: Request) -> Draft:
+    from seqloom.data.corpora import pairs
+    from seqloom.data.examples import side_counts
+
+    config, corpus = _hold_out(_pairs_config(request.files), pairs.load)
+    size = _translator_size(len(corpus.split("train")), side_counts(corpus.split("train"))["target"].characters)
+    names = [_yaml(str(file)) for file in request.files]
+    named = isinstance(config.columns[0], str)
+    fields = {
+        "files": f"[{', '.join(map(_yaml_item, names))}]" if len(names) == 2 else names[0],
+        "columns": f"  columns: [{', '.join(map(str, config.columns))}]         # by their names\n" if named else "",
+        "source": _yaml(corpus.languages[0]),
+        "target": _yaml(corpus.languages[1]),
+        "fraction": config.dev_fraction,
+        "tokenizer": TOKENIZERS[request.tokens or "byte-pair"].format(size=size.pop("size")),
+        **size,
+    }
+    sizes = corpus.sizes("train")
+    words = " and ".join(f"{sizes[f'{side}_words']:,}" for side in ("source", "target"))
+    return Draft(fields, [f"{counted(sizes['pairs'], 'pair')}, {words} words in train", *corpus.notes])
+
+
+def _pairs_config(files: Sequence[Path]) -> "PairsConfig":
+    """Return the pairs as the recipe names them; a table whose first line is two language tags has a header."""
+    from seqloom.data.corpora.pairs import Config, is_language
+    from seqloom.data.files import expand_home, read_lines
+
+    if len(files) == 2:
+        return Config(train=(str(files[0]), str(files[1])))
+    header = [cell.strip() for cell in read_lines(expand_home(files[0]))[0].split("\t")]
+    if len(header) > 1 and header[0] != header[1] and all(map(is_language, header[:2])):
+        return Config(train=str(files[0]), columns=(header[0], header[1]))
+    return Config(train=str(files[0]))
+
+
+def _translator_size(pairs: int, characters: int) -> dict[str, object]:
+    """Return the size for so many pairs, whose target sides have so many characters together."""
+    if pairs < 3_000:
+        tokens = max(64, min(256, characters // 60))
+        epochs = max(20, min(100, 900_000 // max(characters, 1)))  # a few sentences must be read often
+        size = {"size": 1000, "tokens": tokens, "hidden": 128, "epochs": epochs}
+        return {**size, "dropout": 0.2, "lr": "5.0e-3", "warmup": 50, "patience": 20}
+    if pairs < 50_000:
+        size = {"size": 4000, "tokens": 2048, "hidden": 256, "epochs": 20}
+        return {**size, "dropout": 0.2, "lr": "2.0e-3", "warmup": 200, "patience": 5}
+    size = {"size": 8000, "tokens": 4096, "hidden": 512, "epochs": 10}
+    return {**size, "dropout": 0.2, "lr": "1.0e-3", "warmup": 400, "patience": 5}
+
+
+def _draft_classifier(request: Request) -> Draft:
+    from seqloom.data.corpora import load
+
+    (path,) = request.files
+    config, corpus = _hold_out(_table_config(path, request.text, request.label), load)
+    counts, sizes = corpus.label_counts("train"), corpus.sizes("train")
+    is_uneven = max(counts.values()) > UNEVEN * min(counts.values())
+    words = sizes["words"]
+    tokens = request.tokens or ("words" if words > 2 * sizes["examples"] else "characters")
+    fields = {
+        "path": _yaml(str(path)),
+        "text": _column(config.text),
+        "label": _column(config.label),
+        "labels": shorten(", ".join(map(_printable, corpus.labels))),
+        "format": f"  format: {config.format}\n" if config.format else "",
+        "fraction": config.dev_fraction,
+        "tokenizer": TOKENIZERS[tokens].format(size=8000),
+        "weights": "balanced" if is_uneven else "none",
+        "goal": "macro_f1" if is_uneven else "accuracy",
+        **reader_size(words),
+    }
+    note = f"{sizes['examples']:,} texts of {len(counts)} classes, {words:,} words to train on"
+    return Draft(fields, [note, *corpus.notes])
+
+
+def _table_config(path: Path, text: str | None, label: str | None) -> "TableConfig":
+    """Return the table as the recipe names it: columns by name, or by number where the first line has no names."""
+    from seqloom.data.corpora.table import Config
+    from seqloom.data.files import expand_home
+    from seqloom.data.tables import column_names, format_of
+
+    form = format_of(path)
+    if form is None:
+        raise UsageError(f"{path} must end in .csv, .tsv or .jsonl (or .gz after it) to hold texts with labels.")
+    names = column_names(expand_home(path), form)
+    columns = {"text": _chosen_column(path, "text", text, names), "label": _chosen_column(path, "label", label, names)}
+    try:
+        return Config(train=str(path), **columns)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from None
+
+
+def _chosen_column(path: Path, option: str, given: str | None, names: list[str]) -> Any:
+    """Return the name of a column, or its number: `--text 2` is the second one, unless one is called so."""
+    column = given or option
+    if column in names:
+        return column
+    if column.isascii() and column.isdigit() and len(column) < MOST_DIGITS:
+        return int(column)
+    if given is None:
+        listed = ", ".join(map(shorten, names))
+        raise UsageError(f"Say which column of {path} holds the {option}s: --{option} NAME, one of: {listed}.")
+    raise DataError(f"{path} has no column {given!r} for --{option}: {did_you_mean(given, names)}.")
+
+
+def _column(column: str | int) -> str:
+    return str(column) if isinstance(column, int) else _yaml(column)
+
+
+def _draft_tagger(request: Request) -> Draft:
+    from seqloom.data.corpora import load
+    from seqloom.data.corpora.conll import Config
+    from seqloom.data.examples import has_spans, tag_counts
+
+    (path,) = request.files
+    conllu = path.name.removesuffix(".gz").lower().endswith(".conllu")
+    config, corpus = _hold_out(Config(train=str(path), format="conllu" if conllu else "conll"), load)
+    sizes, counts = corpus.sizes("train"), tag_counts(corpus, "train")
+    by_words = request.tokens in (None, "words")
+    fields = {
+        "path": _yaml(str(path)),
+        "form": config.format,
+        "fraction": config.dev_fraction,
+        "tokenizer": SPELLED_WORDS if by_words else TOKENIZERS[str(request.tokens)].format(size=8000),
+        "crf": str(has_spans(corpus)).lower(),
+        **reader_size(sizes["words"]),
+    }
+    spans = f"{counted(sum(counts.values()), 'span')} of {counted(len(counts), 'type')}"
+    kinds = spans if has_spans(corpus) else f"{len(counts)} tags"
+    note = f"{sizes['sentences']:,} sentences, {sizes['words']:,} words, {kinds} to train on"
+    return Draft(fields, [note, *corpus.notes])
+
+
+def reader_size(words: int) -> dict[str, Any]:
+    """Return the size of a classifier or tagger for so many words."""
+    if words < 50_000:
+        epochs = max(15, min(40, 600_000 // max(words, 1)))  # a few texts must be read often
+        tokens = max(64, min(512, words // 30))
+        size = {"tokens": tokens, "hidden": 64, "epochs": epochs, "lr": "3.0e-3", "warmup": 20, "patience": 8}
+    elif words < 1_000_000:
+        size = {"tokens": 1024, "hidden": 128, "epochs": 10, "lr": "2.0e-3", "warmup": 100, "patience": 4}
+    else:
+        size = {"tokens": 4096, "hidden": 256, "epochs": 6, "lr": "1.0e-3", "warmup": 400, "patience": 3}
+    return {"dropout": 0.4, **size}
+
+
+def _draft_forecaster(request: Request) -> Draft:
+    from seqloom.data.corpora import series_file
+    from seqloom.data.series import columns_of, season_of
+    from seqloom.data.tables import column_names
+
+    (path,) = request.files
+    corpus = series_file.load(series_file.Config(file=str(path)))
+    train, season = corpus.split("train")[0], season_of(corpus)
+    difference: Difference = "season" if season > 1 else "step"
+    is_long = len(train) >= max(SHORT_SERIES, 6 * season)
+    model = NEURAL if is_long else LINEAR if _is_solvable(train, difference) else STATE_SPACE
+    structure = "seasonal" if 1 < season <= LONG_SEASON else "trend"
+    per_epoch = max(1, (len(train) - 3 * season) // 32)
+    epochs = min(60, max(5, 600 // per_epoch))
+    fields = {
+        "path": _yaml(str(path)),
+        "time": _yaml(column_names(path)[0]),
+        "columns": "[" + ", ".join(map(_yaml, columns_of(corpus))) + "]",
+        "season": season,
+        "horizon": min(max(season, 8), 48, max(1, len(train) // 4)),
+        "model": model.format(difference=difference, structure=structure),
+        "train": LEARNED.format(epochs=epochs, every=max(1, epochs * per_epoch // 10)) if is_long else ESTIMATED,
+    }
+    variables = counted(len(columns_of(corpus)), "variable", "variables")
+    return Draft(fields, [f"{len(train):,} steps of {variables} to train on, {train.clock.said()} each", *corpus.notes])
+
+
+def _is_solvable(train: "Series", difference: Difference) -> bool:
+    """Whether there are enough rows without a gap for an autoregressive model."""
+    import torch
+
+    from seqloom.classical.autoregressive import AutoregressiveConfig
+
+    model = AutoregressiveConfig(difference=difference).build(len(train.columns), train.season)
+    values, mask = map(torch.from_numpy, train.visible())
+    try:
+        model.solve([(values, mask)])
+    except DataError:
+        return False
+    return True
+
+
+DRAFTS: dict[str, Callable[[Request], Draft]] = {
+    "language-model": _draft_language_model,
+    "translate": _draft_translator,
+    "classify": _draft_classifier,
+    "tag": _draft_tagger,
+    "forecast": _draft_forecaster,
+}
+
+
+def _hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Return the data and its config, which holds out of much data only as much as it takes to measure."""
+    corpus = load(config)
+    total = sum(map(len, corpus.splits.values()))
+    if total * config.dev_fraction <= HELD_OUT:
+        return config, corpus
+    fraction = float(f"{HELD_OUT / total:.1g}")
+    config = replace(config, dev_fraction=fraction, test_fraction=fraction)
+    return config, load(config)
+
+
+def _printable(text: str) -> str:
+    """Return a name inside a comment, which a line break in it would end."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _yaml(text: str) -> str:
+    """Return a text as one line of YAML, in quotes where it could be read as anything else."""
+    from seqloom.config import dump_yaml
+
+    plain = dump_yaml({"": text}).partition(": ")[2].rstrip("\n")
+    if plain.isprintable():  # and so on one line
+        return plain
+    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text) + '"'
+
+
+def _yaml_item(plain: str) -> str:
+    """Return YAML text for a list, where a comma or a bracket would mean something."""
+    if plain[0] not in "\"'" and any(mark in plain for mark in ",[]{}"):
+        return json.dumps(plain, ensure_ascii=False)
+    return plain
