@@ -30,9 +30,10 @@ from peers.asked import Parser, count, count_or_none, result_file, say_load, tol
 from peers.turns import Failed, Spread, ratios, table, written
 from torch import Tensor
 
+from seqloom import accel
+from seqloom.decoding.batches import map_batches
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.decoding.side_by_side import side_by_side
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.predict.loader import load
@@ -86,17 +87,18 @@ def timed(device: str, search: Callable[[], Rows]) -> tuple[Rows, float]:
     return found, time.perf_counter() - began
 
 
-def ours(model: Any, sources: Rows, wanted: Any, fixed: int, capture: bool = True) -> Search:
+def ours(model: Any, sources: Rows, wanted: Any, fixed: int, graphs: bool = True) -> Search:
     options = BeamConfig(
         beam=wanted.beam, max_length=fixed or LONGEST, min_length=fixed, length_penalty=1.0 if fixed else 0.0
     )
     prepared = batches(sources, wanted.batch, wanted.device)
 
     def one(batch: Batch) -> list[list[Hypothesis]]:
-        return beam_search(model, source=batch, options=options, end=0, capture=capture)
+        search = beam_search if graphs else beam_search.definition
+        return search(model, source=batch, options=options, end=0)
 
     def search() -> Rows:
-        return [row[0].tokens for found in side_by_side(one, prepared, torch.device(wanted.device)) for row in found]
+        return [row[0].tokens for found in map_batches(one, prepared, torch.device(wanted.device)) for row in found]
 
     return lambda: timed(wanted.device, search)
 
@@ -162,10 +164,11 @@ PEERS = {"CTranslate2": ctranslate2, "Hugging Face": hugging_face}
 
 def compare(name: str, model: Any, sources: Rows, fixed: int, wanted: Any) -> dict[str, Any]:
     """All of them in turns: speeds, ratios of ours to theirs, and the share of translations that are the same."""
+    accel.install()
     model = model.to(wanted.device)
     ways: dict[str, Search] = {"seqloom": ours(model, sources, wanted, fixed)}
     if wanted.device == "cuda":
-        ways["seqloom, not recorded"] = ours(model, sources, wanted, fixed, capture=False)
+        ways["seqloom, not recorded"] = ours(model, sources, wanted, fixed, graphs=False)
     left_out = {}
     for peer in wanted.peers if isinstance(model, Transformer) else ():
         try:

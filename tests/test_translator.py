@@ -173,14 +173,14 @@ def test_a_line_of_ten_thousand_tokens(translator: Translator) -> None:
     began = time.perf_counter()
     short, found, other = translator.translate(["the cat", long, "the dog"], beam=2)
     assert len(found.source_tokens) > 10_000
-    assert len(found.candidates[0].ids) <= beam.LONGEST
+    assert len(found.candidates[0].ids) <= beam.DEFAULT_MAX_LENGTH
     assert found.source == long and (short.source, other.source) == ("the cat", "the dog")
     assert facts(translator.translate("the cat", beam=2)) == facts(iter([short]))
     assert time.perf_counter() - began < 60
 
 
 def test_a_long_line_changes_no_limit_of_the_others(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "LONGEST", 40)
+    monkeypatch.setattr(beam, "DEFAULT_MAX_LENGTH", 40)
     lines = ["the", "the cat sat " * 9, "cat", "the dog saw " * 8]
     with torch.no_grad():  # it may never end
         translator.model.output.bias[translator.tokenizer.end] -= 100

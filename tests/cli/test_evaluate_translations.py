@@ -194,7 +194,7 @@ def test_for_people(seqloom: Any, run: Path) -> None:
         (["--split=dev", "--source=a", "--reference=b"], 2, ["not both"]),
         (["--source=missing.en", "--reference=missing.de"], 3, ["missing.en", "does not exist"]),
         (["--beam", "0"], 2, ["beam must be at least 1"]),
-        (["--length-penalty", "-1"], 2, ["--length-penalty must be 0"]),
+        (["--length-penalty", "-1"], 2, ["--length-penalty must be at least 0"]),
         (["--out", "nowhere/out.txt"], 2, ["nowhere does not exist"]),
         (["--out", "."], 2, ["is a folder"]),
         (["--split", "tset"], 2, ["did you mean test?"]),

@@ -8,14 +8,14 @@ import torch
 from tests.decoding.test_beam_rules import Fixed
 from torch import Tensor
 
+from seqloom.accel.search.threads import run_in_threads
 from seqloom.core.cancellation import Cancellation, Cancelled
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.decoding.side_by_side import side_by_side
 from seqloom.inspect.views.tsne import tsne
-from seqloom.predict.batching import alike
+from seqloom.predict.batching import similar_lengths
 
 STEPS = 7  # after which the model below is cancelled
 
@@ -59,7 +59,7 @@ def test_batches_in_threads_are_cancelled_with_their_caller() -> None:
     torch.set_num_threads(2)
     try:
         with cancellation.active(), pytest.raises(Cancelled):
-            side_by_side(search, models, torch.device("cpu"))
+            run_in_threads(search, models, torch.device("cpu"))
     finally:
         torch.set_num_threads(before)
     assert all(model.steps < 5000 for model in models)
@@ -79,7 +79,7 @@ def test_cancelled_tsne_stops_between_two_pictures() -> None:
 def test_cancelled_reading_stops_before_the_next_batch() -> None:
     cancellation, read = Cancellation(), list[list[int]]()
     with cancellation.active(), pytest.raises(Cancelled):
-        for batch in alike([5] * 100, 10):
+        for batch in similar_lengths([5] * 100, 10):
             read.append(batch)
             cancellation.cancel()
     assert len(read) == 1

@@ -323,7 +323,7 @@ def test_warnings(recipe: Any) -> None:
         (["batch.max_length=1"], "max_length must be at least 2"),
         (["batch.dev_pairs=-1"], "dev_pairs must be at least 0"),
         (["loss.label_smoothing=1.0"], "label_smoothing must be at least 0 and below 1"),
-        (["decode.beam=0"], "beam must be at least 1"),
+        (["decode.beam=0"], "decode.beam: must be at least 1, got 0"),
         (["data.corpus=pydocs"], "corpus"),
         (["model.kind=recurrent-lm"], "kind"),
     ],

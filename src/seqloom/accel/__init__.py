@@ -15,9 +15,10 @@ __all__ = ["disabled", "install"]
 @functools.cache
 def install() -> None:
     """Register every faster implementation. Calling it again changes nothing."""
-    from seqloom.accel import cross_entropy, hmm, recurrence, training
+    from seqloom.accel import cross_entropy, hmm, recurrence, search, training
 
     recurrence.install()
     cross_entropy.install()
     hmm.install()
+    search.install()
     training.install()

@@ -34,37 +34,32 @@ def select(state: DecodeState, hypothesis_rows: Tensor, source_rows: Tensor) -> 
     return DecodeState(select_rows(state.carry, hypothesis_rows), select_rows(state.memory, source_rows))
 
 
-@dataclass(frozen=True)
-class StepOutput:
-    log_probs: Tensor  # (B, V), normalised, of the token after the last real one
-    state: DecodeState
-    attention: Tensor | None = None  # (B, S), or by layer and head, where the model has it
+class _WithAttention:
+    attention: Tensor | None  # (B, S), or by layer and head, where the model has it
 
     @property
-    def looked(self) -> Tensor | None:
+    def mean_attention(self) -> Tensor | None:
         """The attention (B, S), the mean over layers and heads."""
-        return mean_attention(self.attention)
-
-
-def mean_attention(attention: Tensor | None) -> Tensor | None:
-    if attention is None or attention.dim() == 2:
-        return attention
-    return attention.flatten(1, -2).mean(dim=1)
+        if self.attention is None or self.attention.dim() == 2:
+            return self.attention
+        return self.attention.flatten(1, -2).mean(dim=1)
 
 
 @dataclass(frozen=True)
-class BestOutput:
+class StepOutput(_WithAttention):
+    log_probs: Tensor  # (B, V), normalised, of the token after the last real one
+    state: DecodeState
+    attention: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class BestOutput(_WithAttention):
     """Of a step, the most probable tokens alone, as `seqloom.core.candidates.best_tokens` gives them."""
 
     values: Tensor  # (B, count) their log-probabilities
     ids: Tensor  # (B, count)
     state: DecodeState
     attention: Tensor | None = None
-
-    @property
-    def looked(self) -> Tensor | None:
-        """The attention (B, S), the mean over layers and heads."""
-        return mean_attention(self.attention)
 
 
 @runtime_checkable
@@ -91,7 +86,7 @@ class Steppable(Protocol):
 
 @runtime_checkable
 class FixedSteppable(Protocol):
-    """A Steppable whose steps can all have one shape, so that a GPU may repeat them: see `seqloom.decoding.captured`.
+    """A Steppable whose steps can all have one shape, so that a GPU may repeat them: see `seqloom.accel.search`.
 
     It may have `longest_source`: no source is padded beyond that.
     """

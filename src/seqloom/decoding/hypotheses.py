@@ -1,4 +1,5 @@
-"""The hypotheses of a search as one tree: each token is a node that knows the node before it.
+"""The hypotheses of a search as one tree: each token is a node that knows the node before it. And what a search shows
+a `Recorder` of its steps.
 
 Hypotheses share their beginnings, so nothing is copied when the beam is reordered; only those that are wanted in the
 end are walked back to the root.
@@ -6,7 +7,7 @@ end are walked back to the root.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -109,3 +110,28 @@ def collect(
         values = own[:length] + [end] * done
         results[owner].append(Hypothesis(ids[:length], done, log_prob, score, values, weights))
     return results
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """The continuations that were compared at one step, (b, C) of the b sources still searched, best first.
+
+    One whose `total` is −∞ is an empty place. Nodes are numbered as they come, those of the sources first, which are
+    their roots.
+    """
+
+    length: int  # of every continuation, in tokens
+    source: Tensor  # (b,) their places in the batch
+    parent: Tensor  # the node that is continued
+    token: Tensor
+    own: Tensor  # log p of the token
+    total: Tensor  # Σ log p
+    score: Tensor  # what the continuation would be ranked by, did it end here
+    node: Tensor  # what it is in the tree if it goes on; −1 if it does not
+    ended: Tensor  # whether it ended and was set aside
+
+
+class Recorder(Protocol):
+    def step(self, step: SearchStep, /) -> None:
+        """Is called after each step of a search, with everything that was compared in it."""
+        ...

@@ -38,8 +38,8 @@ class Mixture:
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         outputs = [model.step(tokens, own, mask) for model, own in zip(self.models, _apart(state), strict=True)]
         log_probs = mix([output.log_probs for output in outputs], self.weights)
-        looked = mean_attention(output.looked for output in outputs)
-        return StepOutput(log_probs, _together([output.state for output in outputs]), looked)
+        attention = mean_attention(output.mean_attention for output in outputs)
+        return StepOutput(log_probs, _together([output.state for output in outputs]), attention)
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         """Of language models only."""
@@ -77,13 +77,13 @@ class Ensemble(nn.Module):
         return mean_attention(model.attention(batch) for model in models)
 
 
-def mean_attention(looked: Iterable[Tensor | None]) -> Tensor | None:
-    """The mean of the attention of those that have it."""
-    found = [weights for weights in looked if weights is not None]
-    if not found:
+def mean_attention(weights: Iterable[Tensor | None]) -> Tensor | None:
+    """The mean of the attention weights of those models that have them."""
+    known = [own for own in weights if own is not None]
+    if not known:
         return None
-    precision = reduce(torch.promote_types, [weights.dtype for weights in found])
-    return torch.stack([weights.to(precision) for weights in found]).mean(dim=0)
+    precision = reduce(torch.promote_types, [own.dtype for own in known])
+    return torch.stack([own.to(precision) for own in known]).mean(dim=0)
 
 
 def _together(states: Sequence[DecodeState]) -> DecodeState:

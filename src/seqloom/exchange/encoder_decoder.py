@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqloom.decoding.beam import MOST_PENALTY
+from seqloom.decoding.rules import MAX_LENGTH_PENALTY
 from seqloom.exchange.causal import differing
 from seqloom.exchange.directory import GENERATION, Directory
 from seqloom.exchange.family import Config, Family, Ids
@@ -178,7 +178,7 @@ class EncoderDecoder(Family):
         said = directory.config if said is None else said
         beam, penalty = said.get("num_beams"), said.get("length_penalty")
         found: dict[str, Any] = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
-        if isinstance(penalty, int | float) and 0 <= penalty <= MOST_PENALTY:
+        if isinstance(penalty, int | float) and 0 <= penalty <= MAX_LENGTH_PENALTY:
             found["length_penalty"] = float(penalty)
         return {"decode": found}
 

@@ -12,9 +12,9 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import shown
 from seqloom.data.examples import ParallelExample
 from seqloom.data.nbest import Scored
+from seqloom.decoding.batches import choose_batch_size, map_batches
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.decoding.side_by_side import most_together, side_by_side
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import Report
 from seqloom.predict.base import Prediction, Predictor, Problems
@@ -272,8 +272,8 @@ class _Search(LineReader):
             "", 0.0, 0.0, [], words=[] if self.attention else None, alignment="" if self.attention else None
         )
         answers = [Translation(line.raw, [blank], [], blank.words) for line in lines]
-        batches = list(self.batches(lines, most_together(len(lines), most, self.device)))
-        decoded = side_by_side(lambda places: self._decode([lines[place] for place in places]), batches, self.device)
+        batches = list(self.batches(lines, choose_batch_size(len(lines), most, self.device)))
+        decoded = map_batches(lambda places: self._decode([lines[place] for place in places]), batches, self.device)
         for places, rows in zip(batches, decoded, strict=True):
             for place, found in zip(places, rows, strict=True):
                 answers[place] = self._translation(lines[place], found)

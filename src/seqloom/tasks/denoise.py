@@ -27,8 +27,7 @@ from seqloom.data.corpus import TextCorpus
 from seqloom.data.denoising import DenoisingBatches, Piece, cut_pieces
 from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_told
 from seqloom.data.sentences import sentences
-from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.captured import forget
+from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
 from seqloom.tasks.base import TaskInfo
@@ -188,7 +187,7 @@ class Task(TextTask):
             for number, (best,) in zip(members.tolist(), found, strict=True):
                 own = self._exact(best.tokens, read.damage(number, EVALUATION, 0).target)
                 right, told = right + sum(own), told + len(own)
-        forget(model)  # it may learn on, and would need the memory
+        release_memory(model)  # it may learn on, and would need the memory
         return {f"exact_{'spans' if self.spans else 'texts'}": right / told}
 
     def _exact(self, said: list[int], meant: list[int]) -> list[bool]:

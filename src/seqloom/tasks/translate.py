@@ -25,9 +25,8 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
 from seqloom.data.nearest import copy_baseline
-from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search
-from seqloom.decoding.captured import forget
-from seqloom.decoding.side_by_side import side_by_side
+from seqloom.decoding.batches import map_batches
+from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, release_memory
 from seqloom.evaluate.alignment import Example, score_alignments
 from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
@@ -339,8 +338,8 @@ class Task(base.Task):
             return beam_search(model, source=source, options=one, end=end, banned=unwanted)
 
         batches = list(self._every(split, chosen))
-        decoded = side_by_side(search, [batch for _, batch in batches], device)
-        forget(model)  # it may learn on, and would need the memory
+        decoded = map_batches(search, [batch for _, batch in batches], device)
+        release_memory(model)  # it may learn on, and would need the memory
         for (members, _), found in zip(batches, decoded, strict=True):
             for index, (best,) in zip(members.tolist(), found, strict=True):
                 said[index] = self.tokenizer.decode(best.tokens) if pairs[index].source else ""  # blank stays blank

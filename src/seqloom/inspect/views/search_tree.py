@@ -16,8 +16,7 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.decoding.recording import SearchStep
+from seqloom.decoding.hypotheses import Hypothesis, SearchStep
 from seqloom.inspect.views.prompts import Beginning, beginning
 from seqloom.text import END
 

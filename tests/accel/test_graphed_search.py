@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from seqloom.accel.search import graphed_search
+from seqloom.accel.search.graphed_search import FixedSearch, can_fix_shapes, search_fixed
 from seqloom.core.candidates import best_tokens, ranked_tokens
 from seqloom.core.tree import leaves
-from seqloom.decoding import captured
-from seqloom.decoding.beam import BeamConfig, beam_search, fixed_search
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.rules import BeamRules
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn import decoder_gpu
@@ -59,6 +61,13 @@ def sources(count: int, longest: int = 9, seed: int = 1) -> dict[str, Tensor]:
     return {"tokens": tokens.masked_fill(~mask, 0), "mask": mask}
 
 
+def fixed_search(model: Any, source: Any, options: BeamConfig, end: int, banned: Any = (), capture: bool = True) -> Any:
+    """The search by steps of one shape; None if it cannot be."""
+    if not can_fix_shapes(model, source, options):
+        return None
+    return search_fixed(model, source, BeamRules(options, end, tuple(sorted(banned))), capture)
+
+
 def same(found: Any, wanted: Any, other_kernels: bool = False) -> None:
     """Other kernels round differently, so that one of two hypotheses that are equally probable may stand for the other;
     most have no such twin."""
@@ -79,7 +88,7 @@ def test_it_finds_what_the_plain_search_finds(name: str, options: str) -> None:
         pytest.skip("longer than its positions")
     model, source, chosen = made(name), sources(11), OPTIONS[options]
     with torch.no_grad():
-        found = fixed_search(model, source, chosen, 0, banned=[5], record=False)
+        found = fixed_search(model, source, chosen, 0, banned=[5], capture=False)
     assert found is not None
     same(found, beam_search(model, source=source, options=chosen, end=0, banned=[5]))
 
@@ -87,19 +96,19 @@ def test_it_finds_what_the_plain_search_finds(name: str, options: str) -> None:
 @pytest.mark.parametrize("count", [1, 7, 33])
 def test_sources_that_are_done_leave_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    fewer = captured._fewer
+    fewer = graphed_search.keep_sources
 
     def watched(tree: Any, staying: Tensor, k: int) -> Any:
         sizes.append(len(staying))
         return fewer(tree, staying, k)
 
-    monkeypatch.setattr(captured, "_fewer", watched)
+    monkeypatch.setattr(graphed_search, "keep_sources", watched)
     model, source, options = made("transformer"), sources(count, longest=16), BeamConfig(beam=3, n_best=3)
     with torch.no_grad():
-        found = fixed_search(model, source, options, 0, record=False)
+        found = fixed_search(model, source, options, 0, capture=False)
     same(found, beam_search(model, source=source, options=options, end=0))
     assert sizes == sorted(sizes, reverse=True)
-    assert bool(sizes) == (count > captured.FEWEST)
+    assert bool(sizes) == (count > graphed_search.MIN_SOURCES)
 
 
 class Waits(TorchDispatchMode):
@@ -116,20 +125,20 @@ class Waits(TorchDispatchMode):
 @pytest.mark.parametrize("name", MODELS)
 def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
-    step = captured._Search._step
+    step = FixedSearch._step
 
-    def watched(self: Any, places: Any) -> None:
-        shapes = [leaf.shape for leaf in leaves(places.tree)]
-        pointers = [leaf.data_ptr() for leaf in leaves(places.tree)]
+    def watched(self: Any, buffers: Any) -> None:
+        shapes = [leaf.shape for leaf in leaves(buffers.tree)]
+        pointers = [leaf.data_ptr() for leaf in leaves(buffers.tree)]
         with Waits():
-            step(self, places)
-        assert shapes == [leaf.shape for leaf in leaves(places.tree)]
-        assert pointers == [leaf.data_ptr() for leaf in leaves(places.tree)]
+            step(self, buffers)
+        assert shapes == [leaf.shape for leaf in leaves(buffers.tree)]
+        assert pointers == [leaf.data_ptr() for leaf in leaves(buffers.tree)]
         steps.append(1)
 
-    monkeypatch.setattr(captured._Search, "_step", watched)
+    monkeypatch.setattr(FixedSearch, "_step", watched)
     with torch.no_grad():
-        fixed_search(made(name), sources(4), BeamConfig(beam=3, max_length=12), 0, banned=[3], record=False)
+        fixed_search(made(name), sources(4), BeamConfig(beam=3, max_length=12), 0, banned=[3], capture=False)
     assert steps
 
 
@@ -154,16 +163,16 @@ def test_equal_tokens_at_the_edge_of_the_beam_are_chosen_as_the_plain_search_doe
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.zero_()
-        found = fixed_search(model, source, options, 0, record=False)
+        found = fixed_search(model, source, options, 0, capture=False)
     same(found, beam_search(model, source=source, options=options, end=0))
 
 
 def test_what_it_cannot_do_it_leaves() -> None:
     model = MODELS["transformer"].build(V).eval()
     with torch.no_grad():
-        assert fixed_search(model, sources(3), BeamConfig(beam=2, coverage_penalty=0.2), 0, record=False) is None
+        assert fixed_search(model, sources(3), BeamConfig(beam=2, coverage_penalty=0.2), 0, capture=False) is None
         turned = TransformerConfig(width=16, heads=2, positions=PositionsConfig(kind="rotary")).build(V).eval()
-        assert fixed_search(turned, sources(3), BeamConfig(beam=2), 0, record=False) is None
+        assert fixed_search(turned, sources(3), BeamConfig(beam=2), 0, capture=False) is None
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -186,9 +195,9 @@ def test_recorded_steps_find_the_same_again_and_with_other_weights(name: str, ch
             for parameter in model.parameters():
                 parameter.mul_(scale)
         source = {key: value.cuda() for key, value in sources(20, longest=14, seed=seed).items()}
-        plain = beam_search(model, source=source, options=options, end=0, capture=False)
-        same(beam_search(model, source=source, options=options, end=0, capture=True), plain, other_kernels=True)
-        assert any(places.graph is not None for places in captured._recorded[model].places.values())
+        plain = beam_search.definition(model, source=source, options=options, end=0)
+        same(beam_search(model, source=source, options=options, end=0), plain, other_kernels=True)
+        assert any(buffers.graph is not None for buffers in graphed_search._graphs[model].buffers.values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -199,5 +208,5 @@ def test_recorded_steps_need_no_kernel_of_the_model(name: str, without: str, mon
     monkeypatch.setattr(decoder_gpu, without, lambda tensor: False)
     model, options = made(name).cuda(), OPTIONS["usual"]
     source = {key: value.cuda() for key, value in sources(20, longest=14).items()}
-    plain = beam_search(model, source=source, options=options, end=0, capture=False)
-    same(beam_search(model, source=source, options=options, end=0, capture=True), plain, other_kernels=True)
+    plain = beam_search.definition(model, source=source, options=options, end=0)
+    same(beam_search(model, source=source, options=options, end=0), plain, other_kernels=True)

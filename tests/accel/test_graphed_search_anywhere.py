@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decoding.test_captured import made, same, sources
+from tests.accel.test_graphed_search import fixed_search, made, same, sources
 
+from seqloom.accel.search import graphed_search
 from seqloom.core.tree import leaves
-from seqloom.decoding import captured
-from seqloom.decoding.beam import BeamConfig, beam_search, fixed_search
+from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn import decoder_gpu
 from seqloom.nn.positions import PositionsConfig
@@ -24,8 +24,8 @@ class Again:
 
 
 @pytest.fixture(autouse=True)
-def recorded_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "record", lambda work, pool=None, stream=None: Again(work))
+def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed_search, "record", lambda work, pool=None, stream=None: Again(work))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: 1)
 
@@ -48,21 +48,21 @@ def test_recorded_steps_find_the_same_with_other_shapes_and_weights(name: str) -
                 model, source=sources(9, seed=seed), options=BeamConfig(beam=2, max_length=longest), end=0
             )
             same(found(model, seed, max_length=longest), plain)
-    assert any(places.graph is not None for places in captured._recorded[model].places.values())
+    assert any(buffers.graph is not None for buffers in graphed_search._graphs[model].buffers.values())
 
 
 def test_what_was_not_used_for_longest_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "KEPT", 1 << 19)
+    monkeypatch.setattr(graphed_search, "MAX_BYTES", 1 << 19)
     model = made("transformer")
     for beam in range(1, 12):
         found(model, beam=beam, max_length=30)
-        known = captured._recorded[model].places
-        before = sum(leaf.nbytes for places in list(known.values())[:-1] for leaf in leaves(places.tree))
-        assert before <= captured.KEPT
-    assert {key[0].beam for key in known if isinstance(key, tuple)} == set(range(12 - len(known), 12))
-    captured.forget(model)
-    assert model not in captured._recorded
-    captured.forget(model)
+        known = graphed_search._graphs[model].buffers
+        before = sum(leaf.nbytes for buffers in list(known.values())[:-1] for leaf in leaves(buffers.tree))
+        assert before <= graphed_search.MAX_BYTES
+    assert {key[0].options.beam for key in known if isinstance(key, tuple)} == set(range(12 - len(known), 12))
+    graphed_search.release_graphs(model)
+    assert model not in graphed_search._graphs
+    graphed_search.release_graphs(model)
 
 
 def test_a_search_in_inference_mode_may_come_before_one_without() -> None:
@@ -79,9 +79,9 @@ def test_without_memory_the_plain_search_does_it(monkeypatch: pytest.MonkeyPatch
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(captured._Search, "_step", full)
+    monkeypatch.setattr(graphed_search.FixedSearch, "_step", full)
     assert found(model, beam=3) is None
-    assert model not in captured._recorded
+    assert model not in graphed_search._graphs
 
 
 def test_a_model_that_cannot_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_model_that_cannot_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "record", lambda work, pool=None, stream=None: Again(lambda: None))
+    monkeypatch.setattr(graphed_search, "record", lambda work, pool=None, stream=None: Again(lambda: None))
     with pytest.raises(RuntimeError, match="beyond its longest"):
         found(made("transformer"))
 
@@ -108,7 +108,7 @@ def test_what_is_recorded_does_not_outlive_what_it_reads() -> None:
     """Weights that come back lie where they lay; what was packed of them does not."""
     model = made("untied")
     found(model)
-    known, kept = captured._recorded[model], [parameter.data for parameter in model.parameters()]
+    known, kept = graphed_search._graphs[model], [parameter.data for parameter in model.parameters()]
     for parameter in model.parameters():
         parameter.data = parameter.data * 1.1
     beam_search(model, source=sources(2), options=OPTIONS, end=0)

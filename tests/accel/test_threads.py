@@ -9,9 +9,10 @@ import pytest
 import torch
 from tests.decoding.test_beam_rules import Fixed
 
-from seqloom.decoding import side_by_side as module
+from seqloom import accel
+from seqloom.accel.search import threads as module
+from seqloom.decoding.batches import choose_batch_size, map_batches
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.side_by_side import most_together, side_by_side
 
 CPU = torch.device("cpu")
 MODES = [torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.no_grad(), torch.enable_grad()]
@@ -19,6 +20,7 @@ MODES = [torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.no
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
+    accel.install()
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -34,7 +36,7 @@ def test_results_come_in_order_from_threads_of_their_own() -> None:
         time.sleep(0.01 * (3 - item))
         return item, torch.get_num_threads(), threading.current_thread().name
 
-    found = side_by_side(work, [0, 1, 2, 3], CPU)
+    found = map_batches(work, [0, 1, 2, 3], CPU)
     assert [item for item, _, _ in found] == [0, 1, 2, 3]
     assert {threads for _, threads, _ in found} == {1}
     assert len({name for _, _, name in found}) == 2
@@ -47,7 +49,7 @@ def test_results_come_in_order_from_threads_of_their_own() -> None:
 
 
 def test_one_batch_has_all_threads() -> None:
-    assert side_by_side(lambda _: torch.get_num_threads(), [0], CPU) == [2]
+    assert map_batches(lambda _: torch.get_num_threads(), [0], CPU) == [2]
 
 
 def test_an_error_comes_through_and_leaves_nothing_behind() -> None:
@@ -55,7 +57,7 @@ def test_an_error_comes_through_and_leaves_nothing_behind() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        side_by_side(work, [1, 2, 3], CPU)
+        map_batches(work, [1, 2, 3], CPU)
     assert torch.get_num_threads() == 2
     assert not module._threads.locked()
 
@@ -75,7 +77,7 @@ def test_what_nobody_waits_for_ends_soon(error: type[BaseException]) -> None:
         ended.append(item)
 
     with pytest.raises(error):
-        side_by_side(work, [0, 1], CPU)
+        map_batches(work, [0, 1], CPU)
     assert (sorted(begun), ended) == ([0, 1], [])
     assert not module._threads.locked()
     assert beam_search(Fixed([1.0, 0.0, 0.0]), options=BeamConfig(max_length=3), end=0)  # here nothing was stopped
@@ -94,7 +96,7 @@ def test_what_has_not_begun_does_not_begin() -> None:
         time.sleep(0.05)
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(work, list(range(50)), CPU)
+        map_batches(work, list(range(50)), CPU)
     assert len(begun) < 10
 
 
@@ -106,7 +108,7 @@ def test_modes_are_those_of_the_caller(torch_mode: AbstractContextManager[object
 
     with torch_mode:
         wanted = modes()
-        assert side_by_side(modes, [1, 2, 3], CPU) == [wanted] * 3
+        assert map_batches(modes, [1, 2, 3], CPU) == [wanted] * 3
 
 
 def test_other_threads_keep_their_number() -> None:
@@ -120,20 +122,20 @@ def test_other_threads_keep_their_number() -> None:
             other.join()
         return torch.get_num_threads()
 
-    assert side_by_side(work, [0, 1, 2], CPU) == [1, 1, 1]
+    assert map_batches(work, [0, 1, 2], CPU) == [1, 1, 1]
     assert seen == [2]
 
 
 def test_inside_another_nothing_is_split_again() -> None:
     def work(item: int) -> list[int]:
-        return side_by_side(lambda inner: 10 * item + inner, [1, 2], CPU)
+        return map_batches(lambda inner: 10 * item + inner, [1, 2], CPU)
 
-    assert side_by_side(work, [1, 2], CPU) == [[11, 12], [21, 22]]
+    assert map_batches(work, [1, 2], CPU) == [[11, 12], [21, 22]]
 
 
 @pytest.mark.parametrize(
     ("sentences", "most", "together"), [(256, 128, 128), (100, 128, 50), (33, 128, 17), (20, 128, 128)]
 )
 def test_every_thread_gets_a_batch_where_that_is_worth_it(sentences: int, most: int, together: int) -> None:
-    assert most_together(sentences, most, CPU) == together
-    assert most_together(sentences, most, torch.device("meta")) == most
+    assert choose_batch_size(sentences, most, CPU) == together
+    assert choose_batch_size(sentences, most, torch.device("meta")) == most

@@ -1,4 +1,4 @@
-"""Batches decoded beside each other: on a CPU each by one thread, as many at a time as torch has threads.
+"""Batches decoded in threads: on a CPU each by one thread, as many at a time as torch has threads.
 
 A step of a search is many small operations, and threads that share each of them mostly wait for each other. On a GPU
 two take turns: while it searches for the one, the other is written down, or begun.
@@ -9,31 +9,36 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from typing import Any
 
 import torch
 
 from seqloom.core.cancellation import Cancellation, active_cancellation, check_cancelled
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-IMPATIENCE = 2e-4  # seconds for which Python lets the thread wait that has work for the GPU
-FEWEST = 16  # sentences that are worth a thread of their own
+SWITCH_INTERVAL = 2e-4  # seconds for which Python lets the thread wait that has work for the GPU
+MIN_PER_THREAD = 16  # sequences that are worth a thread of their own
 
 _threads = threading.Lock()  # one set of threads for the whole process
 
 
-def side_by_side(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The function's results, in the order of the items. Where one fails, is cancelled, or Ctrl-C comes, the others end
+def can_use_threads(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> bool:
+    return _batches_at_a_time(items, device) > 1
+
+
+def _batches_at_a_time(items: Sequence[Any], device: torch.device) -> int:
+    return min({"cpu": torch.get_num_threads(), "cuda": 2}.get(device.type, 1), len(items))
+
+
+def run_in_threads(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> list[Any]:
+    """The function's results, in the order of the items. If one fails, is cancelled, or Ctrl-C comes, the others end
     soon: their loops call `check_cancelled`."""
-    threads = torch.get_num_threads()
-    together = min({"cpu": threads, "cuda": 2}.get(device.type, 1), len(items))
-    if together < 2 or not _threads.acquire(blocking=False):
+    threads, together = torch.get_num_threads(), _batches_at_a_time(items, device)
+    if not _threads.acquire(blocking=False):
         return [function(item) for item in items]
-    patience, as_here = sys.getswitchinterval(), _modes(device)
+    interval, as_here = sys.getswitchinterval(), _modes(device)
     cancellation = Cancellation(active_cancellation())
 
-    def work(item: Item) -> Result:
+    def work(item: Any) -> Any:
         with as_here(), cancellation.active():
             check_cancelled()
             return function(item)
@@ -41,16 +46,16 @@ def side_by_side(function: Callable[[Item], Result], items: Sequence[Item], devi
     pool = ThreadPoolExecutor(together)
     try:
         if device.type != "cpu":
-            sys.setswitchinterval(IMPATIENCE)
+            sys.setswitchinterval(SWITCH_INTERVAL)
         _take_one_each(pool, together, threads)
-        found = [pool.submit(work, item) for item in items]
-        return [one.result() for one in found]
+        futures = [pool.submit(work, item) for item in items]
+        return [future.result() for future in futures]
     finally:
         try:
             cancellation.cancel()
             pool.shutdown(cancel_futures=True)
         finally:
-            sys.setswitchinterval(patience)
+            sys.setswitchinterval(interval)
             torch.set_num_threads(threads)
             _threads.release()
 
@@ -91,9 +96,9 @@ def _modes(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
     return as_here
 
 
-def most_together(sentences: int, most: int, device: torch.device) -> int:
-    """How many sentences, at most `most`, to decode together so that there is a batch for each thread."""
+def split_among_threads(sequences: int, largest: int, device: torch.device) -> int:
+    """How many sequences, at most `largest`, to decode together so that there is a batch for each thread."""
     threads = torch.get_num_threads()
-    if device.type != "cpu" or sentences < threads * FEWEST:
-        return most
-    return min(most, -(-sentences // threads))
+    if device.type != "cpu" or sequences < threads * MIN_PER_THREAD:
+        return largest
+    return min(largest, -(-sequences // threads))
