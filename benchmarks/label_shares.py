@@ -17,8 +17,8 @@ from pathlib import Path
 
 from seqloom import ladder
 from seqloom.core.files import write_atomic
-from seqloom.inspect.plots.against import Line, draw_against
 from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.measurements import Line, draw_against
 from seqloom.train.events import Finished
 
 Figures = dict[str, dict[float, list[float]]]  # rung → share → accuracy by seed

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqloom.inspect.views.gates import gate_trace
+from seqloom.inspect.views.cells import gate_trace
 from seqloom.inspect.views.gradients import gradient_trace
 from seqloom.predict.loader import load
 
@@ -61,7 +61,7 @@ def test_saturation_is_that_of_the_unit(seqloom: Any, runs: Path, monkeypatch: p
     layer.values["f"][:3, 4] = 0.95
     assert layer.saturation("f", 4) == (3 / len(layer.values["f"]), 0)
     assert layer.saturation("f", 5) == (0, 0)
-    monkeypatch.setattr("seqloom.inspect.views.gates.OPEN", 0.5)  # a fresh model's gates are hardly ever wide open
+    monkeypatch.setattr("seqloom.inspect.views.cells.OPEN", 0.5)  # a fresh model's gates are hardly ever wide open
     layer = gate_trace(load(runs / "chars", "cpu"), TEXT).layers[0]
     unit = max(range(12), key=lambda unit: abs(layer.saturation("i", unit).open - layer.saturation("i").open))
     shown = seqloom("inspect", "gates", runs / "chars", TEXT, "--unit", unit).out

@@ -18,7 +18,7 @@ from seqloom.cli import ladder as command
 from seqloom.config import load_yaml
 from seqloom.config.yaml_text import dump_yaml
 from seqloom.core.files import tensors_from_file
-from seqloom.inspect.plots.spread import draw_spread
+from seqloom.inspect.plots.measurements import draw_spread
 from seqloom.train.events import Finished, Progress, Stopped
 
 TINY = ["data.train=60", "data.dev=10", "data.test=10", "batch.rows=4", "batch.chunk=8", "model.embedding=16"]
@@ -75,7 +75,7 @@ def test_the_figure_says_what_was_read(seqloom: Any, tiny: str, monkeypatch: pyt
         drawn.append(title)
         return draw_spread(rows, title=title, **more)
 
-    monkeypatch.setattr("seqloom.inspect.plots.spread.draw_spread", note)
+    monkeypatch.setattr("seqloom.inspect.plots.measurements.draw_spread", note)
     shown = seqloom("ladder", tiny, "--seeds", "1", "train.steps=80")
     planned, read = 80 * 4 * 8, Path("runs/tiny/ladder.csv").read_text().splitlines()[1].split(",")[4]
     assert f"about {planned:,} tokens" in shown.out and int(read) < planned

@@ -10,7 +10,7 @@ import pytest
 from tests.matching import recipe
 from tests.understanding import trained
 
-from seqloom.inspect.plots.curves import loss_panels
+from seqloom.inspect.views.curves import loss_panels
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 

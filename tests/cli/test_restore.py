@@ -10,7 +10,7 @@ from tests.understanding import trained
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
-from seqloom.inspect.plots.curves import curves
+from seqloom.inspect.views.curves import curves
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.text.gaps import read_gaps, with_gaps

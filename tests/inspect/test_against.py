@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from seqloom.inspect.plots.against import Line, draw_against
 from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.measurements import Line, draw_against
 
 
 def test_every_line_and_value_is_drawn() -> None:

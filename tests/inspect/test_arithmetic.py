@@ -7,7 +7,7 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.equations import FUNCTIONS
-from seqloom.inspect.views.arithmetic import Arithmetic, arithmetic
+from seqloom.inspect.views.units import Arithmetic, arithmetic
 from seqloom.nn.cells import CELLS, Cell, Elman
 
 

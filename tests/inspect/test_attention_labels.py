@@ -11,13 +11,11 @@ import pytest
 import torch
 from tests.inspect.walking import Trained, letters
 
-from seqloom.inspect.plots.alignment import draw_alignment
-from seqloom.inspect.plots.heads import draw_heads, draw_links
+from seqloom.inspect.plots.attention import draw_alignment, draw_heads, draw_links
 from seqloom.inspect.tours.panels import Matrix
 from seqloom.inspect.tours.tour import Follow, walk_through
 from seqloom.inspect.views.alignment import CROSS_ATTENTION, SELF_ATTENTION, Grid, alignment_view, say
-from seqloom.inspect.views.heads import Part, heads_view, text_heads_view
-from seqloom.inspect.views.reader_heads import reader_heads_view
+from seqloom.inspect.views.heads import Part, heads_view, reader_heads_view, text_heads_view
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig

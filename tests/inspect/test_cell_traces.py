@@ -9,9 +9,8 @@ from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, re
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.capture import cells_of
-from seqloom.inspect.views.arithmetic import arithmetic
-from seqloom.inspect.views.cell_traces import Place, cell_traces, places
-from seqloom.inspect.views.gates import gate_trace
+from seqloom.inspect.views.cells import Place, cell_traces, gate_trace, places
+from seqloom.inspect.views.units import arithmetic
 from seqloom.nn.recurrent import Recurrent
 
 
@@ -135,7 +134,7 @@ def test_gates_of_any_part(sources: Any) -> None:
 
 def test_pictures_say_which_part_and_layer_it_is(sources: Any) -> None:
     pytest.importorskip("matplotlib")
-    from seqloom.inspect.plots.gates import draw_gates, draw_unit
+    from seqloom.inspect.plots.cells import draw_gates, draw_unit
 
     source, texts = sources["no attention"]
     for part in ("encoder", "decoder"):

@@ -15,8 +15,15 @@ from rich.console import Console
 from seqloom.evaluate.calibration import calibrate
 from seqloom.evaluate.classification import Confusion
 from seqloom.evaluate.hits import Hits
-from seqloom.inspect.plots.confusion import draw_confusion, draw_reliability, fonts_of
-from seqloom.inspect.plots.confusion_tables import class_name, class_table, confusion_map, mistake_lines
+from seqloom.inspect.plots.classification import (
+    class_name,
+    class_table,
+    confusion_map,
+    draw_confusion,
+    draw_reliability,
+    fonts_of,
+    mistake_lines,
+)
 from seqloom.inspect.plots.figures import to_bytes
 
 WORDS = Confusion(("no", "yes"), np.array([[30, 1200], [0, 7]]))

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.plots.alignment import draw_alignment, fonts_of
-from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.fonts import Fonts, fonts_for
+from seqloom.inspect.plots.attention import draw_alignment, fonts_of
+from seqloom.inspect.plots.figures import Fonts, fonts_for, to_bytes
 from seqloom.inspect.views.alignment import Grid
 
 pytest.importorskip("matplotlib")

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqloom.inspect.plots.encodings import draw_encodings, fonts_of
 from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.inputs import draw_encodings, fonts_of
 from seqloom.inspect.views.encodings import Encoded, dense_table, encode, splitter, vocabulary_of
 
 pytest.importorskip("matplotlib")

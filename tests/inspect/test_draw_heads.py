@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seqloom.inspect.plots.attention import LEAST, draw_heads, draw_links, linked
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.heads import LEAST, draw_heads, draw_links, linked
 from seqloom.inspect.views.alignment import Grid
 from seqloom.inspect.views.heads import Maps
 
@@ -185,7 +185,7 @@ def test_linked() -> None:
 
 @pytest.mark.parametrize("kind", ["grid", "links"])
 def test_scripts_that_join_and_run_from_right_to_left(kind: str) -> None:
-    from seqloom.inspect.plots.fonts import fonts_for
+    from seqloom.inspect.plots.figures import fonts_for
 
     if not fonts_for(ARABIC).joins:
         pytest.skip("this matplotlib cannot")

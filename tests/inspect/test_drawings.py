@@ -6,10 +6,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from seqloom.inspect.plots.cells import draw_gradients, draw_unit
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.gates import draw_unit
-from seqloom.inspect.plots.gradients import draw_gradients
-from seqloom.inspect.views.gates import GateTrace, gate_trace
+from seqloom.inspect.views.cells import GateTrace, gate_trace
 from seqloom.inspect.views.gradients import Report, clipping, flows, gradient_trace, recurrent_matrices
 
 

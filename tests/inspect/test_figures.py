@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import ResourceError, UsageError
+from seqloom.inspect.plots.cells import draw_gates, draw_gradients, draw_unit
 from seqloom.inspect.plots.figures import check_picture, literal, lone_dots, new_figure, to_bytes, visible, width_for
-from seqloom.inspect.plots.gates import draw_gates, draw_unit
-from seqloom.inspect.plots.gradients import draw_gradients
-from seqloom.inspect.views.gates import GateTrace, LayerTrace, gate_trace
+from seqloom.inspect.views.cells import GateTrace, LayerTrace, gate_trace
 from seqloom.inspect.views.gradients import Clipping, Report, flows, gradient_trace, recurrent_matrices
 from seqloom.nn.cells import CELLS
 

@@ -8,7 +8,7 @@ from tests.masked import masked_recipe
 
 from seqloom import load
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.gap_guesses import gap_guesses, with_token
+from seqloom.inspect.views.next_tokens import gap_guesses, with_token
 from seqloom.training import begin
 
 TEXT = "The [MASK] purr all [MASK] ."

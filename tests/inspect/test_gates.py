@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.gates import GateTrace, describe, gate_trace
+from seqloom.inspect.views.cells import GateTrace, describe, gate_trace
 from seqloom.nn.cells import CELLS
 from seqloom.text.characters import Characters
 

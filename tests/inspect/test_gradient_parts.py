@@ -11,10 +11,17 @@ from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, re
 from seqloom.core.errors import UsageError
 from seqloom.core.operations import definitions_only
 from seqloom.inspect.capture import cells_of
-from seqloom.inspect.views.cell_traces import places
-from seqloom.inspect.views.gradient_parts import gradient_parts, part_matrices
-from seqloom.inspect.views.gradients import clipping, exact_copy, flows, gradient_trace, recurrent_matrices
-from seqloom.inspect.views.read_texts import read_text
+from seqloom.inspect.views.cells import places
+from seqloom.inspect.views.gradients import (
+    clipping,
+    exact_copy,
+    flows,
+    gradient_parts,
+    gradient_trace,
+    part_matrices,
+    recurrent_matrices,
+)
+from seqloom.inspect.views.texts import read_text
 from seqloom.nn.cells import CELLS
 
 KINDS = [*TRANSLATORS, *LINES]

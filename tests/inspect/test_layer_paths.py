@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from seqloom.inspect.views import layer_paths
-from seqloom.inspect.views.layer_paths import chain, longest_chain, path
+from seqloom.inspect.views import layer_costs as layer_paths
+from seqloom.inspect.views.layer_costs import chain, longest_chain, path
 from seqloom.nn.mixers import MIXERS, Mixer, make_mixer
 
 WIDTH = 4
@@ -78,11 +78,11 @@ def test_a_path_is_measured_not_recited() -> None:
         return mixer
 
     short = make_mixer("convolution", WIDTH, 1).path_length(9)
-    layer_paths.PATIENCE, usual = 0.2, layer_paths.PATIENCE
+    layer_paths.PATH_PATIENCE, usual = 0.2, layer_paths.PATH_PATIENCE
     try:
         assert short == 8 and path(lame, WIDTH, 9) is None, "it hears the right side only, and y_9 never hears of x_1"
     finally:
-        layer_paths.PATIENCE = usual
+        layer_paths.PATH_PATIENCE = usual
 
 
 def test_no_number_of_layers_makes_a_gradient_vanish() -> None:

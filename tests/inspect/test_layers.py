@@ -195,7 +195,7 @@ def test_settings_name_what_matters() -> None:
 def test_the_picture_shows_what_was_measured() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.plots.layers import PANELS, draw_layers
+    from seqloom.inspect.plots.measurements import PANELS, draw_layers
 
     found = made_up(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
     figure: Any = draw_layers(found)
@@ -220,7 +220,7 @@ def test_the_picture_shows_what_was_measured() -> None:
 def test_names_beside_the_lines_do_not_cover_each_other() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.plots.layers import draw_layers
+    from seqloom.inspect.plots.measurements import draw_layers
 
     costs: dict[str, Any] = {
         kind: lambda n: n * 1e-3 for kind in ("self_attention", "windowed", "recurrent", "convolution", "dilated")
@@ -236,7 +236,7 @@ def test_names_beside_the_lines_do_not_cover_each_other() -> None:
 
 def test_apart() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    from seqloom.inspect.plots.layers import apart
+    from seqloom.inspect.plots.measurements import apart
 
     assert apart([0.1, 0.5], 0.1) == [0.1, 0.5]
     assert apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
@@ -246,7 +246,7 @@ def test_apart() -> None:
 def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.plots.layers import draw_layers
+    from seqloom.inspect.plots.measurements import draw_layers
 
     wanted = plan(kinds=("recurrent",))
     rows = [Measured("recurrent", n, (0.1 * n,), None, n, n, n) for n in (8, 16)]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
+from seqloom.inspect.plots.measurements import draw_memory
 from seqloom.inspect.views.memory import (
     Memory,
     MemoryPlan,
     Outcome,
     collect,
-    draw_memory,
     equal_width,
     measure,
     parameters,

@@ -149,7 +149,7 @@ def test_what_cannot_be_shown(options: dict[str, Any], message: str) -> None:
 def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
     pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.plots.positions import draw_positions
+    from seqloom.inspect.plots.inputs import draw_positions
 
     figure = draw_positions(view)
     table, products, curves, distances = figure.axes[:4]

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 pytest.importorskip("matplotlib")
 
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.spread import Spread, draw_spread, figure
+from seqloom.inspect.plots.measurements import Spread, draw_spread, figure
 
 ROWS = [Spread("first", [1.0, 2.0, 3.0], 12.5, "100"), Spread("b$b$", [5.0, math.nan], 3.0), Spread("c", [math.nan])]
 

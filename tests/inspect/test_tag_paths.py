@@ -10,7 +10,7 @@ import torch
 from tests.understanding import sentences, tag_recipe, trained, write_sentences
 
 from seqloom.core.tree import to_device
-from seqloom.inspect.views.tag_paths import NEVER, lattice_of, pairs_of, potentials, state_paths
+from seqloom.inspect.views.labels import NEVER, lattice_of, pairs_of, potentials, state_paths
 from seqloom.predict.loader import load
 from seqloom.predict.tagger import Tagger
 from seqloom.training import train_recipe

@@ -7,7 +7,7 @@ import torch
 from tests.understanding import classify_recipe, trained
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.why import Weight, without
+from seqloom.inspect.views.labels import Weight, without
 from seqloom.predict.classifier import Classifier
 from seqloom.predict.loader import load
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from seqloom.inspect.plots.figures import to_png
-from seqloom.inspect.views.window import WindowView, _dealt, _loss, _seen, draw_window
+from seqloom.inspect.plots.measurements import draw_window
+from seqloom.inspect.views.memory import WindowView, _dealt, _loss, _seen
 from seqloom.models.window_lm import WindowLMConfig
 from seqloom.text import END
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import seqloom.studio
-from seqloom.inspect.plots.palette import GATE_SCALE, OTHERS, QUANTITIES, Theme, gate_colour, quantity_colour
+from seqloom.inspect.plots.figures import GATE_SCALE, OTHERS, QUANTITIES, Theme, gate_colour, quantity_colour
 from seqloom.nn.cells import CELLS
 
 THEMES: tuple[Theme, Theme] = ("light", "dark")
@@ -186,8 +186,8 @@ def test_walk_has_the_palette(studio_page: Any, theme: Theme, run: str, gates: i
 
 def test_plots_have_the_palette(runs: Path) -> None:
     pytest.importorskip("matplotlib")
-    from seqloom.inspect.plots.gates import draw_gates, draw_unit
-    from seqloom.inspect.views.gates import gate_trace
+    from seqloom.inspect.plots.cells import draw_gates, draw_unit
+    from seqloom.inspect.views.cells import gate_trace
 
     trace = gate_trace(seqloom.load(runs / "lm-lstm", "cpu"), "The class")
     maps = {axes.get_title(loc="left").split()[0]: axes.images[0] for axes in draw_gates(trace).axes if axes.images}

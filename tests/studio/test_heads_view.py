@@ -12,9 +12,9 @@ from tests.studio.conftest import StudioPage
 
 import seqloom
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.attention_cache import Looks, alignment_of, thumbnails
 from seqloom.inspect.views.heads import Part
 from seqloom.studio import shelf as shelf_module
+from seqloom.studio.attention import Looks, alignment_of, thumbnails
 from seqloom.studio.server import Studio
 from seqloom.studio.views.heads import suits
 

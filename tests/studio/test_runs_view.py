@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from tests.sealing import seal
 from tests.studio.conftest import RUNS, TOKEN, StudioPage, Window
 
-from seqloom.inspect.views.run_curves import differences, run_curves, thinned
+from seqloom.inspect.views.curves import differences, run_curves, thinned
 from seqloom.runs.run import Run
 from seqloom.studio.server import Studio, make_app
 from seqloom.studio.shelf import Shelf

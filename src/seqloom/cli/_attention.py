@@ -89,7 +89,7 @@ def attention(
 def _check_font(font: str, out: Path | None) -> None:
     if out is None:
         raise UsageError("--font is about the picture: name one with --out.")
-    from seqloom.inspect.plots.fonts import fonts_for
+    from seqloom.inspect.plots.figures import fonts_for
 
     fonts_for([], font)  # refuses one that is not there
 
@@ -100,8 +100,7 @@ def print_notes(notes: tuple[str, ...]) -> None:
 
 
 def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None, *, links: bool = False) -> None:
-    from seqloom.inspect.plots.alignment import draw_alignment
-    from seqloom.inspect.plots.heads import draw_links
+    from seqloom.inspect.plots.attention import draw_alignment, draw_links
 
     drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
     write_worded(out, drawn, [*grid.target, *grid.source, *title], font)
@@ -109,8 +108,7 @@ def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None
 
 def write_worded(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
     """Write a picture with these words in it, and say so if they cannot all be drawn."""
-    from seqloom.inspect.plots.figures import label
-    from seqloom.inspect.plots.fonts import fonts_for
+    from seqloom.inspect.plots.figures import fonts_for, label
 
     complaint = fonts_for(map(label, texts), font).complaint()
     if complaint and out.suffix.lower() == ".png":

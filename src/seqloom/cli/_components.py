@@ -9,7 +9,7 @@ from seqloom.cli._options import JsonObject, PictureOut
 from seqloom.cli._output import check_out, print_json, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.components import Components
+    from seqloom.inspect.views.series import Components
 
 SHOWN = 12  # steps at the end that are listed
 
@@ -22,8 +22,8 @@ def components(
     as_json: JsonObject = False,
 ) -> None:
     """The level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
-    from seqloom.inspect.plots.components import draw_components
-    from seqloom.inspect.views.components import components as of
+    from seqloom.inspect.plots.series import draw_components
+    from seqloom.inspect.views.series import components as of
     from seqloom.predict.loader import load
 
     check_out(out)

@@ -84,8 +84,7 @@ def titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
 
 
 def draw(part: "Part", choice: Choice, title: list[str], font: str | None) -> "Figure":
-    from seqloom.inspect.plots.alignment import draw_alignment
-    from seqloom.inspect.plots.heads import draw_heads, draw_links
+    from seqloom.inspect.plots.attention import draw_alignment, draw_heads, draw_links
 
     if choice.how == "grid":
         maps = part.maps(tokens=choice.tokens, end=choice.end)

@@ -77,7 +77,7 @@ def evaluate_labels(
         of, unit = ("tag", "words") if isinstance(model, Tagger) else ("class", _unit(model, split))
         _draw_confusion(confusion, model.name, data, report, of, unit)
     if reliability is not None:
-        from seqloom.inspect.plots.confusion import draw_reliability
+        from seqloom.inspect.plots.classification import draw_reliability
 
         write_picture(reliability, draw_reliability(report.calibration, f"{model.name} on {data}"))
     if out is not None:
@@ -138,7 +138,7 @@ def _unit(model: "SplitPredictor[Any]", split: str) -> str:
 
 
 def _draw_confusion(out: Path, name: str, data: str, found: Any, of: str, unit: str) -> None:
-    from seqloom.inspect.plots.confusion import draw_confusion, fonts_of
+    from seqloom.inspect.plots.classification import draw_confusion, fonts_of
 
     title = [f"{name} on {data}"]
     complaint = fonts_of(found.confusion, title).complaint()
@@ -233,7 +233,7 @@ def _hits(hits: "Hits") -> dict[str, float]:
 def _print_labels(model: "SplitPredictor[Any]", split: str, report: Any) -> None:
     from rich.console import Console
 
-    from seqloom.inspect.plots.confusion_tables import class_table, confusion_map, mistake_lines
+    from seqloom.inspect.plots.classification import class_table, confusion_map, mistake_lines
 
     print_head(model, split)
     for line in metric_lines(report.metrics, report.intervals):

@@ -16,7 +16,7 @@ def mix(
     as_json: JsonObject = False,
 ) -> None:
     """How much of each layer a task reads: `seqloom inspect mix runs/tag-people-finetune`."""
-    from seqloom.inspect.views.layer_mix import mix_view
+    from seqloom.inspect.views.positions import mix_view
     from seqloom.predict.loader import load
 
     view = mix_view(load(run, "cpu"))

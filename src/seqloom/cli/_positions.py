@@ -42,7 +42,7 @@ def positions(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     view = _of_options(length, side, options) if run is None else _of_run(run, length, side, options)
     if out is not None:
-        from seqloom.inspect.plots.positions import draw_positions
+        from seqloom.inspect.plots.inputs import draw_positions
 
         write_picture(out, draw_positions(view))
     if as_json:

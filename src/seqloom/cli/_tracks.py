@@ -9,7 +9,7 @@ from seqloom.cli._options import JsonObject, PictureOut
 from seqloom.cli._output import check_out, print_json, write_picture
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.tracks import TrackTrace
+    from seqloom.inspect.views.series import TrackTrace
 
 ROWS = (("observed", "rmse_observed"), ("filtered", "rmse_filtered"), ("smoothed", "rmse_smoothed"))
 
@@ -22,8 +22,8 @@ def track(
     as_json: JsonObject = False,
 ) -> None:
     """A track as a Kalman filter and smoother see it: `seqloom inspect track runs/kalman-track --out track.png`."""
-    from seqloom.inspect.plots.tracks import draw_track
-    from seqloom.inspect.views.tracks import track_trace
+    from seqloom.inspect.plots.series import draw_track
+    from seqloom.inspect.views.series import track_trace
     from seqloom.predict.loader import load
 
     check_out(out)

@@ -22,7 +22,8 @@ def window(
     """What each place of the window is worth: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
     from seqloom.core.errors import UsageError
     from seqloom.data.files import use_data_folder
-    from seqloom.inspect.views.window import draw_window, window_lm, window_view
+    from seqloom.inspect.plots.measurements import draw_window
+    from seqloom.inspect.views.memory import window_lm, window_view
     from seqloom.predict.loader import load
     from seqloom.recipes import recipe_of
 

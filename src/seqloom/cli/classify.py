@@ -13,7 +13,7 @@ from seqloom.core.words import one_line
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from seqloom.inspect.views.why import Why
+    from seqloom.inspect.views.labels import Why
     from seqloom.predict.classifier import Classification
 
 FOR, AGAINST, LOOKED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention takes no side

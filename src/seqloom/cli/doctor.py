@@ -12,8 +12,7 @@ from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.inspect.doctor import Diagnosis, Split
-    from seqloom.inspect.doctor_examples import ExampleFacts
-    from seqloom.inspect.doctor_pairs import PairFacts, Side
+    from seqloom.inspect.doctor_data import ExampleFacts, PairFacts, Side
 
 CLASSES = 12  # that are listed
 

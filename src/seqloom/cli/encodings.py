@@ -348,7 +348,7 @@ def _read(one: "Comparison") -> str:
 
 
 def _draw(out: Path, encoded: Sequence["Encoded"], width: int) -> None:
-    from seqloom.inspect.plots.encodings import draw_encodings, fonts_of
+    from seqloom.inspect.plots.inputs import draw_encodings, fonts_of
 
     complaint = fonts_of(encoded).complaint()
     if complaint and out.suffix.lower() == ".png":

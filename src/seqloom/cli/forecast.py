@@ -14,7 +14,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.forecasts import Forecasted
+    from seqloom.inspect.views.series import Forecasted
 
 
 NOTHING = 1e-9  # beside the mean: a deviation this small is none
@@ -64,7 +64,7 @@ def forecast(
     else:
         _print_table(found, chosen)
     if out is not None:
-        from seqloom.inspect.plots.forecast import draw_forecast
+        from seqloom.inspect.plots.series import draw_forecast
 
         write_picture(out, draw_forecast(found, history, chosen if columns else None))
 

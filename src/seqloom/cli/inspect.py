@@ -19,7 +19,7 @@ from seqloom.cli._tracks import track
 from seqloom.cli._window import window
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.gates import GateTrace, LayerTrace
+    from seqloom.inspect.views.cells import GateTrace, LayerTrace
     from seqloom.inspect.views.gradients import Report
     from seqloom.predict.base import Predictor
 
@@ -54,8 +54,8 @@ def gates(
     as_json: JsonObject = False,
 ) -> None:
     """Gates and states while a text is read: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
-    from seqloom.inspect.plots.gates import draw_gates, draw_unit
-    from seqloom.inspect.views.gates import gate_trace
+    from seqloom.inspect.plots.cells import draw_gates, draw_unit
+    from seqloom.inspect.views.cells import gate_trace
     from seqloom.predict.loader import load
 
     check_out(out)
@@ -89,7 +89,7 @@ def gradients(
 ) -> None:
     """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
     from seqloom.data.files import use_data_folder
-    from seqloom.inspect.plots.gradients import draw_gradients
+    from seqloom.inspect.plots.cells import draw_gradients
     from seqloom.inspect.views.gradients import report
     from seqloom.predict.loader import load
 
@@ -111,7 +111,7 @@ def gradients(
 
 
 def _dev_tokens(trained: "Predictor") -> list[int]:
-    from seqloom.inspect.views.reading import recurrent_lm
+    from seqloom.inspect.views.texts import recurrent_lm
     from seqloom.recipes import recipe_of
     from seqloom.tasks import task_info
 
@@ -150,7 +150,7 @@ def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int |
     from rich.text import Text
 
     from seqloom.inspect.plots.figures import visible
-    from seqloom.inspect.views.gates import describe
+    from seqloom.inspect.views.cells import describe
 
     where = trace.where(layer)
     if unit is None:
@@ -181,7 +181,7 @@ def _cell(value: float, gate: bool, signed: bool) -> Any:
     """A number; on a terminal a gate has a bar, and a sign its colour."""
     from rich.text import Text
 
-    from seqloom.inspect.plots.palette import gate_colour
+    from seqloom.inspect.plots.figures import gate_colour
 
     if not sys.stdout.isatty():
         return Text(f"{value:.3f}")

@@ -191,7 +191,7 @@ def _draw(solved: "Ladder", found: "LadderResult", out: Path, plot: Path | None)
     """The figure beside the runs, and where it was asked for; a word where it cannot be drawn."""
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.plots.spread import Spread, draw_spread
+    from seqloom.inspect.plots.measurements import Spread, draw_spread
 
     rows = [Spread(rung.name, rung.values, rung.seconds, f"{rung.parameters or 0:,}") for rung in found.rungs]
     called = {"bleu": "BLEU", "chrf": "chrF"}.get(found.metric, found.metric.replace("_", " "))

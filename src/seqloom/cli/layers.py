@@ -58,7 +58,7 @@ def layers(
     found = _measure(plan)
     print_json(_object(found)) if as_json else print("\n".join(_lines(found)))
     if out is not None:
-        from seqloom.inspect.plots.layers import draw_layers
+        from seqloom.inspect.plots.measurements import draw_layers
 
         write_picture(out, draw_layers(found))
 

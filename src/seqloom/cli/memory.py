@@ -37,7 +37,8 @@ def memory(
         "seeds": parse_numbers("--seeds", seeds, "1,2,3"),
     }
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.views.memory import MemoryPlan, draw_memory
+    from seqloom.inspect.plots.measurements import draw_memory
+    from seqloom.inspect.views.memory import MemoryPlan
 
     plan = MemoryPlan(
         test=test, steps=steps, hidden=hidden, forget_bias=forget_bias, exact=exact, device=device, **options

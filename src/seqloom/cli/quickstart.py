@@ -135,7 +135,7 @@ def _program() -> str:
 def _draw(view: "AlignmentView", folder: Path) -> None:
     from seqloom.cli._attention import draw_view, print_view
     from seqloom.core.errors import ResourceError
-    from seqloom.inspect.plots.alignment import fonts_of
+    from seqloom.inspect.plots.attention import fonts_of
 
     grid, title = view.grid(end=False), [view.source, view.text]
     print_view(view, grid)

@@ -92,6 +92,22 @@ def capture(model: nn.Module, *kinds: type[nn.Module]) -> Iterator[Captured]:
             hook.remove()
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout, whatever mode the model is in."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def model_of(source: Any) -> Any:
+    """The model of a `Trained`, or the one given."""
+    return source if isinstance(source, nn.Module) else getattr(source, "model", source)
+
+
 def cells_of(model: Any) -> dict[str, Cell]:
     """The cells of a model that read its text, by their names: not those that spell its words."""
     if not isinstance(model, nn.Module):

@@ -14,10 +14,9 @@ from torch import nn
 from seqloom import accel
 from seqloom.core.limits import available_memory, format_bytes
 from seqloom.data.examples import side_counts
-from seqloom.inspect.doctor_examples import ExampleFacts, about_examples, example_facts
-from seqloom.inspect.doctor_pairs import PairFacts, about_pairs, pair_facts
-from seqloom.inspect.lengths import Lengths as Lengths
-from seqloom.inspect.lengths import lengths as lengths
+from seqloom.inspect.doctor_data import ExampleFacts, PairFacts, about_examples, about_pairs, example_facts, pair_facts
+from seqloom.inspect.doctor_data import Lengths as Lengths
+from seqloom.inspect.doctor_data import lengths as lengths
 from seqloom.inspect.rehearsal import Rehearsal, rehearse
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell

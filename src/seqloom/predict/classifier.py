@@ -19,7 +19,7 @@ from seqloom.data.series_files import number_of
 from seqloom.evaluate.classification import Report
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
-from seqloom.inspect.views.why import Why, WhyKind, explain, without
+from seqloom.inspect.views.labels import Why, WhyKind, explain, without
 from seqloom.predict.base import P, Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows
 from seqloom.tasks.classify import spellings_of, text_reader

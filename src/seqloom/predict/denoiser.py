@@ -143,7 +143,7 @@ class Denoiser(Predictor[RestoredText]):
 
     def heads(self, text: str, **options: Any) -> "HeadsView":
         """Where every layer and head looks while it restores a text, in which a gap is written [MASK]."""
-        from seqloom.inspect.views.restorer_heads import restorer_heads_view
+        from seqloom.inspect.views.heads import restorer_heads_view
 
         return restorer_heads_view(self, text, **options)
 

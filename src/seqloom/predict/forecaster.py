@@ -15,7 +15,7 @@ from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
-from seqloom.inspect.views.forecasts import Forecasted
+from seqloom.inspect.views.series import Forecasted
 from seqloom.predict.base import Prediction, Predictor
 from seqloom.predict.batching import as_lines
 from seqloom.predict.classifier import read_numbers

@@ -186,6 +186,6 @@ class MaskedLM(Predictor[FilledText]):
 
     def heads(self, text: str) -> "HeadsView":
         """Where every layer and head looks while it reads a text, which may have masks."""
-        from seqloom.inspect.views.reader_heads import reader_heads_view
+        from seqloom.inspect.views.heads import reader_heads_view
 
         return reader_heads_view(self, text)

@@ -15,7 +15,7 @@ from seqloom.data.reading import Piece, SentenceReader
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
-from seqloom.inspect.views.tag_paths import TagPaths, how, joined, lattice_of
+from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, predict_batches, predict_windows
 from seqloom.tasks.classify import spellings_of

@@ -122,8 +122,8 @@ def _curves(trained: Any, parameters: dict[str, Any]) -> str:
 
 
 def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.plots.alignment import draw_alignment
-    from seqloom.inspect.views.attention_cache import Looks, alignment_of
+    from seqloom.inspect.plots.attention import draw_alignment
+    from seqloom.studio.attention import Looks, alignment_of
 
     found = alignment_of(trained, parameters["text"], parameters.get("target"), most=TOKENS)
     if isinstance(found, Looks):
@@ -136,9 +136,8 @@ def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
 
 def _heads(trained: Any, parameters: dict[str, Any]) -> str:
     """All heads of a part, or the one that is named."""
-    from seqloom.inspect.plots.alignment import draw_alignment
-    from seqloom.inspect.plots.heads import draw_heads
-    from seqloom.inspect.views.attention_cache import Looks
+    from seqloom.inspect.plots.attention import draw_alignment, draw_heads
+    from seqloom.studio.attention import Looks
 
     view = Looks.of(trained, parameters["text"], parameters.get("target"), most=TOKENS).view
     part = view.part(parameters.get("part") or next(iter(view.parts)))
@@ -161,8 +160,8 @@ def _shown(parameters: dict[str, Any], end: bool = False) -> dict[str, bool]:
 
 
 def _cell(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.plots.gates import draw_gates
-    from seqloom.inspect.views.gates import gate_trace
+    from seqloom.inspect.plots.cells import draw_gates
+    from seqloom.inspect.views.cells import gate_trace
 
     trace = gate_trace(trained, parameters["text"])
     layer = parameters.get("layer")

@@ -1,10 +1,10 @@
 """Training curves of one or several runs."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from seqloom.inspect.plots.figures import MORE_COLOURS, literal, new_figure, tidy
-from seqloom.inspect.views.loss_units import loss_scale
+from seqloom.inspect.views.curves import ALONG, BESIDE, Points, curves, figure_beside, loss_panels, training_remark
 from seqloom.runs.run import Run
 
 if TYPE_CHECKING:
@@ -14,82 +14,6 @@ if TYPE_CHECKING:
 FEW = 20  # points of a line that have dots
 MOST_COLUMNS = 2  # panels side by side
 NARROW = 44  # letters of a legend's entry that leave room for another beside it
-Points = list[tuple[int, float]]
-# Figures on dev that are drawn beside the loss: of a translator, a tagger of spans or of words, a classifier, a masked
-# language model.
-BESIDE = {
-    "bleu": "BLEU on dev, of greedy translations",
-    "span_f1": "span F1 on dev",
-    "token_accuracy": "share of the words of dev that is right",
-    "accuracy": "share of dev that is right",
-    "pearson": "Pearson correlation on dev",
-    "answer_f1": "F1 of answers on dev",
-    "replaced_f1": "F1 of replaced tokens on dev, and share of gaps filled right",
-    "masked_accuracy": "share of dev that is told right",
-    "hidden_accuracy": "share of the hidden tokens of dev that is told right",
-    "crps": "CRPS on dev",
-}
-# What is drawn in the same panel, dashed, and what the two are then called.
-ALONG = {
-    "masked_accuracy": ("next_accuracy", "hidden tokens", "next sentences"),
-    "replaced_f1": ("masked_accuracy", "replaced tokens", "the generator's gaps"),
-}
-
-
-def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
-    """(step, loss · scale) as logged in training, and as evaluated on dev; of a model of text, in nats per token.
-
-    Of what is measured otherwise also (step, figure) on dev: the first of `BESIDE` that there is, and what goes along.
-    """
-    found: dict[str, Points] = {"train": [], "dev": []}
-    for entry in run.log():
-        step = entry["step"]
-        if entry["event"] == "progress" and entry["values"].get("loss") is not None:
-            found["train"].append((step, entry["values"]["loss"] * scale))
-        elif entry["event"] == "evaluated" and entry["split"] == "dev":
-            if (loss := entry["metrics"].get("loss")) is not None:
-                found["dev"].append((step, loss * scale))
-            for name in _beside(entry["metrics"]):
-                if entry["metrics"].get(name) is not None:
-                    found.setdefault(name, []).append((step, entry["metrics"][name]))
-    return found
-
-
-def figure_beside(metrics: Mapping[str, Any]) -> str | None:
-    return next((name for name in BESIDE if name in metrics), None)
-
-
-def _beside(metrics: Mapping[str, Any]) -> list[str]:
-    name = figure_beside(metrics)
-    return [] if name is None else [name, *ALONG.get(name, ())[:1]]
-
-
-def training_remark(run: Run) -> str:
-    """Why the loss in training cannot be compared with that of dev, or of other runs, where it is another sum."""
-    units = [entry.get("unit", "nats") for entry in run.log() if entry["event"] == "progress"]
-    remark = units[-1].partition(", ")[2] if units else ""
-    return f", {remark}: not comparable" if remark else ""
-
-
-class LossPanel(NamedTuple):
-    """Runs whose losses share an axis."""
-
-    title: str  # of the axis
-    runs: list[tuple[Run, float]]  # each with the factor that brings its loss into the unit
-
-
-def loss_panels(runs: Sequence[Run]) -> list[LossPanel]:
-    """One panel for each unit of loss. Language models over different tokens share one in bits per character, if all
-    have them: how many bits per character a nat per token is was measured on dev."""
-    scales = [loss_scale(run) for run in runs]
-    measured = [run.metrics("dev") or {} for run in runs]
-    if len({scale.key for scale in scales}) > 1 and all("bits_per_character" in metrics for metrics in measured):
-        factors = [metrics["bits_per_character"] / metrics["loss"] for metrics in measured]
-        return [LossPanel("bits per character", list(zip(runs, factors, strict=True)))]
-    panels: dict[str, LossPanel] = {}
-    for run, scale in zip(runs, scales, strict=True):
-        panels.setdefault(scale.key, LossPanel(f"loss, {scale.unit}", [])).runs.append((run, 1.0))
-    return list(panels.values())
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":

@@ -1,17 +1,31 @@
-"""What all pictures share: one look, tokens a reader can tell apart, PNG and SVG."""
+"""What all pictures share: one look, tokens a reader can tell apart, PNG and SVG.
+
+Fonts that have the letters a picture needs, among those installed.
+
+matplotlib brings DejaVu Sans: Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian, Georgian, but no Han, kana, Hangul,
+Devanagari or Thai. Letters it lacks are looked for in the fonts of the system, and named if none has them.
+
+The colours of gates and states, for plots, the terminal and the studio.
+
+`studio/web/lib/palette.js` has the same values for the page; tests/studio/test_colours.py compares the two.
+"""
 
 import io
+import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.files import check_writable
+from seqloom.core.words import nearest
 from seqloom.text.words import GLUE
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
@@ -134,3 +148,127 @@ def label_tokens(panels: Sequence[Any], tokens: Sequence[str]) -> None:
     for token, label in zip(tokens, panels[-1].get_xticklabels(), strict=True):
         label.set_rotation(90 if len(visible(token)) > 1 else 0)
     panels[-1].set_xlabel("token read, from left to right")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+USUAL = "DejaVu Sans"
+UNFIT = re.compile("last resort|color|emoji", re.IGNORECASE)  # boxes for every letter; pictures instead of outlines
+JOINED = re.compile(r"[\u0590-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufeff]")
+
+
+class Fonts(NamedTuple):
+    families: list[str]  # each for what those before it lack
+    missing: str  # letters that none of them has
+    joins: bool  # whether letters that change with their neighbours, or run from right to left, come out right
+
+    def complaint(self) -> str | None:
+        """What will be wrong with the picture and how to mend it, in one line."""
+        if self.missing:
+            few = self.missing[:12] + ("…" if len(self.missing) > 12 else "")
+            return (
+                f"no installed font has {few}, so boxes are drawn in their place. Install one that does (Noto fonts "
+                "have every script: fonts-noto-cjk, fonts-noto-core), or write an .svg, where text stays text"
+            )
+        if not self.joins:
+            return "this matplotlib cannot join Arabic or Indic letters: take 3.11 or newer, or write an .svg"
+        return None
+
+
+def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
+    """Fonts for all letters of these texts: `font` first, if one is given, then the usual one, then what is needed."""
+    figure_class()  # says what to install where there is no matplotlib
+    from matplotlib import font_manager, ft2font
+
+    installed = {entry.name: entry.fname for entry in sorted(font_manager.fontManager.ttflist, key=_preference)}
+    if font is not None and font not in installed:
+        close = nearest(font, installed)
+        raise UsageError(f"No font '{font}' is installed" + (f"; did you mean {close}?" if close else "."))
+    letters = sorted({letter for text in texts for letter in text if letter.isprintable() and not letter.isspace()})
+    joins = bool(getattr(ft2font, "__libraqm_version__", "")) or not any(map(JOINED.match, letters))
+    families = [USUAL] if font is None else [font, USUAL]
+    missing = [letter for letter in letters if not any(_has(installed[name], letter) for name in families)]
+    for name in sorted(installed, key=lambda name: _taste(name, letters)):
+        found = {letter for letter in missing if not UNFIT.search(name) and _has(installed[name], letter)}
+        if found:
+            families.append(name)
+            missing = [letter for letter in missing if letter not in found]
+    return Fonts(families, "".join(missing), joins)
+
+
+def _preference(entry: Any) -> bool:
+    """Of the faces of a family the upright one of usual weight; sorted last, it is the one that is kept."""
+    return bool(entry.style == "normal" and entry.weight in (400, "normal", "regular", "book"))
+
+
+def _taste(name: str, letters: Iterable[str]) -> tuple[bool, ...]:
+    """False comes first: plain sans-serif fonts, Noto's, and Han letters as the other letters' language has them."""
+    kana, hangul = (any(low <= letter <= high for letter in letters) for low, high in (("぀", "ヿ"), ("가", "힣")))
+    country = "JP" if kana else "KR" if hangul else "SC"
+    plain = "Sans" in name and not re.search("Mono|Serif|Condensed|Display|UI", name)
+    return not plain, not name.startswith("Noto"), not name.endswith(country)
+
+
+@lru_cache(maxsize=64)
+def _font(path: str) -> Any:
+    from matplotlib.font_manager import get_font
+
+    return get_font(path)
+
+
+def _has(path: str, letter: str) -> bool:
+    try:
+        return bool(_font(path).get_char_index(ord(letter)))
+    except (OSError, RuntimeError):  # a font that matplotlib cannot read
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+Theme = Literal["light", "dark"]
+
+# Values of a gate from 0, closed, to 1, open: viridis, whose lightness rises for every kind of colour vision. It is the
+# same in both themes, so that yellow is open everywhere.
+GATE_SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
+
+# Lines by the name of a cell's quantity. Those that are drawn in one panel (the gates of a cell; its new content and
+# outputs) differ for every kind of colour vision. Names that no cell has both of may share a colour.
+QUANTITIES: dict[str, dict[Theme, str]] = {
+    "f": {"light": "#6b4fbb", "dark": "#9a6bff"},
+    "i": {"light": "#c2510a", "dark": "#ff7f2a"},
+    "o": {"light": "#009e73", "dark": "#2fa37c"},
+    "z": {"light": "#6b4fbb", "dark": "#9a6bff"},
+    "r": {"light": "#c2510a", "dark": "#ff7f2a"},
+    "T": {"light": "#7a1f5c", "dark": "#ffb3d9"},
+    "g": {"light": "#e0679f", "dark": "#e0679f"},
+    "candidate": {"light": "#e0679f", "dark": "#e0679f"},
+    "c": {"light": "#8a6d00", "dark": "#e8cf5a"},
+    "h": {"light": "#1f5fbf", "dark": "#4f8ff7"},
+    "y": {"light": "#2b2b2b", "dark": "#eceff4"},
+}
+# Of a cell that somebody added, quantities with other names take these in turn.
+OTHERS: dict[Theme, tuple[str, ...]] = {
+    "light": ("#3d87b5", "#5c5c5c", "#b8860b", "#00695c"),
+    "dark": ("#8fd3f5", "#c4c4c4", "#fff3a0", "#a6f0d0"),
+}
+
+
+def quantity_colour(name: str, number: int = 0, theme: Theme = "light") -> str:
+    """The colour of a quantity's line; `number` is its place among the cell's quantities."""
+    if name in QUANTITIES:
+        return QUANTITIES[name][theme]
+    return OTHERS[theme][number % len(OTHERS[theme])]
+
+
+def gate_colour(value: float) -> str:
+    """The colour of a gate's value between 0 and 1."""
+    place = min(max(value, 0.0), 1.0) * (len(GATE_SCALE) - 1)
+    low = min(int(place), len(GATE_SCALE) - 2)
+    parts = zip(*(bytes.fromhex(stop[1:]) for stop in GATE_SCALE[low : low + 2]), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in parts)
+
+
+def gate_colormap() -> "Colormap":
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("gates", GATE_SCALE)

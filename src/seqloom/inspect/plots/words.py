@@ -9,8 +9,7 @@ import numpy as np
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
 from seqloom.evaluate.word_space import WordSpace
-from seqloom.inspect.plots.figures import COLOURS, label, new_figure
-from seqloom.inspect.plots.fonts import fonts_for
+from seqloom.inspect.plots.figures import COLOURS, fonts_for, label, new_figure
 from seqloom.inspect.views.points import LEAST, pca, plane_by_tsne
 
 if TYPE_CHECKING:

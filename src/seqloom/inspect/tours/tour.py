@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
+from seqloom.inspect.capture import evaluating
 from seqloom.inspect.tours.panels import Stage, to_json
 from seqloom.inspect.tours.template import quoted, render_stage, visible
 from seqloom.inspect.views.alignment import Said
-from seqloom.inspect.views.reading import evaluating
 from seqloom.text.base import END_TEXT
 
 TASKS = ("translate", "language-model", "instruct", "masked-lm", "tag", "classify")

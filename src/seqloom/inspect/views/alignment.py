@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
-from seqloom.inspect.views.reading import evaluating
+from seqloom.inspect.capture import evaluating
 from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT
 from seqloom.text.spans import decoded_spans, token_spans

@@ -14,10 +14,21 @@ A classifier or a tagger with a Transformer encoder has the first of them: `head
 A row is a query and a column a key. In encoder and decoder both have the same labels: the tokens that are read. A
 decoder reads END, which stands before every sentence, and then the target. In cross a row is labelled by the token that
 its query produces, as in alignments; the token that it reads is the one before it. `Maps.axes` says which it is.
+
+Where every head of a BERT looks while it reads a text: an encoder alone; see `seqloom.inspect.views.heads`.
+
+The text stands between [CLS] and [SEP], which are looked at, too: [SEP], at its end, takes the place of END. The text
+may have masks.
+
+Where every head of a denoiser looks while it restores a text; see `seqloom.inspect.views.heads`.
+
+What it reads has [MASK] where something is hidden. A model that says what gaps hide, and nothing else, says first which
+gap it means: such a sentinel is shown as <1>, <2> … on both sides.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -25,10 +36,12 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
+from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree
 from seqloom.core.words import did_you_mean
 from seqloom.data.reading import Frame
 from seqloom.evaluate.alignment import Word, words_of
+from seqloom.inspect.capture import evaluating
 from seqloom.inspect.views.alignment import (
     CROSS_ATTENTION,
     SELF_ATTENTION,
@@ -40,9 +53,10 @@ from seqloom.inspect.views.alignment import (
     say,
     unknown_note,
 )
-from seqloom.inspect.views.reading import evaluating
 from seqloom.text.base import END, END_TEXT
-from seqloom.text.spans import Span, token_spans
+from seqloom.text.gaps import read_gaps
+from seqloom.text.spans import Span, decoded_spans, token_spans
+from seqloom.text.specials import framed
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -372,3 +386,85 @@ def _counted(number: int, count: int, what: str, where: str) -> int:
         which = f"is 1 {what}" if count == 1 else f"are {count} {what}s, 1 to {count}"
         raise UsageError(f"There {which}, in {where}; got {what} {number}.")
     return number
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def reader_heads_view(reader: Any, text: str) -> HeadsView:
+    """`reader` is what `seqloom.load` gives for the run of a masked language model. Dropout is off."""
+    model, tokenizer, specials = reader.model, reader.tokenizer, reader.specials
+    text = one_line(text, "text")
+    gaps = read_gaps(tokenizer, specials, text)
+    row = framed(specials, "bert", gaps.ids).tokens
+    if reader.longest is not None and len(row) > reader.longest:
+        raise UsageError(
+            f"{reader.name} reads {reader.longest:,} tokens at once, [CLS] and [SEP] included; the text has "
+            f"{len(row):,}. Shorten it."
+        )
+    with evaluating(model), torch.no_grad():
+        layers = model.attentions(torch.tensor([row], device=reader.device))
+    shown = [specials.names.get(token) or tokenizer.token(token) for token in row]
+    words = framed_words(words_of(text, gaps.spans), shown, before=1)
+    part = part_of("encoder", layers, (shown, shown), (words, words))
+    notes = (unknown_note(gaps.unknown, "text"),) if gaps.unknown else ()
+    return HeadsView(reader.name, None, text, True, True, None, {"encoder": part}, notes, "text")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def restorer_heads_view(restorer: Any, text: str, **options: Any) -> HeadsView:
+    """`restorer` is what `seqloom.load` gives for the run of a denoiser; `options` are those of its search."""
+    check_heads(restorer)
+    said = _said(restorer, one_line(text, "text"), options)
+    batch = said.batch(restorer.model)
+    with evaluating(restorer.model), torch.no_grad():
+        attentions, log_probs = restorer.model.attentions(batch), restorer.model.target_log_probs(batch)
+    parts: dict[str, Part] = dict(parts_of(attentions, said, getattr(restorer.model.config, "align_layer", None)))
+    log_prob = log_probs.double().sum().item()
+    return HeadsView(
+        restorer.name, said.source, said.text, False, said.finished, log_prob, parts, said.notes, "restored"
+    )
+
+
+def _said(restorer: Any, text: str, options: dict[str, Any]) -> Said:
+    tokenizer = restorer.tokenizer
+    read, best = restorer.said(text, **options)
+    gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
+    said = [*best.tokens, *[END] * best.finished]
+    names = {
+        **Specials.after(len(tokenizer)).names,
+        **{sentinel: f"<{number}>" for number, sentinel in enumerate(restorer.sentinels, start=1)},
+    }
+    shown = [[names.get(token) or tokenizer.token(token) for token in row] for row in (read, said)]
+    words = _words(tokenizer, best.tokens, names)
+    spoken = " ".join(word.text for word in words)
+    notes = [unknown_note(gaps.unknown, "text")] if gaps.unknown else []
+    notes += [] if best.finished else ["what it says was cut at the longest allowed: the model did not end it"]
+    return Said(
+        text,
+        spoken if restorer.spans else tokenizer.decode(best.tokens),
+        False,
+        best.finished,
+        read,
+        said,
+        shown[0],
+        shown[1],
+        words_of(text, gaps.spans, END_TEXT),
+        [*words, *[Word(END_TEXT, (len(best.tokens),))] * best.finished],
+        tuple(notes),
+    )
+
+
+def _words(tokenizer: Any, ids: Sequence[int], names: dict[int, str]) -> list[Word]:
+    """What is said, by words; what is not the tokenizer's is a word of its own."""
+    found: list[Word] = []
+    for special, run in groupby(enumerate(ids), key=lambda one: one[1] in names):
+        places, tokens = zip(*run, strict=True)
+        if special:
+            found += [Word(names[token], (place,)) for place, token in zip(places, tokens, strict=True)]
+        else:
+            own = words_of(tokenizer.decode(tokens), decoded_spans(tokenizer, tokens))
+            found += [Word(word.text, tuple(place + places[0] for place in word.tokens)) for word in own]
+    return found

@@ -8,7 +8,7 @@ For every kind of layer (`seqloom.nn.mixers`) and every length n:
 
     time      seconds of a forward and a backward pass
     memory    bytes such a pass holds at most, beyond the layer and its input
-    chain     operations that must wait for each other: `seqloom.inspect.views.layer_paths`
+    chain     operations that must wait for each other: `seqloom.inspect.views.layer_costs`
     path      layers, or steps of a recurrent one, between y_n and x_1
     count     multiplications of a forward pass, smaller terms of the complexity included
 
@@ -32,8 +32,16 @@ from seqloom.core.limits import format_bytes
 from seqloom.core.seeding import derive
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.doctor import memory_at_hand
-from seqloom.inspect.views.layer_paths import PATIENCE, chain, path
-from seqloom.inspect.views.passes import Neighbours, TrainingPass, peak_memory, seconds, within
+from seqloom.inspect.views.layer_costs import (
+    PATH_PATIENCE,
+    Neighbours,
+    TrainingPass,
+    chain,
+    path,
+    peak_memory,
+    seconds,
+    within,
+)
 from seqloom.nn.mixers import MIXERS, Mixer, make_mixer, mixer_problems
 from seqloom.nn.multihead import head_problems
 
@@ -264,7 +272,7 @@ class Layers:
         for rows in self.measured.values():
             lines += [f"{one.kind}, n = {one.length:,}: {one.failure}" for one in rows if one.failure is not None]
             lines += [
-                f"{one.kind}, n = {one.length:,}: the path was given up after {PATIENCE:.0f} s"
+                f"{one.kind}, n = {one.length:,}: the path was given up after {PATH_PATIENCE:.0f} s"
                 for one in rows
                 if one.failure is None and one.path is None
             ]

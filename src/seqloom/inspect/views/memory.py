@@ -9,6 +9,13 @@ a fresh training for every lag and seed. What `lag` means is up to the test:
 
     recall   symbols between the one to remember and the question
     adding   the steps the first number must be kept, at least: the sequence is twice as long
+
+What each place of a feed-forward language model's window is worth to it.
+
+    worth(d) = loss, the tokens d places back dealt out anew among all windows − loss
+
+in nats per token: how much worse the model predicts a text when one place tells it nothing true and all others are as
+they were. The dealing keeps how often each token stands there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,30 +23,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqloom import accel
 from seqloom.config import build
 from seqloom.core.errors import UsageError
+from seqloom.core.seeding import generator
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.plots.figures import COLOURS, legend, new_figure, tidy
+from seqloom.inspect.capture import evaluating
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
+from seqloom.models.window_lm import WindowLM, windows, within_document
 from seqloom.nn.cells import CELLS
+from seqloom.nn.softmax import SCORED_AT_ONCE
 from seqloom.tasks import task_info
+from seqloom.tasks.language_model import device_of
 from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import wrap
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 STEPS = {"recall": 500, "adding": 1000}  # updates, where the plan does not say
-TITLES = {"recall": "Recall: which symbol came first?", "adding": "Adding: what is the sum of the two marked numbers?"}
-MEANINGS = {
-    "recall": "lag: other symbols between the one to remember and the question",
-    "adding": "lag: steps the first number must be kept at least (half the sequence)",
-}
-MARKERS = "osD^vPX"
 
 
 @dataclass(frozen=True)
@@ -181,32 +188,66 @@ def collect(plan: MemoryPlan, outcomes: Iterable[Outcome]) -> Memory:
     return Memory(plan, success, float(np.mean(blind)), hidden, {cell: size[1] for cell, size in sizes.items()})
 
 
-def draw_memory(found: Memory) -> "Figure":
-    """A line for the mean over seeds, a band from the worst seed to the best, and a level line for guessing."""
-    plan = found.plan
-    figure = new_figure(8, 5)
-    axes = tidy(figure.add_subplot())
-    order = np.argsort(plan.lags)
-    lags = np.array(plan.lags)[order]
-    for number, cell in enumerate(plan.cells):
-        colour, rows = COLOURS[number % len(COLOURS)], found.success[number][order]  # (lags, seeds)
-        axes.fill_between(lags, rows.min(axis=1), rows.max(axis=1), color=colour, alpha=0.18, linewidth=0)
-        label = f"{cell}: {found.hidden[cell]} wide, {found.parameters[cell]:,} parameters"
-        marker, style = MARKERS[number % len(MARKERS)], "-" if number < len(COLOURS) else "--"
-        axes.plot(lags, rows.mean(axis=1), style, color=colour, marker=marker, linewidth=2, label=label)
-    axes.axhline(found.blind, color="0.4", linestyle=":", label=f"blind guess: {found.blind:.1%}")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lags, [str(lag) for lag in lags])
-    axes.minorticks_off()
-    axes.set_xlabel(MEANINGS[plan.test])
-    axes.set_ylim(-0.03, 1.05)
-    axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axes.set_ylabel("answered right")
-    seeds = f"{len(plan.seeds)} seeds: mean, and band from worst to best" if len(plan.seeds) > 1 else "1 seed"
-    axes.set_title(f"{TITLES[plan.test]}\n{plan.updates:,} updates of {plan.rows} sequences each, {seeds}", fontsize=11)
-    legend(axes)
-    return figure
-
-
 def _listed(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WindowView:
+    """Of one model and one text."""
+
+    name: str
+    tokens: int  # how many were predicted
+    loss: float  # nats per token, the window as it is
+    shuffled: list[float]  # the same where the tokens 1, 2 … K places back are dealt out anew
+
+    @property
+    def worth(self) -> list[float]:
+        return [loss - self.loss for loss in self.shuffled]
+
+
+def window_lm(trained: Any) -> WindowLM:
+    """The feed-forward model of a `Trained`; refused if it is another."""
+    if isinstance(trained.model, WindowLM):
+        return trained.model
+    raise UsageError(
+        f"Only a feed-forward language model (model.kind window-lm) has a window to look at; {trained.run.path} is of "
+        f"kind {trained.run.recipe['model']['kind']}."
+    )
+
+
+def window_view(trained: Any, recipe: Any, split: str = "dev", most: int | None = None, name: str = "") -> WindowView:
+    """What the window of a run, as `seqloom.load` gives it, is worth on a split, or on its first `most` tokens."""
+    model = window_lm(trained)
+    task: Any = task_info(recipe.task).task.reopen(recipe, trained.run)
+    targets = task.stream(split)[:most].to(device_of(model))
+    seen = _seen(model, targets, apart=recipe.batch.documents == "apart")
+    losses = [_loss(model, _dealt(seen, place), targets) for place in range(1, model.config.window + 1)]
+    return WindowView(name or trained.run.path.name, len(targets), _loss(model, seen, targets), losses)
+
+
+def _seen(model: WindowLM, targets: Tensor, apart: bool) -> Tensor:
+    """The window before each token of a stream (N, K)."""
+    nothing = model.start().carry  # (1, K)
+    inputs = torch.cat([nothing[:, -1:], targets[None, :-1]], dim=1)
+    found = windows(inputs, nothing)[0][0]
+    return within_document(found) if apart else found
+
+
+def _dealt(seen: Tensor, place: int) -> Tensor:
+    """Windows (N, K) in which the tokens so many places back have changed places with each other."""
+    order = torch.randperm(len(seen), generator=generator(0, "window", place)).to(seen.device)
+    found = seen.clone()
+    found[:, -place] = seen[order, -place]
+    return found
+
+
+@torch.no_grad()
+def _loss(model: WindowLM, seen: Tensor, targets: Tensor) -> float:
+    pieces = zip(seen.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
+    with evaluating(model):
+        scores = [model.output.target_log_probs(model.features(some), wanted) for some, wanted in pieces]
+    return -torch.cat(scores).double().mean().item()

@@ -7,6 +7,8 @@
 
 Of sinusoids PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)), whatever p is: they tell how far apart two places are. Rotary
 positions leave the same sum in q·k, for q = k with all pairs equally long.
+
+What a task made of the layers below it: h = γ Σ_j s_j h_j, where it begins with a bidirectional language model.
 """
 
 import math
@@ -20,6 +22,7 @@ from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.alignment import Array
+from seqloom.models.bodies import BiLMBody
 from seqloom.nn.positions import BASE, Layout, PositionsConfig, sinusoid_table
 
 Side = Literal["source", "target"]
@@ -165,3 +168,29 @@ def _check_length(length: int, known: int | None = None) -> None:
             else f"The run knows {longest:,} positions"
         )
         raise UsageError(f"{what}, and at least 1 must be; got --length {length}.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MixView:
+    """How much each layer has of the mix, the lowest first."""
+
+    layers: list[str]
+    shares: list[float]  # s, which sum to 1
+    scale: float  # γ
+
+
+def mix_view(trained: Any) -> MixView:
+    """Of what `seqloom.load` gives for a run that was fine-tuned."""
+    trained.run.tokenizer  # noqa: B018 (a run that is not about text says so here)
+    body = getattr(trained.model, "body", None)
+    if not isinstance(body, BiLMBody):
+        raise UsageError(
+            f"Only a model that was fine-tuned from a bidirectional language model (init.from) mixes its layers; "
+            f"{trained.name} is {trained.what}."
+        )
+    shares = body.mix.shares.tolist()
+    names = ["token vectors", *(f"layer {depth}" for depth in range(1, len(shares)))]
+    return MixView(names, shares, body.mix.scale.item())

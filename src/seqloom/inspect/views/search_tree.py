@@ -17,7 +17,7 @@ import torch
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis, SearchStep
-from seqloom.inspect.views.prompts import Beginning, beginning
+from seqloom.inspect.views.next_tokens import Beginning, beginning
 from seqloom.text import END
 
 # What became of a continuation. A forced one belongs to a prompt or prefix; an open one was in the beam at the end.

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from seqloom.inspect.views.alignment import AlignmentView, Grid
-from seqloom.inspect.views.attention_cache import Looks, alignment_of
 from seqloom.studio.arrays import half, packed
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.attention import Looks, alignment_of
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.prompts import beginning
+from seqloom.inspect.views.next_tokens import beginning
 from seqloom.inspect.views.search_tree import SearchTree, search_tree
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import BEAM, Line, Question, RunId, the_shelf

@@ -10,10 +10,8 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.views.arithmetic import Arithmetic, arithmetic
-from seqloom.inspect.views.cell_traces import CellPart, CellTraces, cell_traces
-from seqloom.inspect.views.gates import LayerTrace, describe
-from seqloom.inspect.views.units import By, Ranked, rank, token_classes
+from seqloom.inspect.views.cells import CellPart, CellTraces, LayerTrace, cell_traces, describe
+from seqloom.inspect.views.units import Arithmetic, By, Ranked, arithmetic, rank, token_classes
 from seqloom.studio.arrays import half, packed, plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

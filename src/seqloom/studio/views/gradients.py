@@ -6,9 +6,15 @@ import numpy as np
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
-from seqloom.inspect.views.gradient_parts import GradientParts, PartGradients, gradient_parts, part_matrices
-from seqloom.inspect.views.gradients import Matrix, training_norms
-from seqloom.inspect.views.run_curves import thinned
+from seqloom.inspect.views.curves import thinned
+from seqloom.inspect.views.gradients import (
+    GradientParts,
+    Matrix,
+    PartGradients,
+    gradient_parts,
+    part_matrices,
+    training_norms,
+)
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

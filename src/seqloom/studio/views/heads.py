@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.attention_cache import Looks, thumbnails
 from seqloom.inspect.views.heads import NAMES, HeadsView, Part
 from seqloom.studio.arrays import half, packed, thumbnail
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.attention import Looks, thumbnails
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from seqloom.core.errors import CheckpointError, SeqloomError
 from seqloom.core.files import open_regular, refuse_other_kind
-from seqloom.inspect.views.run_curves import differences, run_curves
+from seqloom.inspect.views.curves import differences, run_curves
 from seqloom.runs.run import Run
 from seqloom.studio.arrays import plain
 from seqloom.studio.asking import Question, RunId, the_shelf

@@ -10,10 +10,9 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.alignment import one_line
-from seqloom.inspect.views.attention_cache import check_length
-from seqloom.inspect.views.tag_paths import TagPaths, state_paths
-from seqloom.inspect.views.why import Why
+from seqloom.inspect.views.labels import TagPaths, Why, state_paths
 from seqloom.studio.asking import TOKENS, Document, Line, Question, RunId, the_shelf
+from seqloom.studio.attention import check_length
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 

@@ -10,9 +10,16 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.alignment import one_line
-from seqloom.inspect.views.gap_guesses import gap_guesses, with_token
-from seqloom.inspect.views.next_tokens import NextTokens, WrittenToken, next_tokens, write
-from seqloom.inspect.views.prompts import Beginning, beginning
+from seqloom.inspect.views.next_tokens import (
+    Beginning,
+    NextTokens,
+    WrittenToken,
+    beginning,
+    gap_guesses,
+    next_tokens,
+    with_token,
+    write,
+)
 from seqloom.studio.arrays import lines, packed, plain, single, thumbnail
 from seqloom.studio.asking import NEW_TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued

@@ -1,4 +1,6 @@
-"""A text as a model with recurrent cells reads it, whatever it is for: what its cells read, and what it has to tell.
+"""Which model to look into, and which tokens to let it read.
+
+A text as a model with recurrent cells reads it, whatever it is for: what its cells read, and what it has to tell.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     read.tokens["encoder"]      the tokens of the source; those of "decoder" are END and the translation
@@ -16,16 +18,72 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.core.errors import UsageError
-from seqloom.inspect.capture import cells_of
+from seqloom.core.errors import DataError, UsageError
+from seqloom.inspect.capture import cells_of, evaluating, model_of
 from seqloom.inspect.views.alignment import one_line, say, unknown_note
-from seqloom.inspect.views.reading import Text, encode, evaluating, model_of, with_end
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
 from seqloom.models.tagger import Tagging
-from seqloom.text import END
+from seqloom.text import END, Tokenizer
+
+Text = str | Sequence[int]  # ids need no tokenizer
+
+
+def recurrent_lm(source: Any) -> RecurrentLM:
+    """The recurrent language model of a `Trained`, or the one given."""
+    model = model_of(source)
+    if isinstance(model, RecurrentLM):
+        return model
+    run = getattr(source, "run", None)
+    who, what = (run.path, run.recipe["model"]["kind"]) if run is not None else ("this", type(model).__name__)
+    raise UsageError(f"Only a recurrent language model has gates and states to look at; {who} is of kind {what}.")
+
+
+def encode(source: Any, text: Text, allow_unknown: bool = False) -> tuple[list[int], list[str]]:
+    """The ids of a text, nothing added, and the token of each as it is shown to people."""
+    tokenizer: Tokenizer | None = getattr(source, "tokenizer", None)
+    if isinstance(text, str):
+        if tokenizer is None:
+            raise UsageError(
+                "A model alone cannot read text: give the ids of its tokens, or what `seqloom.load` gives."
+            )
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise DataError(f"The text must be UTF-8, but this is not: {text!r}.")
+        if not allow_unknown:
+            _refuse_unknown(source, tokenizer, text)
+        ids = tokenizer.encode(text)
+    else:
+        ids = list(text)
+        _refuse_strange(ids, recurrent_lm(source).embed.num_embeddings)  # others read text alone
+    if not ids:
+        raise UsageError("The text is empty: give at least one word.")
+    return ids, [str(token) if tokenizer is None else tokenizer.token(token) for token in [END, *ids]]
+
+
+def _refuse_unknown(source: Any, tokenizer: Tokenizer, text: str) -> None:
+    unknown = tokenizer.unknown_pieces(text)
+    if unknown:
+        listed = ", ".join(map(repr, unknown[:8])) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
+        raise DataError(
+            f"The vocabulary of {source.run.path} cannot spell {listed} in the text. "
+            "Leave them out, or have each read as <unk>: --allow-unknown, in Python allow_unknown=True."
+        )
+
+
+def _refuse_strange(ids: Sequence[int], vocabulary: int) -> None:
+    strange = [token for token in ids if not 0 <= token < vocabulary]
+    if strange:
+        raise UsageError(f"Token ids go from 0 to {vocabulary - 1}; got {strange[0]}.")
+
+
+def with_end(ids: Sequence[int], device: torch.device | None = None) -> Tensor:
+    """END before the text, as in training: what a model reads (1, T)."""
+    return torch.tensor([[END, *ids]], device=device)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 class Told(NamedTuple):

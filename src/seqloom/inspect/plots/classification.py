@@ -1,19 +1,24 @@
-"""Pictures of classifiers: what is taken for what, and whether they are as sure as they should be."""
+"""Pictures of classifiers: what is taken for what, and whether they are as sure as they should be.
 
-from collections.abc import Sequence
+What is taken for what, in the terminal: the confusion matrix, the classes one by one, the most frequent mistakes.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqloom.evaluate.calibration import Bin, Calibration
 from seqloom.evaluate.classification import Confusion
-from seqloom.inspect.plots.alignment import LETTER, SIZE, cells_of, cut
-from seqloom.inspect.plots.confusion_tables import class_name
-from seqloom.inspect.plots.figures import COLOURS, legend, literal, new_figure, tidy
-from seqloom.inspect.plots.fonts import Fonts, fonts_for
+from seqloom.evaluate.hits import Average, Hits, macro, micro, weighted
+from seqloom.inspect.plots.attention import LETTER, SIZE, cells_of, cut
+from seqloom.inspect.plots.figures import COLOURS, Fonts, fonts_for, label, legend, literal, new_figure, tidy
+from seqloom.inspect.plots.terminal import beside, heat_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.table import Table
+    from rich.text import Text
 
 SIDE = 7.5  # inches that the squares take together, where few classes leave the choice
 LARGEST, SMALLEST = 1.15, 0.36  # inches of a square
@@ -170,3 +175,59 @@ def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
 def _bars(axes: Any, bins: Sequence[Bin], heights: Sequence[float], **look: Any) -> None:
     middles, widths = [(one.low + one.high) / 2 for one in bins], [0.94 * (one.high - one.low) for one in bins]
     axes.bar(middles, heights, width=widths, **look)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+COUNTED = 25  # classes up to which the matrix is one of numbers; of more it is shaded
+ABSENT = "·"  # none: easier to overlook than 0
+AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
+
+
+def class_name(name: str) -> str:
+    """A class as a label. Unlike a token it may have spaces, and these are seen as such within it."""
+    if not name or name != name.strip():
+        return f'"{label(name)}"'
+    return " ".join(map(label, name.split(" ")))
+
+
+def confusion_map(confusion: Confusion, *, width: int, colour: bool) -> "Text":
+    """A row is what a text is, a column what it was called; shades are shares of the row."""
+    shares, counts = confusion.shares(), confusion.counts
+    numbers = [[f"{count:,}" if count else ABSENT for count in row] for row in counts.tolist()]
+    shown = numbers if len(confusion.labels) <= COUNTED else None
+    return heat_map(
+        confusion.labels, confusion.labels, shares, width=width, colour=colour, numbers=shown, spell=class_name
+    )
+
+
+def class_table(by_class: Mapping[str, Hits], of: str = "class", unit: str = "texts") -> "Table":
+    """Precision, recall and F1 of each class, or type of span, and their averages."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for head in (of, "precision", "recall", "F1", unit):
+        table.add_column(head, justify="left" if head == of else "right", no_wrap=True)
+    for name, hits in by_class.items():
+        own = Average(hits.precision, hits.recall, hits.f1)
+        table.add_row(Text(beside(name, class_name)), *_figures(own), f"{hits.expected:,}")
+    total = sum(hits.expected for hits in by_class.values())
+    for name, average in AVERAGES.items():
+        table.add_row(Text(f"{name} average", style="dim"), *_figures(average(by_class.values())), f"{total:,}")
+    return table
+
+
+def _figures(average: Average) -> list[str]:
+    return [f"{value:.4f}" for value in average]
+
+
+def mistake_lines(confusion: Confusion, most: int = 10) -> list[str]:
+    """The most frequent mistakes in words."""
+    mistakes = confusion.mistakes(most)
+    wide = max((len(f"{one.count:,}") for one in mistakes), default=0)
+    return [
+        f"{one.count:{wide},} ×  {beside(one.expected, class_name)} taken for {beside(one.predicted, class_name)}"
+        f"  ({one.share:.1%} of its {round(one.count / one.share):,})"
+        for one in mistakes
+    ]
