@@ -11,7 +11,7 @@ from tests.sealing import seal
 from tests.understanding import write_sentences
 
 from seqloom.classical.hmm_search import PAUSE
-from seqloom.cli._states import mark_states
+from seqloom.cli._inspect_views import mark_states
 from seqloom.cli.app import main
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.files import tensors_from_file

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._attention import attention
-from seqloom.cli._components import components
-from seqloom.cli._mix import mix
+from seqloom.cli._inspect_views import components, mix, positions, short_names, show_view, states, track, window
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import check_out, print_json, write_picture
-from seqloom.cli._positions import positions
-from seqloom.cli._states import states
-from seqloom.cli._tracks import track
-from seqloom.cli._window import window
+from seqloom.cli._output import check_out
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.cells import GateTrace, LayerTrace
@@ -63,13 +58,13 @@ def gates(
     shown = trace.layer(layer)
     if unit is not None:
         shown.unit(unit)  # refuses what is not there
-    if out is not None:  # first, so that `… | head` has it too
-        title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
-        write_picture(out, draw_gates(trace, layer, title) if unit is None else draw_unit(trace, unit, layer, title))
-    if as_json:
-        print_json(_gates_object(run, trace, shown, unit))
-    else:
-        _print_gates(run, trace, shown, unit)
+    title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
+    show_view(
+        out,
+        lambda: draw_gates(trace, layer, title) if unit is None else draw_unit(trace, unit, layer, title),
+        (lambda: _gates_object(run, trace, shown, unit)) if as_json else None,
+        lambda: _print_gates(run, trace, shown, unit),
+    )
 
 
 @inspect.command("gradients", short_help="How gradients flow back through time.")
@@ -96,30 +91,24 @@ def gradients(
     check_out(out)
     reports = []
     with use_data_folder(data_dir):
-        for run in runs:
-            trained = load(run, "cpu")
-            tokens = _dev_tokens(trained) if text is None else text
-            name = run.name if len({other.name for other in runs}) == len(runs) else str(run)
-            reports.append(report(trained, tokens, of=of, allow_unknown=allow_unknown, name=name))
-    if out is not None:
-        write_picture(out, draw_gradients(reports))
-    if as_json:
+        for run, name in zip(runs, short_names(runs), strict=True):
+            model = load(run, "cpu")
+            tokens = _dev_tokens(model) if text is None else text
+            reports.append(report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
+
+    def json() -> dict[str, Any]:
         found = [{"run": str(run), **_gradients_object(report)} for run, report in zip(runs, reports, strict=True)]
-        print_json({"of": of, "runs": found})
-    else:
-        _print_gradients(reports, of)
+        return {"of": of, "runs": found}
+
+    show_view(out, lambda: draw_gradients(reports), json if as_json else None, lambda: _print_gradients(reports, of))
 
 
-def _dev_tokens(trained: "Predictor") -> list[int]:
+def _dev_tokens(model: "Predictor[Any]") -> list[int]:
     from seqloom.inspect.views.texts import recurrent_lm
-    from seqloom.recipes import recipe_of
-    from seqloom.tasks import task_info
 
-    recurrent_lm(trained)  # what has no gradients to show is refused before its data is read
-    recipe = recipe_of(trained.run)
-    task: Any = task_info(recipe.task).task.reopen(recipe, trained.run)
-    found: list[int] = task.stream("dev")[:DEV_TOKENS].tolist()
-    return found
+    recurrent_lm(model)  # what has no gradients to show is refused before its data is read
+    tokens: list[int] = model.task().stream("dev")[:DEV_TOKENS].tolist()
+    return tokens
 
 
 # --- gates ----------------------------------------------------------------------------------------------------------

@@ -150,25 +150,11 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
 
 
 def _use(run: "Run") -> str:
-    """What one would do first with such a model."""
-    task = run.recipe.get("task")
-    if task == "forecast":
-        return f"seqloom forecast {shlex.quote(str(run.path))} · "
-    if task == "hmm-series":
-        return f"seqloom inspect states {shlex.quote(str(run.path))} --out states.png · "
-    if not run.of_text:
-        return ""
-    own = {name: name for name in ("translate", "classify", "tag", "answer")}
-    own |= {"masked-lm": "fill", "denoise": "restore", "bidirectional-lm": "embed", "pair": "match", "choice": "choose"}
-    own |= {"prompt-tune": "prompt", "instruct": "prompt", "hmm-tag": "tag"}
-    own |= {"word-vectors": "words plot"}
-    command = own.get(str(task), "generate")
-    more = {
-        "answer": ' --context page.txt --question "…"',
-        "instruct": ' --generate "…"',
-        "word-vectors": " --out words.png",
-    }.get(str(task), "")
-    return f"seqloom {command} {shlex.quote(str(run.path))}{more} · "
+    """Return what one would do first with such a model."""
+    from seqloom.tasks import task_info
+
+    command = task_info(run.recipe.get("task")).command.format(run=shlex.quote(str(run.path)))
+    return f"seqloom {command} · " if command else ""
 
 
 @contextmanager

@@ -32,7 +32,7 @@ CORPORA = {"translate": "imported-pairs"}  # by task; `imported` for all others
 
 
 @dataclass(frozen=True)
-class Read:
+class Imported:
     """A model that was read from a directory."""
 
     family: Family
@@ -59,7 +59,7 @@ class Read:
 
 def import_directory(
     source: str | Path, out: str | Path, name: str | None = None, licence: str = UNKNOWN_LICENCE
-) -> tuple[Run, Read]:
+) -> tuple[Run, Imported]:
     """Make a run of the model in a directory; whatever of it seqloom has not is refused by name. The model's `name` and
     `licence` are said where they are known."""
     out = Path(out)
@@ -70,7 +70,7 @@ def import_directory(
     return create_run(found, out), found
 
 
-def read_directory(source: str | Path) -> Read:
+def read_directory(source: str | Path) -> Imported:
     """The model in a directory, whole, its weights under our names."""
     directory = Directory.open(source)
     where = str(directory.path / "config.json")
@@ -89,7 +89,7 @@ def read_directory(source: str | Path) -> Read:
     own = {name: tensor for name, tensor in theirs.items() if name not in left}
     weights, drawn = _weights(family, own, model, tokenizer, ids, str(directory.path))
     name = directory.path.resolve().name
-    return Read(family, directory, tokenizer, model, weights, drawn, left, name, UNKNOWN_LICENCE)
+    return Imported(family, directory, tokenizer, model, weights, drawn, left, name, UNKNOWN_LICENCE)
 
 
 def _tokenizer(family: Family, directory: Directory, config: Config) -> Tokenizer:
@@ -120,7 +120,7 @@ def _weights(
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def create_run(found: Read, out: Path) -> Run:
+def create_run(found: Imported, out: Path) -> Run:
     """Complete or not at all."""
     files = found.directory.sha256()
     documents = {"tokenizer.json": found.tokenizer.to_json(), "data.json": _data(found, files)}
@@ -136,7 +136,7 @@ def create_run(found: Read, out: Path) -> Run:
     )
 
 
-def recipe_of(found: Read) -> dict[str, Any]:
+def recipe_of(found: Imported) -> dict[str, Any]:
     """The whole recipe of the run, checked."""
     task = found.family.task
     mapping = {
@@ -152,7 +152,7 @@ def recipe_of(found: Read) -> dict[str, Any]:
     return recipe
 
 
-def _data(found: Read, files: Mapping[str, str]) -> dict[str, Any]:
+def _data(found: Imported, files: Mapping[str, str]) -> dict[str, Any]:
     """What a run remembers of its data: none, and where the model came from."""
     source = {"directory": found.name, "family": found.family.name, "sha256": dict(files)}
     source |= {"drawn": found.drawn, "left": found.left}
@@ -161,7 +161,7 @@ def _data(found: Read, files: Mapping[str, str]) -> dict[str, Any]:
     return {**about, "sha256": {}, "counts": {}, "imported": source}
 
 
-def _log(found: Read, files: Mapping[str, str]) -> str:
+def _log(found: Imported, files: Mapping[str, str]) -> str:
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "event": "imported",
@@ -173,7 +173,7 @@ def _log(found: Read, files: Mapping[str, str]) -> str:
     return json.dumps(entry) + "\n"
 
 
-def card(name: str, found: Read, files: Mapping[str, str]) -> str:
+def card(name: str, found: Imported, files: Mapping[str, str]) -> str:
     """The run for a reader: what it is and where it came from."""
     listed = "\n".join(f"| {file} | {digest} |" for file, digest in files.items())
     drawn = f"\nNot there, and drawn anew: {', '.join(found.drawn)}.\n" if found.drawn else ""

@@ -143,6 +143,14 @@ class Predictor(Generic[P]):
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 
+    def heads(self, text: str) -> "HeadsView":
+        """Return where every layer and head of a Transformer attends while it reads a text."""
+        raise UsageError(
+            f"{self.name} is {self.what}, whose attention there is none to look at. `inspect attention` takes "
+            "translators and denoisers, GPTs and BERTs, and what classifies, tags, matches, chooses or answers with a "
+            "Transformer."
+        )
+
     def task(self, documents: Sequence[str] | None = None) -> Any:
         """Return the task it was trained for, on its own data; or on other documents, then its only split "other"."""
         if documents is None:
@@ -219,7 +227,6 @@ class SplitPredictor(Predictor[P]):
         raise NotImplementedError
 
     def heads(self, text: str) -> "HeadsView":
-        """Return where every layer and head of a Transformer encoder attends while it reads a text."""
         from seqloom.inspect.views.heads import heads_of_reader
 
         return heads_of_reader(self, self.looked(text))

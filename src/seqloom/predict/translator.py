@@ -166,11 +166,11 @@ class Translator(Predictor[Translation]):
 
         return alignment_view(self, source, target, **options)
 
-    def heads(self, source: str, target: str | None = None, **options: Any) -> "HeadsView":
+    def heads(self, text: str, target: str | None = None, **options: Any) -> "HeadsView":
         """Return where every layer and head of a Transformer attends: encoder, decoder, and between the two."""
         from seqloom.inspect.views.heads import heads_view
 
-        return heads_view(self, source, target, **options)
+        return heads_view(self, text, target, **options)
 
     def rescore(
         self, lists: Iterable[tuple[str, Sequence[Given]]], *, share: float = 1.0, length_penalty: float | None = None
