@@ -43,7 +43,7 @@ VARIABLE_TEXT = [
     (re.compile(r"[━╸╺█▏▎▍▌▋▊▉ ]{6,}"), " "),
 ]
 # Printed only where something takes long.
-SLOW_PROGRESS = re.compile(r"^\w+: ([\d.]+ million|\d+% of [\d,]+) characters")
+SLOW_PROGRESS = re.compile(r"^[\w ]+: ([\d.]+ million|\d+% of [\d,]+) characters")
 
 
 def read_plan(path: Path) -> dict[str, Any]:

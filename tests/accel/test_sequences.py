@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.nn.running import run
+from tests.standard import STANDARD_CELLS
 
 from seqloom.accel.recurrence import sequences, steps
 from seqloom.accel.recurrence import torch_kernels as kernels
@@ -15,7 +16,7 @@ from seqloom.core.operations import Implementation
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, Stack, run_cell
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CELLS} | {
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in STANDARD_CELLS} | {
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
 }
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from tests.nn.running import run
+from tests.standard import STANDARD_CELLS
 
 from seqloom.accel.recurrence import numba_steps, sequences
 from seqloom.accel.recurrence.steps import steps_name
@@ -12,7 +13,7 @@ from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent
 
 pytestmark = pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU's OpenMP")
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CELLS} | {
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in STANDARD_CELLS} | {
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
 }
 

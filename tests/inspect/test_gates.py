@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.standard import STANDARD_CELLS
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.cells import GateTrace, describe, gate_trace
@@ -13,7 +14,7 @@ from seqloom.text.characters import Characters
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", STANDARD_CELLS)
 def test_the_trace_is_what_the_equations_say(cell: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make(cell)
     trace = gate_trace(model, ids)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.standard import STANDARD_CELLS
 
 from seqloom.accel.recurrence import torch_kernels
 from seqloom.core.errors import UsageError
@@ -31,7 +32,7 @@ def reference(unrolled: Any, of: str) -> list[dict[str, np.ndarray[Any, Any]]]:
 
 
 @pytest.mark.parametrize("of", ["last", "total"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", STANDARD_CELLS)
 def test_equal_to_autograd_on_an_unrolled_reference(
     cell: str, of: Any, make: Any, by_hand: Any, ids: list[int]
 ) -> None:

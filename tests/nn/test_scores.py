@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.standard import STANDARD_SCORES
 
 from seqloom.core.errors import DataError
 from seqloom.nn.scores import LOCATIONS, SCORES, Location, score_class, standard
@@ -42,7 +43,7 @@ def plain(name, score, s, h, j, a=None):
 
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("memory", [H, M])
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", STANDARD_SCORES)
 def test_a_score_is_its_equation(name, memory, coverage):
     score = make(name, memory=memory, coverage=coverage)
     s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, memory).double()

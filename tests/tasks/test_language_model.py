@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.standard import STANDARD_CELLS
 
 from seqloom.core.files import tensors_from_file
 from seqloom.core.tree import leaves, select_rows
-from seqloom.nn.cells import CELLS
 from seqloom.predict.loader import load
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
@@ -165,7 +165,7 @@ def test_an_epoch_reads_the_text_and_carries_on_without_a_gap(recipe):
     assert inputs[:, 0].tolist() == [0, *stream[[length - 1, 2 * length - 1]].tolist()]
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", STANDARD_CELLS)
 def test_the_loss_is_the_mean_over_the_batch_given_the_carried_state(recipe, cell):
     """Two chunks in a row, against reading each row alone from its start."""
     task = Task.prepare(recipe(f"model.cell={cell}", "batch.forget=0"))
@@ -246,7 +246,7 @@ def total_from(weights, cell, start, ids):
     return total_by_hand(swapped, cell, 1, 6, [order[token] for token in ids])
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", STANDARD_CELLS)
 def test_eight_examples_are_learnt_by_heart(recipe, tmp_path, cell):
     lines = ["abcdef", "fedcba", "badcfe", "aabbcc", "ffeedd", "abcabc", "fdbeca", "cdefab"]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")

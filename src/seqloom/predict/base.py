@@ -11,6 +11,7 @@ import torch
 
 from seqloom import accel
 from seqloom.core.errors import ResourceError, UsageError
+from seqloom.predict.batching import as_lines, predict_windows
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -181,6 +182,34 @@ class Predictor(Generic[P]):
             return to_png(draw_curves([self.run]))
         except ResourceError:
             return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordPrediction(Prediction):
+    """Named values, as `Task.predict` returns them."""
+
+    record: Mapping[str, object]
+
+    def to_line(self) -> str:
+        return "\t".join(str(value) for value in self.record.values())
+
+    def to_json(self) -> dict[str, object]:
+        return dict(self.record)
+
+
+class TaskPredictor(Predictor[RecordPrediction]):
+    """The predictor of every task that names no other: `Task.predict` does the work."""
+
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW
+    ) -> Iterator[RecordPrediction]:
+        def predict_window(read: list[str]) -> Iterator[RecordPrediction]:
+            for start in range(0, len(read), batch_size):
+                batch = read[start : start + batch_size]
+                for record in self.task_class.predict(self.recipe, self.run, self.model, batch):
+                    yield RecordPrediction(record=record)
+
+        return predict_windows(as_lines(lines), predict_window, batch_size=batch_size, window=window)
 
 
 class SplitPredictor(Predictor[P]):

@@ -74,6 +74,11 @@ class Task(protocols.Task, protocols.Estimable):
         """The same task on other documents, its only split "other"."""
         raise UsageError(f"{run.path} cannot be measured on a text. Name a --split.")
 
+    @classmethod
+    def predict(cls, recipe: Any, run: Run, model: Any, lines: Sequence[str]) -> Sequence[dict[str, object]]:
+        """Predict one record for each line. A task whose `TaskInfo` names a predictor need not define it."""
+        raise UsageError(f"{run.path} predicts nothing from lines: `seqloom evaluate` measures it.")
+
     def check_model(self) -> None:
         """Refuse a model that cannot read the data."""
 
@@ -138,7 +143,7 @@ class TaskInfo:
     recipe: type[Any]
     task: type[Task]
     forms: tuple[str, ...] = ()  # of the corpora it can be trained on: `FORM` in seqloom/data/corpora
-    predictor: str = "seqloom.predict.base:Predictor"
+    predictor: str = "seqloom.predict.base:TaskPredictor"
     command: str = ""  # "translate {run}"; "" if a run can be evaluated and nothing else
     metric: str = "loss"  # the headline metric of an evaluation
     loss_per: str = "token"  # what the loss is a mean over
