@@ -12,7 +12,7 @@ from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import Scheme, Span, spans_of, tags_of
 from seqloom.data import corpora
-from seqloom.data.conll import Sentence, find_scheme, parse_tags, read_conll, read_conllu
+from seqloom.data.corpora.conll import Sentence, find_scheme, parse_tags, read_conll, read_conllu
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
 

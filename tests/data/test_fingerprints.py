@@ -33,13 +33,19 @@ from seqloom.data.collate import (
     encode_completion,
 )
 from seqloom.data.denoising import DenoisingBatches, cut_pieces
-from seqloom.data.files import use_data_folder
+from seqloom.data.files import (
+    use_data_folder,
+)
 from seqloom.data.masking import MaskedBatches, MasksConfig
 from seqloom.data.noise import BARTNoiseConfig, SpansConfig
 from seqloom.data.packing import NextSentencePairs, pack
-from seqloom.data.reading import Frame, SentenceReader, TextReader
-from seqloom.data.row_reading import RowReader
-from seqloom.data.spellings import Spellings
+from seqloom.data.readers import (
+    Frame,
+    SentenceReader,
+    Spellings,
+    TextReader,
+)
+from seqloom.data.row_readers import RowReader
 from seqloom.data.stream import SeriesWindows, StreamBatches
 from seqloom.text import Characters, CharactersConfig
 

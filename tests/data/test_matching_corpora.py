@@ -16,6 +16,7 @@ from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, of_form
+from seqloom.data.corpora.squad_files import place_of, read_squad
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import (
     Answer,
@@ -27,7 +28,6 @@ from seqloom.data.examples import (
 from seqloom.data.files import use_data_folder
 from seqloom.data.scenes import CHOICES as VALUES
 from seqloom.data.scenes import CLAIMS, QUESTIONS, SLOTS, TELLINGS, Drawing
-from seqloom.data.squad import place_of, read_squad
 
 ANSWERS = of_form("question-answering")
 CHOICES = of_form("multiple-choice")

@@ -9,7 +9,7 @@ import pytest
 from seqloom.core.errors import DataError
 from seqloom.core.specials import Specials
 from seqloom.data.packing import NextSentencePairs
-from seqloom.data.sentences import sentences
+from seqloom.text.pieces import split_sentences
 from seqloom.text.specials import framed
 
 LENGTH, DOCUMENTS, SENTENCES = 32, 40, 25
@@ -19,26 +19,26 @@ SPECIALS = Specials.after(ALL)
 
 def test_sentences_end_where_their_marks_say() -> None:
     text = '= Title = \n \n One . Two said " no ! " and left . \n Three is 3.5 m ? Four … \n\nFive'
-    found = sentences(text)
+    found = split_sentences(text)
     assert "".join(found) == text
     assert [one.strip() for one in found] == ["= Title =", "One .", 'Two said " no !', '" and left .',
         "Three is 3.5 m ?", "Four …", "Five"]  # fmt: skip
-    assert sentences("一。二！三") == ["一。", "二！", "三"]
-    assert sentences("e.g. this (too.) stays") == ["e.g.", " this (too.)", " stays"]
-    assert sentences(" \n \n ") == sentences("") == []
+    assert split_sentences("一。二！三") == ["一。", "二！", "三"]
+    assert split_sentences("e.g. this (too.) stays") == ["e.g.", " this (too.)", " stays"]
+    assert split_sentences(" \n \n ") == split_sentences("") == []
 
 
 @pytest.mark.parametrize("space", [" ", "\n"])
 def test_long_gaps_take_no_time(space: str) -> None:
     """A look for a blank line from each of 60,000 places takes several seconds."""
     text, began = f"One{space * 60_000}two", process_time()
-    assert "".join(sentences(text)) == text
+    assert "".join(split_sentences(text)) == text
     assert process_time() - began < 1
 
 
 @pytest.mark.parametrize("text", ["a. b", "\n\n a.\n\nb \n ", "no end", "x.\n\n\n\ny. z\n"])
 def test_parts_make_the_document_again(text) -> None:
-    assert "".join(sentences(text)) == text
+    assert "".join(split_sentences(text)) == text
 
 
 def documents(seed: int = 0) -> list[list[list[int]]]:

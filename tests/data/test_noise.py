@@ -226,14 +226,14 @@ def test_both_are_functions_of_their_draws() -> None:
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ValueError) as error:
         SpansConfig(share=1.0, mean_length=0.5, sentinels=1)
-    for words in ("share must be above 0 and below 1; got 1.0", "mean_length must be at least 1", "sentinels must be"):
+    for words in ("share must be less than 1; got 1.0", "mean_length must be at least 1", "sentinels must be"):
         assert words in str(error.value)
     with pytest.raises(ValueError) as error:
         BARTNoiseConfig(permuted=2, rotated=-1, infilled=1, masked=-0.1, deleted=1, mean_length=0)
     for words in (
-        "permuted must be from 0 to 1",
+        "permuted must be at most 1",
         "rotated",
-        "infilled must be at least 0",
+        "infilled must be less than 1",
         "masked",
         "deleted",
         "mean_",

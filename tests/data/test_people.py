@@ -12,13 +12,13 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.iob import spans_of
 from seqloom.data import corpora
 from seqloom.data.corpora import names, people
+from seqloom.data.corpora.names import fold, split_of
 from seqloom.data.corpora.people import (
     count_templates,
     entities_of,
 )
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import TextClassificationExample, TokenClassificationExample, tag_counts
-from seqloom.data.faker_lists import folded, split_of
 from seqloom.data.files import read_asset
 from seqloom.text.word_spans import word_spans
 
@@ -39,7 +39,7 @@ def corpus() -> Corpus[TokenClassificationExample]:
 
 def entity_words(corpus: Corpus[TokenClassificationExample], split: str) -> set[str]:
     texts = (text for _, text in entities_of(corpus.split(split)))
-    return {word for text in texts for word in folded(text).split() if len(word) >= 4}.difference(PARTICLES)
+    return {word for text in texts for word in fold(text).split() if len(word) >= 4}.difference(PARTICLES)
 
 
 def test_templates() -> None:

@@ -1,163 +1,120 @@
-import gzip
-import os
-from pathlib import Path
-from typing import Any
+"""What classifiers and taggers read: tokens, words, pieces of long sentences."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from seqloom.core.errors import DataError
-from seqloom.data.files import lines, read_files, read_lines, read_text
+from seqloom.data.readers import SentenceReader, Spellings, TextReader, cuts
+from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
+from seqloom.text.word_spans import split_words
 
-
-def write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
-    return path
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.md"])
-def test_file_plain_or_compressed(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / name, "grüße\nworld\n".encode())
-    assert read_files(path) == [(path, "grüße\nworld\n")]
-
-
-def test_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\rthree\r\n")
-    assert read_text(path) == "one\ntwo\rthree\n"
-    assert read_text(write(tmp_path / "b.txt", "x\ufeffy".encode())) == "x\ufeffy"
+TEXTS = [
+    "Pankaj lives in Munich.",
+    "नमस्ते दुनिया, शर्मा दिल्ली में है।",
+    "أحمد يعيش في القاهرة.",
+    "민수는 서울에 산다.",
+    "so 👩‍👩‍👧 funny 🇫🇷!",
+]
+BYTES, WORDS = (
+    train_tokenizer(config, [" ".join(split_words(text)) for text in TEXTS])
+    for config in (BytePairConfig(size=300), WordsConfig(split="punctuation"))
+)
 
 
-def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
-    text = "a\u2028b\x0bc\x85d\x1ce\n\nf\n"
-    assert lines(text) == ["a\u2028b\x0bc\x85d\x1ce", "", "f"]
-    assert read_lines(write(tmp_path / "a.txt.gz", text.encode())) == lines(text)
-    assert lines("a\n\n") == ["a", ""]
-    assert lines("a") == ["a"]
+@pytest.mark.parametrize("tokenizer", [BYTES, WORDS], ids=["byte-pair", "words"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_each_word_is_read_off_at_a_token_that_begins_it(tokenizer: Tokenizer, text: str) -> None:
+    words = split_words(text)
+    (piece,) = SentenceReader(tokenizer, None, None).pieces([words])
+    assert len(piece.first) == len(words)
+    assert piece.first == sorted(set(piece.first))  # no two words share a token
+    borders = [*piece.first, len(piece.tokens)]
+    spelled = [tokenizer.decode(piece.tokens[a:b]).replace(" ", "") for a, b in pairwise(borders)]
+    assert spelled == words
 
 
-def test_folder_sorted_by_name(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.txt.gz", "sub/c.txt", "notes.md", ".hidden.txt", ".git/x.txt", "empty.txt"):
-        write(tmp_path / name, b"" if name == "empty.txt" else name.encode())
-    found = [(path.relative_to(tmp_path).as_posix(), text) for path, text in read_files(tmp_path)]
-    assert found == [("a.txt.gz", "a.txt.gz"), ("b.txt", "b.txt"), ("sub/c.txt", "sub/c.txt")]
+def test_a_long_sentence_is_read_in_pieces() -> None:
+    words = [f"w{n}" for n in range(50)]
+    tokenizer = train_tokenizer(WordsConfig(), [" ".join(words)])
+    reader = SentenceReader(tokenizer, Spellings.learned(words), 8)
+    pieces = reader.pieces([["w1"], [], words])
+    assert [(p.sentence, p.start, p.end) for p in pieces][:3] == [(0, 0, 1), (2, 0, 7), (2, 7, 14)]
+    assert all(len(p.tokens) <= 7 for p in pieces)
+    assert all(p.first == list(range(len(p.first))) for p in pieces)
+    assert [token for p in pieces[1:] for token in p.tokens] == tokenizer.encode(" ".join(words))
+    batch = reader.batches([["w1"], [], words], pieces, tokens=100).collate(np.array([1, 0]))
+    assert batch["tokens"].shape == (2, 8)  # seven and END
+    assert batch["words"].tolist() == [[True] * 7, [True] + [False] * 6]
+    assert (batch["characters"] != 0).sum(dim=2).tolist() == [[2] * 7, [2] + [0] * 6]
 
 
-def refused(path: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        read_files(path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert message.count("\n") <= 1
-    return message
+def test_pieces_end_with_sentences_where_they_can() -> None:
+    words = ["a", "b", ".", "c", "d", "e", "f", "g", "h"]
+    assert list(cuts(words, list(range(10)), 5)) == [(0, 3), (3, 8), (8, 9)]
+    assert list(cuts(words, list(range(10)), 9)) == [(0, 9)]
+    early = [".", "b", "c", "d", "e", "f"]  # too early: the piece would be almost empty
+    assert list(cuts(early, list(range(7)), 4)) == [(0, 4), (4, 6)]
 
 
-def test_missing(tmp_path: Path) -> None:
-    assert "does not exist" in refused(tmp_path / "none.txt")
+def test_a_word_longer_than_a_piece_is_alone_and_cut() -> None:
+    reader = SentenceReader(BYTES, None, 6)
+    pieces = reader.pieces([["a", "x" * 40, "b"]])
+    assert [(p.start, p.end) for p in pieces] == [(0, 1), (1, 2), (2, 3)]
+    assert len(pieces[1].tokens) == 5
 
 
-@pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_empty(tmp_path: Path, name: str, content: bytes) -> None:
-    assert "is empty" in refused(write(tmp_path / name, content))
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40),
+    most=st.integers(1, 12),
+    ends=st.sets(st.integers(0, 39)),
+)
+def test_pieces_cover_every_word_once(lengths: list[int], most: int, ends: set[int]) -> None:
+    words = ["." if n in ends else "w" for n in range(len(lengths))]
+    borders = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+    found = list(cuts(words, borders, most))
+    assert [place for a, b in found for place in range(a, b)] == list(range(len(words)))
+    assert all(borders[b] - borders[a] <= most or b == a + 1 for a, b in found)
 
 
-def test_folder_without_text(tmp_path: Path) -> None:
-    write(tmp_path / "a.pdf", b"x")
-    assert "must hold files whose names end in .txt" in refused(tmp_path)
-    write(tmp_path / "a.txt", b"\n")
-    assert "is empty" in refused(tmp_path)
+def test_a_classifier_reads_the_beginning_of_a_long_text() -> None:
+    tokenizer = train_tokenizer(WordsConfig(), ["a b c d"])
+    batches = TextReader(tokenizer, None, 3).batches(["a b c d", "b"], tokens=100)
+    assert batches.cut == 1
+    assert batches.was_cut.tolist() == [True, False]
+    assert batches.collate(np.array([0, 1]))["tokens"].tolist() == [
+        [*tokenizer.encode("a b"), 0],
+        [*tokenizer.encode("b"), 0, 0],
+    ]
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_not_utf8_names_line_and_byte(tmp_path: Path, mark: bytes) -> None:
-    content = mark + "erste\nzweite ä\n".encode() + "dritte ä".encode("latin1")
-    message = refused(write(tmp_path / "a.txt", content))
-    assert "line 3 holds the byte 0xE4" in message
-    assert f"(byte {len(content)} of the text)" in message
+def test_an_unknown_token_is_spelled_as_it_stands() -> None:
+    tokenizer = train_tokenizer(WordsConfig(lowercase=True), ["ab cd"])
+    reader = TextReader(tokenizer, Spellings.learned(["abcdX"]), None)
+    assert reader.pieces("AB Xd") == ["AB", "Xd"]
+    batch = reader.batches(["Xd"], tokens=10).collate(np.array([0]))
+    assert batch["tokens"].tolist() == [[1, 0]]
+    assert batch["characters"][0, 0, :3].tolist() == [2, 6, 0]
 
 
-def test_bad_file_in_a_folder_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "good.txt", b"fine")
-    write(tmp_path / "odd.txt", b"a\n\xff")
-    with pytest.raises(DataError, match=r"odd\.txt must be UTF-8, but line 2"):
-        read_files(tmp_path)
+def test_marks_are_told_apart_where_the_vocabulary_has_them_apart() -> None:
+    tokenizer = train_tokenizer(WordsConfig(), ["an old-fashioned film , is n't it ? it 's"])
+    reader = TextReader(tokenizer, None, None)
+    text = "It's  an old-fashioned,\nnew-fangled film?"
+    made, spans = reader.read(text)
+    assert made == "It 's an old-fashioned , new - fangled film ?"
+    assert [text[a:b] for a, b in spans] == made.split()
+    assert tokenizer.encode(made).count(1) == 4
+    plain = "an old-fashioned film , is n't it ?"
+    assert reader.read(plain)[0] == plain
+    assert reader.unknown(text) == ["It", "new", "-", "fangled"]
+    glued = TextReader(train_tokenizer(WordsConfig(split="punctuation"), ["a film, it's"]), None, None)
+    assert glued.read("a film, it's")[0] == "a film, it's"  # this tokenizer tells marks apart itself
 
 
-def test_binary(tmp_path: Path) -> None:
-    assert "line 2 holds a NUL byte" in refused(write(tmp_path / "a.txt", b"GIF\n\0\0"))
-
-
-def test_utf16(tmp_path: Path) -> None:
-    assert "UTF-16" in refused(write(tmp_path / "a.txt", "hello".encode("utf-16")))
-
-
-def test_compressed_without_the_name(tmp_path: Path) -> None:
-    assert "compressed with gzip" in refused(write(tmp_path / "a.txt", gzip.compress(b"hello")))
-
-
-def test_not_compressed_despite_the_name(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(b"plain text")
-    assert "must be gzip-compressed" in refused(path)
-
-
-def test_cut_short_and_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt.gz"
-    whole = gzip.compress(os.urandom(2000).hex().encode())
-    for place in (5, 15, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:place])
-        assert "cut short or damaged" in refused(path)
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 0xFF
-    path.write_bytes(damaged)
-    assert "gzip" in (message := refused(path)) or "damaged" in message
-
-
-def test_not_a_file(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    with pytest.raises(DataError, match="cannot be read"):
-        read_text(tmp_path / "d")
-
-
-def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
-    content = b"one\ntw\0o\n" + b"three\n" * 99
-    said = refused(write(tmp_path / "a.txt", content))
-    assert "line 2 holds a NUL byte (byte 7 of the text). Take it out" in said and "tr -d '\\000'" in said
-    assert "binary" not in said
-    assert "(byte 7 of the text, and 2 in all)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
-    assert "it is a binary file" in refused(write(tmp_path / "c.txt", b"a\0b\0" * 99))
-    assert "it is a binary file" in refused(write(tmp_path / "d.txt", content + b"\xff\xfe"))
-
-
-def test_line_ends_of_old_macs(tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path / "a.txt", b"one\rtwo\r\rthree\r")) == ["one", "two", "", "three"]
-    assert read_lines(write(tmp_path / "b.txt", b"one\rtwo\n")) == ["one\rtwo"]
-
-
-def test_folder_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "a.txt", b"a")
-    (tmp_path / "below").mkdir()
-    list_folder = os.scandir
-
-    def vanish(path: Any) -> Any:
-        if Path(path) == tmp_path / "below":
-            (tmp_path / "below").rmdir()
-        return list_folder(path)
-
-    monkeypatch.setattr(os, "scandir", vanish)
-    with pytest.raises(DataError, match=r"The folder .*below cannot be read \(No such file or directory\)"):
-        read_files(tmp_path)
-
-
-def test_file_that_vanishes_after_it_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a.txt", "b.txt"):
-        write(tmp_path / name, b"text")
-    read = Path.open
-
-    def vanish(path: Path, *arguments: Any, **named: Any) -> Any:
-        (tmp_path / "b.txt").unlink(missing_ok=True)
-        return read(path, *arguments, **named)
-
-    monkeypatch.setattr(Path, "open", vanish)
-    with pytest.raises(DataError, match=r"b\.txt does not exist"):
-        read_files(tmp_path)
+def test_a_hundred_thousand_marks_without_a_space() -> None:
+    tokenizer = train_tokenizer(WordsConfig(), ["a , b"])
+    made, spans = TextReader(tokenizer, None, None).read("a," * 50_000)
+    assert len(spans) == 100_000 and made.startswith("a , a ,")

@@ -5,7 +5,7 @@ import torch
 
 from seqloom.data.batching import Ragged
 from seqloom.data.collate import TextBatches
-from seqloom.data.spellings import LONGEST, STEP, Spellings
+from seqloom.data.readers import MAX_SPELLING, SPELLING_STEP, Spellings
 
 
 def test_a_word_is_its_characters() -> None:
@@ -13,7 +13,7 @@ def test_a_word_is_its_characters() -> None:
     numbers = spellings.numbers(["abba", "", "cab", "abba", "x"])
     assert numbers == [1, 0, 2, 1, 3]
     rows = spellings.characters(torch.tensor([numbers]))
-    assert rows.shape == (1, 5, STEP)
+    assert rows.shape == (1, 5, SPELLING_STEP)
     assert rows[0].tolist() == [
         [2, 3, 3, 2, 0, 0, 0, 0],
         [0] * 8,
@@ -28,14 +28,14 @@ def test_words_may_come_later_and_rows_are_as_long_as_the_longest_asked_for() ->
     first = spellings.characters(torch.tensor(spellings.numbers(["a" * 20])))
     assert first.shape == (1, 24)
     assert spellings.characters(torch.tensor(spellings.numbers(["aa"]))).shape == (1, 8)
-    assert spellings.characters(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, STEP)
+    assert spellings.characters(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, SPELLING_STEP)
 
 
 def test_of_a_long_word_both_ends_are_read() -> None:
     spellings = Spellings.learned(["ab"])
     word = "a" * 30 + "b" * 5
     row = spellings.characters(torch.tensor(spellings.numbers([word])))[0].tolist()
-    assert len(row) == LONGEST
+    assert len(row) == MAX_SPELLING
     assert row == [2] * 16 + [2] * 11 + [3] * 5
 
 
@@ -45,7 +45,7 @@ def test_batches_spell_every_token_and_end_is_no_word() -> None:
     spelled = Ragged.of([spellings.numbers(["ab", "c"]), spellings.numbers(["c"])])
     batches = TextBatches(texts, spellings=spellings, spelled=spelled, tokens=100)
     batch = batches.collate(np.array([1, 0]), (3, 4, 4))
-    assert batch["characters"].shape == (3, 4, STEP)
+    assert batch["characters"].shape == (3, 4, SPELLING_STEP)
     lengths = (batch["characters"] != 0).sum(dim=2).tolist()
     assert lengths == [[1, 0, 0, 0], [2, 1, 0, 0], [0, 0, 0, 0]]
 

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.adding import Adding, AddingConfig
-from seqloom.data.recall import Recall, RecallConfig
-from seqloom.data.vectors import VectorData, numbered, uniform
+from seqloom.data.vectors import Adding, AddingConfig, Recall, RecallConfig, VectorData, numbered, uniform
 
 SEEDS = st.integers(0, 2**62)
 FIRST = st.integers(0, 2**40)
@@ -171,14 +169,14 @@ def test_other_symbols_say_nothing_about_the_first() -> None:
 @pytest.mark.parametrize(
     ("config", "values", "words"),
     [
-        (AddingConfig, {"length": 1}, "length must be at least 2"),
-        (AddingConfig, {"dev": 0}, "dev and test must each be at least 1, got 0 and 1000"),
-        (AddingConfig, {"epoch": 0}, "epoch must be at least 1"),
-        (RecallConfig, {"lag": 0}, "lag must be at least 1"),
+        (AddingConfig, {"length": 1}, "length: must be at least 2, got 1"),
+        (AddingConfig, {"dev": 0}, "dev: must be at least 1, got 0"),
+        (AddingConfig, {"epoch": 0}, "epoch: must be at least 1"),
+        (RecallConfig, {"lag": 0}, "lag: must be at least 1"),
         (RecallConfig, {"lag": 3, "shortest": 4}, r"shortest must be from 1 to lag \(3\), got 4"),
-        (RecallConfig, {"shortest": 0}, "shortest must be from 1"),
-        (RecallConfig, {"symbols": 1}, "nothing to remember"),
-        (RecallConfig, {"test": 0}, "dev and test must each"),
+        (RecallConfig, {"shortest": 0}, "shortest: must be at least 1"),
+        (RecallConfig, {"symbols": 1}, "symbols: must be at least 2, got 1"),
+        (RecallConfig, {"test": 0}, "test: must be at least 1"),
         (RecallConfig, {"lenght": 5}, "no such key"),
     ],
 )

@@ -98,7 +98,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
     (tmp_path / "not.gz").write_text(PLAIN)
     with pytest.raises(DataError, match="must be gzip-compressed"):
         read_vectors(tmp_path / "not.gz", ["the"], 3)
-    monkeypatch.setattr(word_vectors, "LONGEST", 32)
+    monkeypatch.setattr(word_vectors, "MAX_LINE", 32)
     with pytest.raises(DataError, match="line 1 is not"):  # a line without an end would fill the memory
         read_vectors(write(tmp_path, "the" + " 1" * 100), ["the"], 100)
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tests.studio.conftest import StudioPage, Window
 
 import seqloom
-from seqloom.data.vector_files import write_vectors
+from seqloom.data.word_vectors import write_vectors
 from seqloom.inspect.views.points import project_tsne
 from seqloom.predict.points import points_of
 from seqloom.studio.server import Studio

@@ -182,7 +182,7 @@ def test_resuming_is_exact(name: str, tmp_path: Path) -> None:
 
 def test_data_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(begin(recipe("adding"), tmp_path / "run").events())
-    monkeypatch.setattr("seqloom.data.adding.uniform", lambda seed, indices, width: _shifted(seed, indices, width))
+    monkeypatch.setattr("seqloom.data.vectors.uniform", lambda seed, indices, width: _shifted(seed, indices, width))
     with pytest.raises(DataError, match="dev, test of adding differ"):
         load(tmp_path / "run").evaluate("dev")
 

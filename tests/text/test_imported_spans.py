@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from seqloom.data.reading import SentenceReader
-from seqloom.data.row_reading import covering
+from seqloom.data.readers import SentenceReader
+from seqloom.data.row_readers import covering
 from seqloom.text import Imported
 from seqloom.text.gaps import told_after
 from seqloom.text.spans import token_spans, with_marks

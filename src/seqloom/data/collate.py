@@ -19,7 +19,7 @@ from seqloom.text.spans import token_spans
 from seqloom.text.specials import Row
 
 if TYPE_CHECKING:
-    from seqloom.data.spellings import Spellings
+    from seqloom.data.readers import Spellings
 
 IGNORE = -100  # what cross entropy passes over, as torch has it
 FIRST = "first"  # of `words`: the position of each word's first token

@@ -20,13 +20,13 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from random import Random
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from seqloom.config import Discriminator, config
+from seqloom.config.constraints import Fraction, Ge, Gt, Lt, Probability
 from seqloom.core.specials import EXTRA, Specials
 
 MASKED = -1  # among the places of tokens: a [MASK]
-SHORTEST = 0.1  # mean length of BART's spans: still shorter ones would be nearly all empty
 
 
 class Noised(NamedTuple):
@@ -42,16 +42,9 @@ class SpansConfig:
     """T5's: spans behind sentinels."""
 
     kind: Literal["spans"] = "spans"
-    share: float = 0.15  # of the tokens is hidden, and at least one token of a text
-    mean_length: float = 3.0  # of a span, in tokens
-    sentinels: int = 100  # how many there are: one more than the spans a text can have
-
-    def problems(self) -> Iterator[str]:
-        yield from _share_problems(self, "share")
-        if not 1 <= self.mean_length < math.inf:
-            yield f"mean_length must be at least 1; got {self.mean_length}"
-        if self.sentinels < 2:
-            yield f"sentinels must be at least 2, one of them the last of every target; got {self.sentinels}"
+    share: Annotated[float, Gt(0), Lt(1)] = 0.15  # of the tokens is hidden, and at least one token of a text
+    mean_length: Annotated[float, Ge(1), Lt(math.inf)] = 3.0  # of a span, in tokens
+    sentinels: Annotated[int, Ge(2)] = 100  # one more than the spans a text can have: the last of every target
 
     @property
     def extra(self) -> int:
@@ -69,34 +62,21 @@ class BARTNoiseConfig:
     """BART's five ways."""
 
     kind: Literal["bart"] = "bart"
-    permuted: float = 1.0  # chance that the sentences of a text stand in any order
-    rotated: float = 0.0  # chance that a text begins with any of its tokens
-    infilled: float = 0.3  # share of the tokens that lie in spans behind one [MASK] each
-    mean_length: float = 3.0  # of such a span, in tokens, the λ of Poisson
-    masked: float = 0.0  # share of the tokens, of those still there, behind a [MASK] of their own
-    deleted: float = 0.0  # share of the tokens, of those still there, that are left out
+    permuted: Probability = 1.0  # chance that the sentences of a text stand in any order
+    rotated: Probability = 0.0  # chance that a text begins with any of its tokens
+    infilled: Fraction = 0.3  # share of the tokens that lie in spans behind one [MASK] each
+    mean_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0  # of such a span, in tokens, the λ of Poisson
+    masked: Fraction = 0.0  # share of the tokens, of those still there, behind a [MASK] of their own
+    deleted: Fraction = 0.0  # share of the tokens, of those still there, that are left out
 
     extra = EXTRA
 
     def problems(self) -> Iterator[str]:
-        for name in ("permuted", "rotated"):
-            if not 0 <= getattr(self, name) <= 1:
-                yield f"{name} must be from 0 to 1; got {getattr(self, name)}"
-        yield from _share_problems(self, "infilled", "masked", "deleted", least=0)
-        if not SHORTEST <= self.mean_length < math.inf:
-            yield f"mean_length must be at least {SHORTEST}; got {self.mean_length}"
         if not any((self.permuted, self.rotated, self.infilled, self.masked, self.deleted)):
             yield "a text is not damaged at all: set permuted, rotated, infilled, masked or deleted above 0"
 
     def longest(self, tokens: int) -> tuple[int, int]:
         return tokens + 2, tokens + 1  # there may be one [MASK] more than tokens are hidden
-
-
-def _share_problems(noise: Any, *names: str, least: float | None = None) -> Iterator[str]:
-    for name in names:
-        value = getattr(noise, name)
-        if not (0 < value < 1 or value == least):
-            yield f"{name} must be {'above 0' if least is None else 'at least 0'} and below 1; got {value}"
 
 
 AnyNoiseConfig = SpansConfig | BARTNoiseConfig

@@ -6,14 +6,16 @@ stream and never the same sequence twice; dev and test are the first sequences o
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypedDict
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqloom.config import config
+from seqloom.config.constraints import Ge, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.seeding import derive
 
@@ -96,9 +98,114 @@ def numbered(first: int, count: int) -> Indices:
     return np.arange(first, first + count, dtype=np.uint64)
 
 
-def held_out_problem(dev: int, test: int) -> str | None:
-    return None if min(dev, test) >= 1 else f"dev and test must each be at least 1, got {dev} and {test}"
-
-
 def to_float32(numbers: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(numbers.astype(np.float32))
+
+
+# --- the adding problem -----------------------------------------------------------------------------------------------
+
+
+@config
+class VectorConfig:
+    """How many sequences of vectors are drawn."""
+
+    dev: PositiveInt = 1000  # sequences in dev
+    test: PositiveInt = 1000  # sequences in test
+    epoch: PositiveInt = 10_000  # sequences called an epoch; training never reads one twice
+    seed: int = 0  # decides dev and test; training draws by the recipe's own seed
+
+
+@config
+class AddingConfig(VectorConfig):
+    length: Annotated[int, Ge(2)] = 50  # steps of a sequence, one at least for each mark
+
+    def data(self) -> "Adding":
+        return Adding(self)
+
+
+class Adding(VectorData):
+    """The adding problem (Hochreiter and Schmidhuber, 1997): which two numbers were marked, and what is their sum?
+
+        x_t = (value in [0, 1), mark)        mark = 1 at one step of each half, else 0        y = the two values marked
+
+    Nothing but the marks says which numbers count, and the first must be kept for at least half of the sequence.
+    """
+
+    name = "adding"
+    version = "1"
+    inputs = 2
+    outputs = 1
+
+    def __init__(self, config: AddingConfig) -> None:
+        super().__init__(config.seed, {"dev": config.dev, "test": config.test})
+        self.length = config.length
+
+    def draw(self, seed: int, indices: Indices) -> Sequences:
+        half = self.length // 2
+        drawn = uniform(seed, indices, self.length + 2)
+        values, places = drawn[:, : self.length], drawn[:, self.length :]  # (B, T) and (B, 2)
+        marks = np.zeros_like(values)
+        rows = np.arange(len(indices))
+        marks[rows, (places[:, 0] * half).astype(int)] = 1
+        marks[rows, half + (places[:, 1] * (self.length - half)).astype(int)] = 1
+        inputs = to_float32(np.stack([values, marks], axis=2))  # (B, T, 2)
+        return {"inputs": inputs, "targets": to_float32((values * marks).sum(axis=1))}
+
+    def blind(self, targets: Tensor) -> Tensor:
+        """The mean of two numbers in [0, 1]; the error is then their variance, 2 · 1/12 = 1/6."""
+        return torch.ones(len(targets), 1)
+
+
+# --- the recall problem -----------------------------------------------------------------------------------------------
+
+
+@config
+class RecallConfig(VectorConfig):
+    lag: PositiveInt = 20  # steps between the symbol and the question
+    shortest: PositiveInt = 1  # training asks after so many to lag steps; as much as lag for that one alone
+    symbols: Annotated[int, Ge(2)] = 8  # different symbols; guessing is right once in so many
+
+    def problems(self) -> Iterator[str]:
+        if self.shortest > self.lag:
+            yield f"shortest must be from 1 to lag ({self.lag}), got {self.shortest}"
+
+    def data(self) -> "Recall":
+        return Recall(self)
+
+
+class Recall(VectorData):
+    """The recall problem: a symbol is shown, others follow, and then it is asked for.
+
+        s  d_1 … d_lag  ?          s, d_i any of K symbols          y = s
+
+    Every x_t is one-hot over the K symbols and the question mark. The others come from the same alphabet, so only being
+    the first makes s worth keeping, and it must be kept over `lag` steps that each offer something else to keep.
+    Training asks after `shortest` to `lag` steps, one of these for all of a batch; dev and test always after `lag`.
+    """
+
+    name = "recall"
+    version = "1"
+
+    def __init__(self, config: RecallConfig) -> None:
+        super().__init__(config.seed, {"dev": config.dev, "test": config.test})
+        self.lag, self.shortest, self.symbols = config.lag, config.shortest, config.symbols
+        self.inputs, self.outputs = self.symbols + 1, self.symbols
+
+    def draw(self, seed: int, indices: Indices) -> Sequences:
+        return self._draw(seed, indices, self.lag)
+
+    def batch(self, seed: int, first: int, rows: int) -> Sequences:
+        indices = numbered(first, rows)
+        (where,) = uniform(derive(seed, self.name, "lag"), indices[:1], 1)[0]
+        lag = self.shortest + int(where * (self.lag - self.shortest + 1))
+        return self._draw(derive(seed, self.name, "train"), indices, lag)
+
+    def _draw(self, seed: int, indices: Indices, lag: int) -> Sequences:
+        drawn = torch.from_numpy((uniform(seed, indices, lag + 1) * self.symbols).astype("int64"))  # (B, 1 + lag)
+        question = torch.full((len(drawn), 1), self.symbols)
+        inputs = torch.nn.functional.one_hot(torch.cat([drawn, question], dim=1), self.inputs)  # (B, lag + 2, K + 1)
+        return {"inputs": inputs.float(), "targets": drawn[:, 0]}
+
+    def blind(self, targets: Tensor) -> Tensor:
+        """All symbols are equally likely."""
+        return torch.zeros(len(targets), self.outputs)

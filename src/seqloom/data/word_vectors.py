@@ -3,40 +3,54 @@
     400000 100                       how many, and how wide: this line may be missing
     the 0.418 0.24968 -0.41242 …     a word and its numbers, with spaces between
 
+Or, in the binary format:
+
+    400000 100⏎                      how many, and how wide, as text
+    the ␣ 100 × float32              a word, a space, its numbers with the low byte first; perhaps a line break
+
+A file is taken for binary if it begins with such a line and what follows is not a word and its numbers in digits.
 Only the words that are wanted are kept, so the file may be larger than memory. Every line must be as wide as the first;
-the numbers of words that nobody wants are counted, not read. What the binary format is, `binary_vectors` says.
+the numbers of words that nobody wants are counted, not read.
 """
 
 import gzip
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.files import write_atomic
 from seqloom.core.limits import refuse_device
-from seqloom.core.words import shown
-from seqloom.data.binary_vectors import binary_entries, is_binary
+from seqloom.core.words import counted, shown
 from seqloom.data.files import MARK, expand_home, readable
 from seqloom.text import Tokenizer
+from seqloom.text.base import UNKNOWN_TEXT
 from seqloom.text.characters import Characters
 from seqloom.text.words import Words
 
-LONGEST = 1 << 20  # bytes of a line: no vector takes more, and a file that is no text may have no lines at all
-WIDEST = 1 << 16  # numbers of a vector: more would be a mistake, and might not fit into memory
+MAX_LINE = 1 << 20  # bytes: no vector takes more, and a file that is no text may have no lines at all
+MAX_WORD = 1 << 12  # bytes of a word in the binary format
+MAX_HEAD = 64  # bytes that its first line takes
+MAX_WIDTH = 1 << 16  # numbers of a vector: more would be a mistake, and might not fit into memory
+NUMBER = np.dtype("<f4")
 LOWERED, EXACT = 1, 2  # how a word was found
-Entry = tuple[
-    int, bytes, Callable[[], Sequence[float]]
-]  # the number of a line or entry, its word, how to get its vector
+Format = Literal["text", "binary"]
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+Entry = tuple[int, bytes, Callable[[], Vectors | list[float]]]  # its number or line, its word, how to get its vector
 
 
 @dataclass(frozen=True)
 class FoundVectors:
+    """The vectors of a vocabulary that a file has."""
+
     path: Path
     rows: Tensor  # (V, D) the vector of each token, zero where there is none
     how: Tensor  # (V,) 0 not at all, LOWERED or EXACT
@@ -58,22 +72,22 @@ class FoundVectors:
 
 
 def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> FoundVectors:
-    """The vectors of these words, which must be `width` numbers wide.
+    """Return the vectors of these words, which must be `width` numbers wide.
 
     With `lowercase`, a word that is not in the file takes the vector of its lower-case form. Of a word that is there
     twice, the first counts.
     """
     path = expand_home(path)
-    exact, lowered = _places(words), _places([word.lower() for word in words]) if lowercase else {}
+    exact, lowered = index_words(words), index_words([word.lower() for word in words]) if lowercase else {}
     rows, how = np.zeros((len(words), width), dtype=np.float32), np.zeros(len(words), dtype=np.int8)
     for _, word, numbers in entries(path, width):
         if word not in exact and word not in lowered:
             continue
         vector = numbers()
-        for places, quality in ((exact, EXACT), (lowered, LOWERED)):
-            for place in places.get(word, ()):
-                if how[place] < quality:
-                    rows[place], how[place] = vector, quality
+        for indices, quality in ((exact, EXACT), (lowered, LOWERED)):
+            for index in indices.get(word, ()):
+                if how[index] < quality:
+                    rows[index], how[index] = vector, quality
     if not how.any():
         raise DataError(
             f"{path} has a vector for none of the {len(words):,} words of the vocabulary. Is it of another language?"
@@ -81,8 +95,39 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
     return FoundVectors(path, torch.from_numpy(rows), torch.from_numpy(how))
 
 
+def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
+    """Return every word with its vector (V, D). Of a word that is there twice the first counts; what is no UTF-8
+    becomes �; `<unk>`, as some files have it, is no word."""
+    path = expand_home(path)
+    rows: dict[str, Vectors] = {}
+    for number, name, numbers in entries(path):
+        word = name.decode(errors="replace")
+        if not word:
+            raise DataError(f"Line {number:,} of {path} must begin with a word; it begins with a space.")
+        if word not in rows and word != UNKNOWN_TEXT:
+            rows[word] = np.array(numbers(), dtype=np.float32)
+    if len(rows) < 2:
+        raise DataError(f"{path} has vectors of {counted(len(rows), 'word')}: two or more are needed.")
+    return list(rows), np.stack(list(rows.values()))
+
+
+def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, form: Format) -> None:
+    """Write a file whole or not at all; one that ends in .gz is compressed."""
+    if bad := [word for word in words if any(letter.isspace() for letter in word)]:
+        raise UsageError(f"A word of a vector file must have no space in it; {shown(bad[0])} has one.")
+    if form == "binary":
+        both = zip(words, vectors.astype(NUMBER), strict=True)
+        lines = [word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in both]
+    else:  # nine digits are enough to get the same float32 back
+        numbers = " ".join(["%.9g"] * vectors.shape[1])
+        both = zip(words, vectors.tolist(), strict=True)
+        lines = [f"{word} {numbers % tuple(vector)}\n".encode() for word, vector in both]
+    content = b"".join([f"{len(words)} {vectors.shape[1]}\n".encode(), *lines])
+    write_atomic(path, gzip.compress(content, mtime=0) if path.name.endswith(".gz") else content)
+
+
 def vector_words(tokenizer: Tokenizer) -> list[str]:
-    """What to look up for each token, by its id."""
+    """Return what to look up for each token, by its id."""
     if not isinstance(tokenizer, Words | Characters):
         raise UsageError("Vectors of a file are of whole words: set tokenizer.kind to words, or model.vectors to null.")
     tokens = [tokenizer.token(id) for id in range(len(tokenizer))]
@@ -91,19 +136,46 @@ def vector_words(tokenizer: Tokenizer) -> list[str]:
     return tokens
 
 
-def _places(words: Sequence[str]) -> dict[bytes, list[int]]:
-    """Where each word stands, by its bytes: what the file has need not be valid text."""
+def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
+    """Return the indices of each word, by its bytes: what the file has need not be valid text."""
     found: dict[bytes, list[int]] = {}
-    for place, word in enumerate(words):
-        found.setdefault(word.encode(), []).append(place)
+    for index, word in enumerate(words):
+        found.setdefault(word.encode(), []).append(index)
     return found
 
 
 def entries(path: Path, width: int | None = None) -> Iterator[Entry]:
-    """Every word of a file with its vector; all are `width` wide, or as wide as the first."""
-    if is_binary(path):
-        return binary_entries(path, lambda found: _check_width(path, found, width))
-    return _text_entries(path, width)
+    """Yield every word of a file with its vector; all are `width` wide, or as wide as the first."""
+    return _binary_entries(path, width) if is_binary(path) else _text_entries(path, width)
+
+
+def _head(line: bytes) -> tuple[int, int] | None:
+    """`400000 100`"""
+    parts = line.split()
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+
+
+def _check_width(path: Path, its_width: int, width: int | None) -> int:
+    if its_width < 1:
+        raise DataError(f"{path} must have a word and its numbers on each line, with spaces between; line 1 has none.")
+    if its_width > MAX_WIDTH:
+        raise DataError(f"{path} says that its vectors have {its_width:,} numbers each. Is its first line right?")
+    if width is not None and its_width != width:
+        raise DataError(
+            f"{path} has vectors of {its_width:,} numbers, and the token vectors of this model have {width:,}. "
+            f"Set model.embedding={its_width}."
+        )
+    return its_width
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    with readable(path), gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
+        refuse_device(path, file.fileno())
+        yield file
+
+
+# --- the text format --------------------------------------------------------------------------------------------------
 
 
 def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
@@ -120,36 +192,33 @@ def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
         assert width is not None
         word = line.partition(b" ")[0] if line.count(b" ") == width else _long_word(path, number, line, width)
         read += 1
-        yield number, word, partial(_numbers, path, number, line, width)
+        yield number, word, partial(_parse_numbers, path, number, line, width)
     if promised is not None and read < promised:
         raise DataError(f"{path} is cut short: its first line promises {promised:,} vectors, and it has {read:,}.")
     if not read:
         raise DataError(f"{path} is empty: a file of vectors must have a word and its numbers on each line.")
 
 
-def _head(line: bytes) -> tuple[int, int] | None:
-    """`400000 100`"""
-    parts = line.split(b" ")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
-
-
-def _check_width(path: Path, its_width: int, width: int | None) -> int:
-    if its_width < 1:
-        raise DataError(f"{path} must have a word and its numbers on each line, with spaces between; line 1 has none.")
-    if its_width > WIDEST:
-        raise DataError(f"{path} says that its vectors have {its_width:,} numbers each. Is its first line right?")
-    if width is not None and its_width != width:
-        raise DataError(
-            f"{path} has vectors of {its_width:,} numbers, and the token vectors of this model have {width:,}. "
-            f"Set model.embedding={its_width}."
-        )
-    return its_width
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, .gz or not, without the space and line break at their end."""
+    with _open(path) as file:
+        number = 0
+        while line := file.readline(MAX_LINE):
+            number += 1
+            if number == 1 and line.startswith(b"\x1f\x8b"):
+                raise DataError(f"{path} is compressed with gzip. Its name must end in .gz.")
+            if b"\0" in line or (len(line) == MAX_LINE and not line.endswith(b"\n")):
+                raise DataError(
+                    f"{path} must be text, and line {number:,} is not; a file in word2vec's binary format begins with "
+                    "a line of two numbers, how many vectors there are and how wide they are."
+                )
+            yield number, (line.removeprefix(MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
 
 
 def _long_word(path: Path, number: int, line: bytes, width: int) -> bytes:
     """A word with spaces in it, as some files have; anything else of another width is a mistake."""
     parts = line.rsplit(b" ", width)
-    if len(parts) <= width or _number(parts[0].rpartition(b" ")[2]) is not None:
+    if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
         found = line.count(b" ")
         raise DataError(
             f"Line {number:,} of {path} must have a word and {width:,} numbers; it has {found:,}: "
@@ -158,16 +227,17 @@ def _long_word(path: Path, number: int, line: bytes, width: int) -> bytes:
     return parts[0].strip()
 
 
-def _numbers(path: Path, number: int, line: bytes, width: int) -> list[float]:
-    texts = line.rsplit(b" ", width)[1:]
-    values = [_number(text) for text in texts]
-    if None in values:
-        wrong = texts[values.index(None)].decode(errors="replace")
-        raise DataError(f"Line {number:,} of {path} must have finite numbers after its word; it has {shown(wrong)}.")
-    return [value for value in values if value is not None]
+def _parse_numbers(path: Path, number: int, line: bytes, width: int) -> list[float]:
+    values = []
+    for text in line.rsplit(b" ", width)[1:]:
+        if (value := _parse_number(text)) is None:
+            wrong = shown(text.decode(errors="replace"))
+            raise DataError(f"Line {number:,} of {path} must have finite numbers after its word; it has {wrong}.")
+        values.append(value)
+    return values
 
 
-def _number(text: bytes) -> float | None:
+def _parse_number(text: bytes) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -175,19 +245,69 @@ def _number(text: bytes) -> float | None:
     return value if math.isfinite(value) and abs(value) < 1e38 else None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, .gz or not, without the space and line break at their end."""
-    packed = path.name.endswith(".gz")
-    with readable(path), gzip.open(path, "rb") if packed else open(path, "rb") as file:
-        refuse_device(path, file.fileno())
-        number = 0
-        while line := file.readline(LONGEST):
-            number += 1
-            if number == 1 and line.startswith(b"\x1f\x8b"):
-                raise DataError(f"{path} is compressed with gzip. Its name must end in .gz.")
-            if b"\0" in line or (len(line) == LONGEST and not line.endswith(b"\n")):
+# --- the binary format ------------------------------------------------------------------------------------------------
+
+
+def is_binary(path: Path) -> bool:
+    """Return whether the first entry of a file with a head is not spelled in digits."""
+    with _open(path) as file:
+        line = file.readline(MAX_HEAD)
+        head = _head(line) if line.endswith(b"\n") else None
+        if head is None:
+            return False
+        entry = file.read(MAX_WORD)
+    first = entry.partition(b"\n")[0].split()
+    in_digits = all(map(_is_number, first[-min(head[1], 2) :]))
+    return b"\0" in entry or (bool(entry.strip()) and not in_digits)
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _binary_entries(path: Path, width: int | None) -> Iterator[Entry]:
+    with _open(path) as file:
+        head = _head(file.readline(MAX_HEAD))
+        assert head is not None, "is_binary has read it"
+        promised, width = head[0], _check_width(path, head[1], width)
+        for number in range(1, promised + 1):
+            word = _read_word(path, file, number)
+            content = file.read(width * NUMBER.itemsize)
+            if word is None or len(content) < width * NUMBER.itemsize:
                 raise DataError(
-                    f"{path} must be text, and line {number:,} is not; a file in word2vec's binary format begins with "
-                    "a line of two numbers, how many vectors there are and how wide they are."
+                    f"{path} is cut short: its first line promises {promised:,} vectors, and it ends within number "
+                    f"{number:,}."
                 )
-            yield number, (line.removeprefix(MARK.encode()) if number == 1 else line).rstrip(b" \r\n")
+            yield number, word, partial(_unpack_numbers, path, number, word, content)
+
+
+def _read_word(path: Path, file: IO[bytes] | gzip.GzipFile, number: int) -> bytes | None:
+    """Return the word before the next vector; None if the file ends within it."""
+    letters = bytearray()
+    while (letter := file.read(1)) != b" ":
+        if not letter:
+            return None
+        if letter != b"\n" or letters:  # a line break after the vector before it
+            letters += letter
+        if len(letters) > MAX_WORD:
+            raise DataError(
+                f"Vector {number:,} of {path} must begin with a word and a space; it has none within "
+                f"{MAX_WORD:,} bytes. Is its first line right?"
+            )
+    if not letters:
+        raise DataError(f"Vector {number:,} of {path} must begin with a word; it begins with a space.")
+    return bytes(letters)
+
+
+def _unpack_numbers(path: Path, number: int, word: bytes, content: bytes) -> Vectors:
+    values: Vectors = np.frombuffer(content, dtype=NUMBER)
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"Vector {number:,} of {path}, that of {shown(word.decode(errors='replace'))}, must have finite numbers; "
+            "one is not."
+        )
+    return values

@@ -10,7 +10,7 @@ import numpy as np
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import RowBatches
-from seqloom.data.row_reading import RowReader, Window
+from seqloom.data.row_readers import RowReader, Window
 from seqloom.evaluate.answers import AnswerReport
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, check_sizes, predict_windows, similar_lengths, split_columns

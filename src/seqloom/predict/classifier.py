@@ -13,7 +13,7 @@ from torch import Tensor
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean, one_line, shown
-from seqloom.data.reading import TextReader
+from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import number_of
 from seqloom.evaluate.classification import Report

@@ -13,7 +13,6 @@ from seqloom.core.specials import MASK_TEXT, Specials
 from seqloom.core.words import one_line, shown
 from seqloom.data.denoising import join_sentences
 from seqloom.data.noise import SpansConfig, add_noise, sentinels_of, spans_told
-from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.predict.base import Prediction, Predictor, Problems
@@ -22,6 +21,7 @@ from seqloom.predict.masked_lm import OTHERS
 from seqloom.predict.translator import change_search
 from seqloom.text.base import END
 from seqloom.text.gaps import read_gaps, with_gaps
+from seqloom.text.pieces import split_sentences
 from seqloom.text.spans import Span
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Denoiser(Predictor[RestoredText]):
         return _Read(line, text, ids, gaps.unknown, places)
 
     def _damaged(self, line: str, text: str, number: int, seed: int) -> _Read:
-        encoded = [ids for ids in self.tokenizer.encode_batch(sentences(text)) if ids]
+        encoded = [ids for ids in self.tokenizer.encode_batch(split_sentences(text)) if ids]
         piece, draws = join_sentences(encoded), Random(derive(seed, "restore", number))
         made = add_noise(piece.tokens, piece.sentences, self.noise, len(self.tokenizer), draws)
         return _Read(line, text, made.source, tuple(self.tokenizer.unknown_pieces(text)))

@@ -21,7 +21,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
-from seqloom.data.reading import TextReader
+from seqloom.data.readers import TextReader
 from seqloom.models.bert import BERT
 from seqloom.models.bilm import BiLM
 from seqloom.models.bodies import Body, most_read

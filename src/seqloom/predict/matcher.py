@@ -11,7 +11,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import RowBatches, Rows
-from seqloom.data.row_reading import RowReader
+from seqloom.data.row_readers import RowReader
 from seqloom.evaluate.figures import Figures
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows, split_columns

@@ -11,7 +11,7 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.data.reading import Piece, SentenceReader
+from seqloom.data.readers import Piece, SentenceReader
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read

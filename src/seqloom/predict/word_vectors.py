@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from seqloom.classical.word_vectors import WordVectors as Model
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.vector_files import Format, read_whole, write_vectors
 from seqloom.data.word_questions import word_sets
+from seqloom.data.word_vectors import Format, read_all_vectors, write_vectors
 from seqloom.evaluate.word_similarity import Judged, as_metrics
 from seqloom.evaluate.word_space import NearWord, WordSpace
 from seqloom.predict.base import Prediction, Predictor
@@ -133,7 +133,7 @@ def token_vectors(model: object, vocabulary: int) -> Tensor | None:
 def import_vectors(file: str | Path, out: str | Path) -> WordVectors:
     """Make a run of a file in word2vec's text or binary format, as GloVe and fastText write them too."""
     refuse_existing(Path(out))
-    words, vectors = read_whole(Path(file))
+    words, vectors = read_all_vectors(Path(file))
     return WordVectors(adopt(words, torch.from_numpy(vectors), Path(out)), "cpu")
 
 

@@ -16,7 +16,7 @@ from seqloom.config import ABSENT, config
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
-from seqloom.data.reading import Frame
+from seqloom.data.readers import Frame
 from seqloom.models.bodies import BODIES, Body, form_of
 from seqloom.runs.manifest import is_missing, read_run_file
 from seqloom.runs.run import WEIGHTS_FILE, Run

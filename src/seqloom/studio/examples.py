@@ -106,8 +106,7 @@ def _phrases(language: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
     found: list[str] = []
     with suppress(Exception):
         from seqloom.data.cldr.kinds import KINDS
-        from seqloom.data.cldr.language import Language
-        from seqloom.data.cldr.phrases import text_of
+        from seqloom.data.cldr.language import Language, text_of
 
         speaker, say = Language(language), {kind.name: kind.say for kind in KINDS}
         for kind in kinds[:OFFERED]:

@@ -11,8 +11,7 @@ from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.tree import Tree
-from seqloom.data.adding import AddingConfig
-from seqloom.data.vectors import VectorData
+from seqloom.data.vectors import AddingConfig, VectorData
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.runs.run import Run
 from seqloom.tasks import base

@@ -12,7 +12,7 @@ from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.data.row_reading import RowReader
+from seqloom.data.row_readers import RowReader
 from seqloom.evaluate.choices import report
 from seqloom.evaluate.figures import Figures
 from seqloom.models.matching import FineTunedChoiceConfig

@@ -23,8 +23,7 @@ from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
-from seqloom.data.reading import TextReader
-from seqloom.data.spellings import Spellings
+from seqloom.data.readers import Spellings, TextReader
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.bodies import can_predict

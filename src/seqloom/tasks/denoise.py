@@ -26,13 +26,13 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import TextCorpus
 from seqloom.data.denoising import DenoisingBatches, Piece, cut_pieces
 from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_told
-from seqloom.data.sentences import sentences
 from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.text.pieces import split_sentences
 from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the noise of an evaluation, whatever the recipe's
@@ -116,7 +116,7 @@ class Task(TextTask):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def texts(self, split: str) -> list[Piece]:
-        cut = [sentences(document) for document in self.corpus.split(split)]
+        cut = [split_sentences(document) for document in self.corpus.split(split)]
         encoded = iter(self.tokenizer.encode_batch(sentence for document in cut for sentence in document))
         found = cut_pieces(([next(encoded) for _ in document] for document in cut), self.recipe.batch.max_length - 1)
         if not found:

@@ -16,7 +16,7 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.data.spellings import LONGEST
+from seqloom.data.readers import MAX_SPELLING
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.classify import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
@@ -65,7 +65,7 @@ class Task(TagTask):
         pieces, tags = self.pieces("train"), self.tags("train")
         words = np.array([piece.tokens[place] for piece in pieces for place in piece.first])
         first = np.array([place == 0 for piece in pieces for place in range(len(piece.first))])
-        characters = np.zeros((len(words), LONGEST), dtype=np.int64)
+        characters = np.zeros((len(words), MAX_SPELLING), dtype=np.int64)
         if self.spellings is not None:
             sentences = self.words("train")
             own = (word for piece in pieces for word in sentences[piece.sentence][piece.start : piece.end])

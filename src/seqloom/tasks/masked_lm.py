@@ -28,7 +28,6 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import SPLITS, TextCorpus
 from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig
 from seqloom.data.packing import NextSentencePairs, Packed, pack
-from seqloom.data.sentences import sentences
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERTConfig
 from seqloom.models.electra import Detected, Electra, ElectraConfig
@@ -37,6 +36,7 @@ from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.language_model import TextTask, device_of
 from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.text.pieces import split_sentences
 from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the masks of an evaluation, whatever the recipe's
@@ -166,7 +166,7 @@ class Task(TextTask):
         return pack(texts, self.specials, self.recipe.batch.max_length)
 
     def _pairs(self, split: str) -> NextSentencePairs:
-        cut = [sentences(document) for document in self.corpus.split(split)]
+        cut = [split_sentences(document) for document in self.corpus.split(split)]
         encoded = iter(self.tokenizer.encode_batch(sentence for document in cut for sentence in document))
         documents = [[next(encoded) for _ in document] for document in cut]
         return NextSentencePairs(documents, self.specials, self.recipe.batch.max_length, f"the {split} split")

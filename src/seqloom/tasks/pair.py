@@ -22,7 +22,7 @@ from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
-from seqloom.data.row_reading import RowReader, set_apart
+from seqloom.data.row_readers import RowReader, set_apart
 from seqloom.evaluate import correlation
 from seqloom.evaluate.figures import Figures
 from seqloom.models.bodies import form_of

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
-from seqloom.data.recall import RecallConfig
+from seqloom.data.vectors import RecallConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.tasks.adding import BatchConfig, VectorTask
 from seqloom.tasks.base import TaskInfo

@@ -20,8 +20,7 @@ from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
-from seqloom.data.reading import Piece, SentenceReader
-from seqloom.data.spellings import Spellings
+from seqloom.data.readers import Piece, SentenceReader, Spellings
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models.fine_tuned import FineTunedTaggerConfig
 from seqloom.models.tagger import TaggerConfig

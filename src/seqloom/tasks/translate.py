@@ -21,10 +21,10 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
+from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
-from seqloom.data.nearest import copy_baseline
 from seqloom.decoding.batches import map_batches
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, release_memory
 from seqloom.evaluate.alignment import Example, score_alignments

@@ -1,4 +1,4 @@
-"""Cutting long texts into pieces that can be encoded one by one.
+"""Cutting texts: into sentences, and into pieces that can be encoded one by one.
 
 A tokenizer keeps up to a hundred bytes for each byte of a text while it encodes it, so a text of many megabytes is
 encoded a piece at a time. A cut lies between a character that is not white space and a space or line break. No word,
@@ -53,3 +53,32 @@ def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 _AT_LINES_TOO = re.compile(r"(?<=\S)[ \n]")
 _AT_SPACES = re.compile(r"(?<=\S) ")
+
+
+SENTENCE_ENDS = re.compile(
+    r"""(?:[.!?…]['"”’)\]]*(?=\s))  # . " ' ) then white space
+    |   (?:[。！？][”’」』）]*)        # no space stands after these
+    |   (?<=\S)(?=\s*\n\s*\n)      # a blank line
+    """,
+    re.VERBOSE,
+)
+
+
+def split_sentences(document: str) -> list[str]:
+    """Cut a document where its sentences end, as well as its marks show them; joined, they are the document.
+
+    A sentence ends after . ! ? … and what closes a quotation or a bracket, where white space follows, and at a blank
+    line: headings stand by themselves. Each begins with the white space before it.
+    """
+    found: list[str] = []
+    start = 0
+    for match in SENTENCE_ENDS.finditer(document):
+        if document[start : match.end()].strip():
+            found.append(document[start : match.end()])
+            start = match.end()
+    rest = document[start:]
+    if rest.strip() or not found:
+        found.append(rest)
+    else:
+        found[-1] += rest
+    return [sentence for sentence in found if sentence.strip()]

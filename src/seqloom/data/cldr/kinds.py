@@ -8,8 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeVar
 
-from seqloom.data.cldr.language import Language, Money
-from seqloom.data.cldr.phrases import Phrase, text_of
+from seqloom.data.cldr.language import Language, Money, Phrase, text_of
 from seqloom.data.files import read_asset
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.words import did_you_mean
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Shared, missing
-from seqloom.data.cldr.language import Language
-from seqloom.data.cldr.phrases import links, slots_of, text_of
+from seqloom.data.cldr.language import Language, links, slots_of, text_of
 from seqloom.data.cldr.tags import find, require_babel, same
 from seqloom.data.corpus import Corpus
 from seqloom.data.corpus_config import GeneratedConfig

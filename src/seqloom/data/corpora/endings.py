@@ -11,7 +11,7 @@ from seqloom.core.errors import DataError
 from seqloom.data.corpora import pydocs, wikitext2
 from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.data.sentences import sentences
+from seqloom.text.pieces import split_sentences
 
 SUMMARY = "which sentence comes next? made from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
 FORM = "multiple-choice"
@@ -94,7 +94,7 @@ def _documents(config: Config, source: TextCorpus, split: str) -> list[Document]
 
 
 def _sentences(paragraph: str) -> list[str]:
-    return [sentence.strip() for sentence in sentences(paragraph)]
+    return [sentence.strip() for sentence in split_sentences(paragraph)]
 
 
 def _lines(article: str) -> Iterator[str]:

@@ -10,8 +10,7 @@ from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.data.cldr.kinds import KINDS, Dice, Kind, Meaning, Shared, missing
-from seqloom.data.cldr.language import Language
-from seqloom.data.cldr.phrases import text_of
+from seqloom.data.cldr.language import Language, text_of
 from seqloom.data.cldr.tags import find, require_babel
 from seqloom.data.corpora.cldr import version
 from seqloom.data.corpus import Corpus

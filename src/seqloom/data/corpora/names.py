@@ -1,24 +1,34 @@
 """Names of persons and where they are from, out of faker's lists: Zofia Kowalczyk is Polish."""
 
 import random
+import re
+import unicodedata
 from collections.abc import Iterator
-from typing import Literal
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
-from seqloom.core.errors import DataError
+from seqloom.core.errors import DataError, ResourceError
 from seqloom.data.cldr.kinds import Dice
 from seqloom.data.corpus import Corpus
 from seqloom.data.corpus_config import GeneratedConfig
 from seqloom.data.examples import TextClassificationExample
-from seqloom.data.faker_lists import family_names, folded, given_names, require_faker, split_of, version
 from seqloom.data.files import read_asset
+from seqloom.data.holdout import split_of_group
 
 SUMMARY = "names of persons in Latin letters, of 24 origins, from faker's lists; no download"
 FORM = "text-classification"
 DRAWING = "1"  # of what is drawn here; a change of it is a new version
-TRIES = 1000  # draws without a new name before an origin is used up
+MAX_TRIES = 1000  # draws without a new name before an origin is used up
 LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # of each origin, as faker calls it
+
+GIVEN = ("first_names", "first_names_male", "first_names_female", "first_names_nonbinary")
+FAMILY = ("last_names", "last_names_male", "last_names_female", "unisex_last_names", "male_last_names")
+MAX_NAME_WORDS = 3  # words of a name
+HELD_OUT = {"test": 0.15, "dev": 0.10}  # shares of the names
+_NAME = re.compile(r"[^\W\d_]+(?:[-' ][^\W\d_]+)*")
 
 
 @config
@@ -40,7 +50,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
     splits = {split: drawing.take(split, count) for split, count in config.counts().items()}
     return Corpus(
         name="names",
-        version=f"{DRAWING} {version()} seed {config.seed}",
+        version=f"{DRAWING} {faker_version()} seed {config.seed}",
         licence="MIT (faker)",
         description=f"given and family names of {len(LOCALES)} origins; no name of dev or test stands in train",
         splits=splits,
@@ -58,7 +68,7 @@ class _Drawing:
         for origin, locale in LOCALES.items():
             for kind, names in (("given", given_names(locale)), ("family", family_names(locale))):
                 for name in names:
-                    self.owners.setdefault(folded(name), set()).add(origin)
+                    self.owners.setdefault(fold(name), set()).add(origin)
                     self.lists.setdefault((split_of(seed, name), origin, kind), []).append(name)
 
     def take(self, split: str, count: int) -> list[TextClassificationExample]:
@@ -70,7 +80,7 @@ class _Drawing:
         ]
 
     def _new(self, split: str, origin: str) -> str:
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             name = self._draw(split, origin)
             if name is not None and name not in self.seen:
                 self.seen.add(name)
@@ -83,4 +93,70 @@ class _Drawing:
         if form < 0.7:
             return f"{given} {family}"
         name = given if form < 0.85 else family
-        return name if len(self.owners[folded(name)]) == 1 else None
+        return name if len(self.owners[fold(name)]) == 1 else None
+
+
+# --- faker's lists ----------------------------------------------------------------------------------------------------
+
+
+def require_faker(corpus: str) -> None:
+    try:
+        import faker  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ResourceError(f"The corpus {corpus} needs faker: pip install 'seqloom[corpora]'.") from error
+
+
+def faker_version() -> str:
+    import faker
+
+    return f"faker {faker.VERSION}"
+
+
+@cache
+def given_names(locale: str) -> tuple[str, ...]:
+    return _listed("person", locale, GIVEN)
+
+
+@cache
+def family_names(locale: str) -> tuple[str, ...]:
+    return _listed("person", locale, FAMILY)
+
+
+@cache
+def places(locale: str, kind: str) -> tuple[str, ...]:
+    """`kind`: cities, countries, states, as faker calls its lists."""
+    return _listed("address", locale, (kind,))
+
+
+@cache
+def split_of(seed: int, name: str) -> str:
+    """The split whose names this one is among. It goes by its longest word: New York with York, O'Hara with Ohara."""
+    word = max(fold(name).split(), key=len)
+    return split_of_group(f"{seed}/{word}".encode(), HELD_OUT)
+
+
+@cache
+def fold(name: str) -> str:
+    """Without accents, apostrophes, hyphens and capitals."""
+    letters = (letter for letter in unicodedata.normalize("NFD", name) if unicodedata.category(letter) != "Mn")
+    return "".join(letters).replace("'", "").replace("-", " ").casefold()
+
+
+def _listed(provider: str, locale: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """The lists themselves, not what faker draws from them: that differs from one version to the next."""
+    lists = import_module(f"faker.providers.{provider}.{locale}").Provider
+    found = (_text(entry) for kind in kinds for entry in getattr(lists, kind, ()))
+    return tuple(sorted({name for name in found if _usable(name)}))
+
+
+def _text(entry: Any) -> str:
+    """Some lists have (code, name)."""
+    name = entry[-1] if isinstance(entry, tuple) else entry
+    return " ".join(unicodedata.normalize("NFC", str(name)).replace("\u2019", "'").split())
+
+
+def _usable(name: str) -> bool:
+    """A few words in Latin letters that begins with a capital, or a particle before one: van Dijk."""
+    latin = all(unicodedata.name(letter, "").startswith("LATIN") for letter in name if letter.isalpha())
+    words = name.split()
+    return latin and len(words) <= MAX_NAME_WORDS and _NAME.fullmatch(name) is not None and words[-1][0].isupper()

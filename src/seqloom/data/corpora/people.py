@@ -15,10 +15,18 @@ from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.iob import OUTSIDE, spans_of
 from seqloom.data.cldr.kinds import Dice
+from seqloom.data.corpora.names import (
+    faker_version,
+    family_names,
+    fold,
+    given_names,
+    places,
+    require_faker,
+    split_of,
+)
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.corpus_config import GeneratedConfig
 from seqloom.data.examples import Span, TokenClassificationExample
-from seqloom.data.faker_lists import family_names, folded, given_names, places, require_faker, split_of, version
 from seqloom.data.files import read_asset
 
 SUMMARY = "sentences with persons and places, from templates and faker's names; no download"
@@ -46,7 +54,7 @@ def load(config: Config) -> Corpus[TokenClassificationExample]:
     drawing = Drawing(config.seed)
     corpus = Corpus(
         name="people",
-        version=f"{VERSION} {version()} seed {config.seed}",
+        version=f"{VERSION} {faker_version()} seed {config.seed}",
         licence="MIT (faker's lists); the templates are seqloom's",
         description="persons (PER) and places (LOC)",
         splits={split: drawing.take(split, count) for split, count in config.counts().items()},
@@ -101,7 +109,7 @@ class Drawing:
 
     def _words(self, name: str) -> set[str]:
         """The words that tell one name from another."""
-        return {word for word in folded(name).split() if len(word) >= 4} - self.particles
+        return {word for word in fold(name).split() if len(word) >= 4} - self.particles
 
     def take(self, split: str, count: int) -> list[TokenClassificationExample]:
         found: list[TokenClassificationExample] = []

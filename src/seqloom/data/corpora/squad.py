@@ -3,11 +3,11 @@
 from typing import Literal
 
 from seqloom.config import config
+from seqloom.data.corpora.squad_files import read_squad
 from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.files import DataSet
 from seqloom.data.holdout import divide, hold_out
-from seqloom.data.squad import read_squad
 
 SUMMARY = "SQuAD 1.1: questions on Wikipedia, answers in the text; 10,570, or 98,000 (needs SEQLOOM_DATA)"
 FORM = "question-answering"

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.conll import parse_tags, read_conll
+from seqloom.data.corpora.conll import parse_tags, read_conll
 from seqloom.data.corpus import Corpus, version_of
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.files import DataSet

@@ -39,7 +39,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree
 from seqloom.core.words import did_you_mean
-from seqloom.data.reading import Frame
+from seqloom.data.readers import Frame
 from seqloom.evaluate.alignment import Word, words_of
 from seqloom.inspect.capture import evaluating
 from seqloom.inspect.views.alignment import (

@@ -11,16 +11,66 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from seqloom.data.batching import Ragged
 from seqloom.data.collate import FIRST, SPELLING, TextBatches
-from seqloom.data.spellings import Spellings
-from seqloom.text import Tokenizer, Words
+from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
 from seqloom.text.spans import Span, token_spans
 from seqloom.text.specials import Form, Specials, frame_length, framed
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
 TOGETHER = 9  # words and marks that may be one entry of a vocabulary: over-the-top, rock-'n'-roll
+
+MAX_SPELLING = 32  # characters of a word; of a longer one both ends are read
+SPELLING_STEP = 8  # rows are as long as the longest word of a batch, rounded up to a multiple: few different shapes
+
+
+class Spellings:
+    """How words are spelled, for models that read it: rows of characters.
+
+    A word is known by its number, that of its row; number 0 is no word, and its row has no characters. Characters are
+    the ids of an alphabet learned from the training words: 0 is none, 1 is one that training did not have. Words may
+    be added at any time.
+    """
+
+    def __init__(self, alphabet: Characters) -> None:
+        self.alphabet = alphabet
+        self._numbers = {"": 0}
+        self._rows = np.zeros((1, MAX_SPELLING), dtype=np.int32)
+        self._lengths = np.zeros(1, dtype=np.int64)
+
+    @classmethod
+    def learned(cls, words: Iterable[str]) -> "Spellings":
+        """With the characters of these words as its alphabet."""
+        return cls(Characters.train(CharactersConfig(), words))
+
+    def numbers(self, words: Iterable[str]) -> list[int]:
+        """The number of each word; a new word gets the next one."""
+        return [self._numbers.setdefault(word, len(self._numbers)) for word in words]
+
+    def characters(self, numbers: Tensor) -> Tensor:
+        """Numbers (…) to characters (…, C)."""
+        self._spell()
+        places = numbers.numpy()
+        longest = int(self._lengths[places].max(initial=1))
+        rows = self._rows[places, : -(-longest // SPELLING_STEP) * SPELLING_STEP]
+        return torch.from_numpy(rows.astype(np.int64))
+
+    def _spell(self) -> None:
+        """Rows for the words that have none yet."""
+        if len(self._rows) == len(self._numbers):
+            return
+        new = list(self._numbers)[len(self._rows) :]
+        rows, lengths = np.zeros((len(new), MAX_SPELLING), dtype=np.int32), np.zeros(len(new), dtype=np.int64)
+        for place, word in enumerate(new):
+            ends = word if len(word) <= MAX_SPELLING else word[: MAX_SPELLING // 2] + word[-MAX_SPELLING // 2 :]
+            ids = self.alphabet.encode(ends)
+            rows[place, : len(ids)], lengths[place] = ids, len(ids)
+        self._rows, self._lengths = np.concatenate([self._rows, rows]), np.concatenate([self._lengths, lengths])
 
 
 @dataclass(frozen=True)

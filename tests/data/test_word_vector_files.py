@@ -7,9 +7,8 @@ import pytest
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.files import use_data_folder
-from seqloom.data.vector_files import read_whole, write_vectors
 from seqloom.data.word_questions import word_sets
-from seqloom.data.word_vectors import read_vectors
+from seqloom.data.word_vectors import read_all_vectors, read_vectors, write_vectors
 
 WORDS = ["the", "बाज़ार", "naïve", "1.5", "</s>"]
 VECTORS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32) * np.array(
@@ -21,7 +20,7 @@ VECTORS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32) * np.a
 @pytest.mark.parametrize("name", ["v", "v.gz"])
 def test_there_and_back_to_the_bit(tmp_path, form, name):
     write_vectors(tmp_path / name, WORDS, VECTORS, form)
-    words, vectors = read_whole(tmp_path / name)
+    words, vectors = read_all_vectors(tmp_path / name)
     assert words == WORDS and np.array_equal(vectors, VECTORS)
     found = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # as a classifier looks them up
     assert np.array_equal(found.rows[0], VECTORS[2]) and np.array_equal(found.rows[2], VECTORS[0])
@@ -35,7 +34,7 @@ def test_gensim_reads_ours_and_we_read_gensims(tmp_path, binary):
     theirs = models.KeyedVectors.load_word2vec_format(str(tmp_path / "ours"), binary=binary)
     assert theirs.index_to_key == WORDS and np.array_equal(theirs.vectors, VECTORS)
     theirs.save_word2vec_format(str(tmp_path / "theirs"), binary=binary)
-    words, vectors = read_whole(tmp_path / "theirs")
+    words, vectors = read_all_vectors(tmp_path / "theirs")
     assert words == WORDS
     np.testing.assert_allclose(vectors, VECTORS, rtol=1e-6)
 
@@ -48,7 +47,7 @@ def numbers(*values):
 def test_line_breaks_after_binary_vectors_may_be_there_or_not(tmp_path, between):
     content = b"2 2\n" + b"a " + numbers(1, 2) + between + b"b " + numbers(3, 4) + between
     (tmp_path / "v.bin").write_bytes(content)
-    words, vectors = read_whole(tmp_path / "v.bin")
+    words, vectors = read_all_vectors(tmp_path / "v.bin")
     assert words == ["a", "b"] and vectors.tolist() == [[1, 2], [3, 4]]
 
 
@@ -70,18 +69,18 @@ def test_line_breaks_after_binary_vectors_may_be_there_or_not(tmp_path, between)
 def test_what_is_wrong_is_said_by_line_or_number(tmp_path, content, words):
     (tmp_path / "v").write_bytes(content)
     with pytest.raises(DataError, match=words):
-        read_whole(tmp_path / "v")
+        read_all_vectors(tmp_path / "v")
 
 
 def test_of_a_word_that_is_there_twice_the_first_counts(tmp_path):
     (tmp_path / "v").write_text("a 1 2\nb 3 4\na 5 6\n")
-    words, vectors = read_whole(tmp_path / "v")
+    words, vectors = read_all_vectors(tmp_path / "v")
     assert words == ["a", "b"] and vectors.tolist() == [[1, 2], [3, 4]]
 
 
 def test_the_unknown_word_is_no_word_and_a_space_before_one_is_no_part_of_it(tmp_path):
     (tmp_path / "v").write_text("3 2\n<unk> 1 2\nNew York 3 4\n a 5 6\n")
-    words, vectors = read_whole(tmp_path / "v")
+    words, vectors = read_all_vectors(tmp_path / "v")
     assert words == ["New York", "a"] and vectors.tolist() == [[3, 4], [5, 6]]
 
 

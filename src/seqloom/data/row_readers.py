@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seqloom.data.collate import Rows
-from seqloom.data.reading import Frame, TextReader
+from seqloom.data.readers import Frame, TextReader
 from seqloom.text import Tokenizer
 from seqloom.text.spans import Span, token_spans
 from seqloom.text.specials import Row, framed, shortened

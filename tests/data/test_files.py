@@ -1,0 +1,163 @@
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.core.errors import DataError
+from seqloom.data.files import lines, read_files, read_lines, read_text
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.md"])
+def test_file_plain_or_compressed(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, "grüße\nworld\n".encode())
+    assert read_files(path) == [(path, "grüße\nworld\n")]
+
+
+def test_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\rthree\r\n")
+    assert read_text(path) == "one\ntwo\rthree\n"
+    assert read_text(write(tmp_path / "b.txt", "x\ufeffy".encode())) == "x\ufeffy"
+
+
+def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
+    text = "a\u2028b\x0bc\x85d\x1ce\n\nf\n"
+    assert lines(text) == ["a\u2028b\x0bc\x85d\x1ce", "", "f"]
+    assert read_lines(write(tmp_path / "a.txt.gz", text.encode())) == lines(text)
+    assert lines("a\n\n") == ["a", ""]
+    assert lines("a") == ["a"]
+
+
+def test_folder_sorted_by_name(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt.gz", "sub/c.txt", "notes.md", ".hidden.txt", ".git/x.txt", "empty.txt"):
+        write(tmp_path / name, b"" if name == "empty.txt" else name.encode())
+    found = [(path.relative_to(tmp_path).as_posix(), text) for path, text in read_files(tmp_path)]
+    assert found == [("a.txt.gz", "a.txt.gz"), ("b.txt", "b.txt"), ("sub/c.txt", "sub/c.txt")]
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_files(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert message.count("\n") <= 1
+    return message
+
+
+def test_missing(tmp_path: Path) -> None:
+    assert "does not exist" in refused(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_empty(tmp_path: Path, name: str, content: bytes) -> None:
+    assert "is empty" in refused(write(tmp_path / name, content))
+
+
+def test_folder_without_text(tmp_path: Path) -> None:
+    write(tmp_path / "a.pdf", b"x")
+    assert "must hold files whose names end in .txt" in refused(tmp_path)
+    write(tmp_path / "a.txt", b"\n")
+    assert "is empty" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_not_utf8_names_line_and_byte(tmp_path: Path, mark: bytes) -> None:
+    content = mark + "erste\nzweite ä\n".encode() + "dritte ä".encode("latin1")
+    message = refused(write(tmp_path / "a.txt", content))
+    assert "line 3 holds the byte 0xE4" in message
+    assert f"(byte {len(content)} of the text)" in message
+
+
+def test_bad_file_in_a_folder_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "good.txt", b"fine")
+    write(tmp_path / "odd.txt", b"a\n\xff")
+    with pytest.raises(DataError, match=r"odd\.txt must be UTF-8, but line 2"):
+        read_files(tmp_path)
+
+
+def test_binary(tmp_path: Path) -> None:
+    assert "line 2 holds a NUL byte" in refused(write(tmp_path / "a.txt", b"GIF\n\0\0"))
+
+
+def test_utf16(tmp_path: Path) -> None:
+    assert "UTF-16" in refused(write(tmp_path / "a.txt", "hello".encode("utf-16")))
+
+
+def test_compressed_without_the_name(tmp_path: Path) -> None:
+    assert "compressed with gzip" in refused(write(tmp_path / "a.txt", gzip.compress(b"hello")))
+
+
+def test_not_compressed_despite_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(b"plain text")
+    assert "must be gzip-compressed" in refused(path)
+
+
+def test_cut_short_and_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    whole = gzip.compress(os.urandom(2000).hex().encode())
+    for place in (5, 15, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:place])
+        assert "cut short or damaged" in refused(path)
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    path.write_bytes(damaged)
+    assert "gzip" in (message := refused(path)) or "damaged" in message
+
+
+def test_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    with pytest.raises(DataError, match="cannot be read"):
+        read_text(tmp_path / "d")
+
+
+def test_a_text_with_a_stray_nul_byte(tmp_path: Path) -> None:
+    content = b"one\ntw\0o\n" + b"three\n" * 99
+    said = refused(write(tmp_path / "a.txt", content))
+    assert "line 2 holds a NUL byte (byte 7 of the text). Take it out" in said and "tr -d '\\000'" in said
+    assert "binary" not in said
+    assert "(byte 7 of the text, and 2 in all)" in refused(write(tmp_path / "b.txt", content + b"\0\n"))
+    assert "it is a binary file" in refused(write(tmp_path / "c.txt", b"a\0b\0" * 99))
+    assert "it is a binary file" in refused(write(tmp_path / "d.txt", content + b"\xff\xfe"))
+
+
+def test_line_ends_of_old_macs(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path / "a.txt", b"one\rtwo\r\rthree\r")) == ["one", "two", "", "three"]
+    assert read_lines(write(tmp_path / "b.txt", b"one\rtwo\n")) == ["one\rtwo"]
+
+
+def test_folder_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.txt", b"a")
+    (tmp_path / "below").mkdir()
+    list_folder = os.scandir
+
+    def vanish(path: Any) -> Any:
+        if Path(path) == tmp_path / "below":
+            (tmp_path / "below").rmdir()
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    with pytest.raises(DataError, match=r"The folder .*below cannot be read \(No such file or directory\)"):
+        read_files(tmp_path)
+
+
+def test_file_that_vanishes_after_it_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / name, b"text")
+    read = Path.open
+
+    def vanish(path: Path, *arguments: Any, **named: Any) -> Any:
+        (tmp_path / "b.txt").unlink(missing_ok=True)
+        return read(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", vanish)
+    with pytest.raises(DataError, match=r"b\.txt does not exist"):
+        read_files(tmp_path)
