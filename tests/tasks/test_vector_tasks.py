@@ -11,6 +11,7 @@ from torch import nn
 
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import CheckpointError, DataError, UsageError
+from seqloom.data import vectors
 from seqloom.predict.loader import load
 from seqloom.tasks import task_info
 from seqloom.tasks.adding import VectorTask
@@ -182,15 +183,10 @@ def test_resuming_is_exact(name: str, tmp_path: Path) -> None:
 
 def test_data_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(begin(recipe("adding"), tmp_path / "run").events())
-    monkeypatch.setattr("seqloom.data.vectors.uniform", lambda seed, indices, width: _shifted(seed, indices, width))
+    uniform = vectors.uniform
+    monkeypatch.setattr(vectors, "uniform", lambda seed, indices, width: uniform(seed + 1, indices, width))
     with pytest.raises(DataError, match="dev, test of adding differ"):
         load(tmp_path / "run").evaluate("dev")
-
-
-def _shifted(seed: int, indices: Any, width: int) -> Any:
-    from seqloom.data.vectors import uniform
-
-    return uniform(seed + 1, indices, width)
 
 
 @pytest.mark.parametrize(
