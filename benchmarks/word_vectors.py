@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from peers.asked import say_load
 
-from seqloom.classical.negative_sampling import Text
-from seqloom.classical.words_training import Trainer
+from seqloom.classical.word_vectors.negative_sampling import Text
+from seqloom.classical.word_vectors.trainer import WordVectorTrainer
 from seqloom.data.word_questions import word_sets
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.recipes import read_recipe
@@ -53,7 +53,7 @@ def sentences(task: Task) -> list[list[str]]:
 def ours(task: Task, recipe: Any, seed: int) -> tuple[float, WordSpace]:
     """Seconds to train, and the vectors."""
     model = task.model().draw(seed, task.counts())
-    trainer = Trainer(model, task.text("train"), recipe.train, seed=seed)
+    trainer = WordVectorTrainer(model, task.text("train"), recipe.train, seed=seed)
     blocks = trainer.sampler.blocks
     began = time.perf_counter()
     for epoch in range(recipe.train.epochs):

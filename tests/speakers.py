@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqloom.classical.hmm import HMMConfig
-from seqloom.classical.kneser_ney import kneser_ney
-from seqloom.classical.ngram import NGramConfig
+from seqloom.classical.hmm.symbols import HMMConfig
+from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.decoding.beam import BeamConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig

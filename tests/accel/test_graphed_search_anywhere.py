@@ -25,7 +25,7 @@ class Again:
 
 @pytest.fixture(autouse=True)
 def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphed_search, "record", lambda work, pool=None, stream=None: Again(work))
+    monkeypatch.setattr(graphed_search, "capture", lambda work, pool=None, stream=None: Again(work))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: 1)
 
@@ -92,7 +92,7 @@ def test_a_model_that_cannot_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphed_search, "record", lambda work, pool=None, stream=None: Again(lambda: None))
+    monkeypatch.setattr(graphed_search, "capture", lambda work, pool=None, stream=None: Again(lambda: None))
     with pytest.raises(RuntimeError, match="beyond its longest"):
         found(made("transformer"))
 

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.classical.kalman import System
+from seqloom.classical.kalman.filter import System
 
 Array = NDArray[np.float64]
 

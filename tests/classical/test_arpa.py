@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.classical.arpa import escape, read_arpa, unescape, write_arpa
-from seqloom.classical.kneser_ney import kneser_ney
-from seqloom.classical.ngram import NGram, NGramConfig
+from seqloom.classical.ngram.arpa import escape, read_arpa, unescape, write_arpa
+from seqloom.classical.ngram.backoff import NGram, NGramConfig
+from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.core.errors import DataError, UsageError
 
 WORDS = ["</s>", "<unk>", "a", "bb", "ç", "日本", "d\\e", "-1.5", "<b>", "zzz"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.accel.hmm import compiled, scaled
-from seqloom.classical.hmm_inference import backtrack, backward, forward, log_likelihood, posterior, recursion, viterbi
+from seqloom.classical.hmm.inference import backtrack, backward, forward, log_likelihood, posterior, recursion, viterbi
 from seqloom.core.device import has_numba
 from seqloom.core.errors import DataError
 from seqloom.core.operations import definitions_only

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.classical.dynamical import Joint, drawn_system, drawn_values
 from torch import Tensor
 
-from seqloom.classical.kalman import Belief, System, covariance, kalman_filter, kalman_smoother, triangular
+from seqloom.classical.kalman.filter import Belief, System, covariance, kalman_filter, kalman_smoother, triangular
 from seqloom.core.errors import DataError
 
 CLOSE = 1e-9

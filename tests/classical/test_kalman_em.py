@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tests.classical.dynamical import Array, Joint, drawn_system, drawn_values
 from torch import Tensor
 
-from seqloom.classical.kalman import System, covariance, kalman_filter, kalman_smoother
-from seqloom.classical.kalman_em import (
+from seqloom.classical.kalman.em import (
     LEARNED,
     Data,
     Rules,
@@ -25,7 +24,8 @@ from seqloom.classical.kalman_em import (
     noise_factor,
     regress,
 )
-from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
+from seqloom.classical.kalman.filter import System, covariance, kalman_filter, kalman_smoother
+from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.core.errors import DataError
 
 STRUCTURES = ("free", "level", "trend", "seasonal", "constant-velocity")

@@ -9,9 +9,9 @@ import torch
 from tests.classical.dynamical import Joint, drawn_system, drawn_values
 from tests.classical.test_kalman_em import STRUCTURES, walk
 
-from seqloom.classical.kalman import covariance, kalman_filter
-from seqloom.classical.kalman_em import Data
-from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
+from seqloom.classical.kalman.em import Data
+from seqloom.classical.kalman.filter import covariance, kalman_filter
+from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.config import build
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.protocols import Forecastable
@@ -221,20 +221,14 @@ def test_what_cannot_fade() -> None:
 
 
 def test_all_problems_of_a_config_at_once() -> None:
-    wrong = {"hidden": 0, "structure": "level", "season": 1, "fixed": ["mean", "mean"], "rounds": -1, "tolerance": -1.0}
+    wrong = {"hidden": 0, "season": 1, "rounds": -1, "tolerance": -1.0, "save_every": 0}
     with pytest.raises(UsageError) as raised:
-        build(KalmanConfig, {"kind": "kalman", "save_every": 0, **wrong})
-    said = str(raised.value)
-    for words in (
-        "hidden must",
-        "season is for",
-        "season must",
-        "fixed must",
-        "rounds must",
-        "tolerance must",
-        "save_every",
-    ):
-        assert words in said
+        build(KalmanConfig, {"kind": "kalman", **wrong})
+    for name in wrong:
+        assert f"{name}: must be" in str(raised.value)
+    with pytest.raises(UsageError) as raised:
+        build(KalmanConfig, {"kind": "kalman", "structure": "level", "season": 4, "fixed": ["mean", "mean"]})
+    assert "season is for" in str(raised.value) and "fixed must" in str(raised.value)
     with pytest.raises(UsageError, match=r"must be one of.*constant-velocity"):
         build(KalmanConfig, {"kind": "kalman", "structure": "velocity"})
 

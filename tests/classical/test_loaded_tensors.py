@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.autoregressive import Autoregressive
-from seqloom.classical.hmm import HMMConfig
-from seqloom.classical.hmm_gaussian import GaussianHMMConfig
-from seqloom.classical.hmm_lexicon import Counted
-from seqloom.classical.hmm_search import Search, SearchConfig
-from seqloom.classical.hmm_tagger import HMMTagger, HMMTaggerConfig
-from seqloom.classical.kneser_ney import kneser_ney
-from seqloom.classical.linear_dynamical import KalmanConfig
-from seqloom.classical.ngram import NGramConfig
-from seqloom.classical.word_vectors import WordVectorsConfig
+from seqloom.classical.hmm.gaussian import GaussianHMMConfig
+from seqloom.classical.hmm.lexicon import Counted
+from seqloom.classical.hmm.restarts import Search, SearchConfig
+from seqloom.classical.hmm.symbols import HMMConfig
+from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig
+from seqloom.classical.kalman.linear_dynamical import KalmanConfig
+from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram.kneser_ney import kneser_ney
+from seqloom.classical.word_vectors.vectors import WordVectorsConfig
 from seqloom.core.errors import CheckpointError
 
 V = 7

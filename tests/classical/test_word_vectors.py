@@ -8,11 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqloom.classical import glove, negative_sampling, words_training
-from seqloom.classical.counter_draws import GAMMA, Noise, below, draws, lower
-from seqloom.classical.negative_sampling import Predictions, Sampler, Text, kept_shares
-from seqloom.classical.word_vectors import Objective, WordVectors, WordVectorsConfig
-from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
+from seqloom.classical.word_vectors import glove, negative_sampling
+from seqloom.classical.word_vectors import trainer as words_training
+from seqloom.classical.word_vectors.counter_draws import GAMMA, Noise, below, draws, lower
+from seqloom.classical.word_vectors.negative_sampling import Predictions, Sampler, Text, kept_shares
+from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
+from seqloom.classical.word_vectors.vectors import Objective, WordVectors, WordVectorsConfig
 from seqloom.core.errors import CheckpointError, DataError, ResourceError
 from seqloom.core.numba_compiler import compiler
 
@@ -35,7 +36,7 @@ def small_model(objective, width=7, **keys):
 def trained(objective, steps=None, **keys):
     model, text = small_model(objective, subsample=0.02)
     settings = {"epochs": 1, "block": 50, "batch": 1, "lr": 0.3, "device": "cpu", **keys}
-    trainer = Trainer(model, text, WordTrainConfig(**settings), seed=5)
+    trainer = WordVectorTrainer(model, text, WordTrainConfig(**settings), seed=5)
     trainer.run(range(trainer.total) if steps is None else steps)
     return trainer
 
@@ -95,14 +96,14 @@ def test_predictions_are_those_of_a_loop_over_the_text(objective):
             if j != i and documents[j] == documents[i]
         ]
         wanted += [(near, word)][: len(near)] if objective == "cbow" else [([word], one) for one in near]
-    made = list(sampler.predictions(block, 7))
+    made = list(sampler.predictions(block).batches(7))
     found = [
         ([w for w, there in zip(read, used, strict=True) if there], told[0])
         for one in made
         for read, used, told in zip(one.read.tolist(), one.used.tolist(), one.told.tolist(), strict=True)
     ]
     assert found == wanted
-    whole = next(sampler.predictions(block, 10_000))
+    whole = sampler.predictions(block)
     assert torch.cat([one.told for one in made]).equal(whole.told)  # however they are cut, they draw the same
     for told, real in zip(whole.told.tolist(), whole.real.tolist(), strict=True):
         assert real == [word not in told[:place] for place, word in enumerate(told)]
@@ -115,7 +116,7 @@ def test_a_step_is_the_gradient_of_the_loss(objective):
     for name in ("vectors", "contexts"):
         setattr(model, name, torch.randn(V, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
     sampler = Sampler(model.config, text, model.counts, seed=3, block=100)
-    made = next(sampler.predictions(sampler.block(0), 5))
+    made = next(sampler.predictions(sampler.block(0)).batches(5))
     v, u = (getattr(model, name).clone().requires_grad_() for name in ("vectors", "contexts"))
     x = (v[made.read] * made.used.unsqueeze(2)).sum(1) / made.used.sum(1, keepdim=True)
     x.retain_grad()
@@ -178,7 +179,7 @@ def test_stretches_make_the_same_steps_as_the_whole(objective, engine):
     model = halves.model.config.build(V)
     model.load_state_dict(kept)
     model.load_training_state(more)
-    rest = Trainer(model, small_text(), halves.train, seed=5)
+    rest = WordVectorTrainer(model, small_text(), halves.train, seed=5)
     rest.run(range(3, rest.total))
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, getattr(model, name)), name
@@ -189,13 +190,13 @@ def test_stretches_make_the_same_steps_as_the_whole(objective, engine):
 def test_several_workers_make_every_step_once(monkeypatch):
     """Workers update the vectors without a lock and overwrite each other at random, so the steps are counted."""
     pytest.importorskip("numba")
-    make_step, made = Trainer._step, []
+    make_step, made = WordVectorTrainer._step, []
 
     def counted(trainer, step):
         made.append(step)
         return make_step(trainer, step)
 
-    monkeypatch.setattr(Trainer, "_step", counted)
+    monkeypatch.setattr(WordVectorTrainer, "_step", counted)
     one = trained("skipgram", engine="numba", workers=1, lr=0.05)
     assert made == list(range(one.total))
     made.clear()
@@ -298,7 +299,9 @@ def test_all_of_them_learn_which_words_stand_together(objective):
     text = Text(torch.from_numpy(np.concatenate(documents)), torch.arange(150).repeat_interleave(12))
     model = WordVectorsConfig(objective=objective, width=8, window=3, subsample=0).build(27)
     model.draw(1, torch.bincount(text.words, minlength=27))
-    trainer = Trainer(model, text, WordTrainConfig(epochs=25, lr=0.1, device="cpu", batch=64, block=300), seed=1)
+    trainer = WordVectorTrainer(
+        model, text, WordTrainConfig(epochs=25, lr=0.1, device="cpu", batch=64, block=300), seed=1
+    )
     trainer.run(range(trainer.total))
     unit = F.normalize(model.words[2:], dim=1)
     cosines = (unit @ unit.T).fill_diagonal_(-2)
@@ -326,4 +329,4 @@ def test_a_text_without_words_is_refused():
     for objective in OBJECTIVES:
         model = WordVectors(WordVectorsConfig(objective=objective), V)
         with pytest.raises(DataError):
-            Trainer(model, empty, WordTrainConfig(device="cpu"), seed=1)
+            WordVectorTrainer(model, empty, WordTrainConfig(device="cpu"), seed=1)

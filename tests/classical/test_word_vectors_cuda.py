@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from seqloom.classical.negative_sampling import Text
-from seqloom.classical.word_vectors import Objective, WordVectorsConfig
-from seqloom.classical.words_training import Trainer, WordTrainConfig
+from seqloom.classical.word_vectors.negative_sampling import Text
+from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer
+from seqloom.classical.word_vectors.vectors import Objective, WordVectorsConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")
@@ -17,7 +17,7 @@ def trained(objective: Objective, device: str, deterministic: bool = False, lr: 
     text = Text(words, torch.arange(4000) // 40)
     model = WordVectorsConfig(objective=objective, width=16).build(V).draw(1, torch.bincount(words, minlength=V))
     chosen = WordTrainConfig(epochs=2, block=500, batch=256, engine="torch", device=device, lr=lr)
-    trainer = Trainer(model, text, chosen, seed=3)
+    trainer = WordVectorTrainer(model, text, chosen, seed=3)
     if deterministic:
         torch.use_deterministic_algorithms(True)
     try:

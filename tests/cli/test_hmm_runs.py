@@ -10,7 +10,7 @@ import pytest
 from tests.sealing import seal
 from tests.understanding import write_sentences
 
-from seqloom.classical.hmm_search import PAUSE
+from seqloom.classical.hmm.restarts import PAUSE
 from seqloom.cli._inspect_views import mark_states
 from seqloom.cli.app import main
 from seqloom.core.device import WITHOUT_NUMBA

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seqloom.classical.arpa import read_arpa
+from seqloom.classical.ngram.arpa import read_arpa
 from seqloom.config.yaml_text import load_yaml
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import files

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.classical.kneser_ney import estimate
-from seqloom.classical.ngram import NGramConfig
+from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram.kneser_ney import estimate
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput, select
 from seqloom.core.tree import clone

@@ -159,7 +159,7 @@ def test_a_run_whose_rate_was_laid_out_cannot_grow(recipe, tmp_path):
 
 
 def test_a_training_that_diverges_says_so(recipe, tmp_path, monkeypatch):
-    from seqloom.classical import negative_sampling
+    from seqloom.classical.word_vectors import negative_sampling
     from seqloom.core.errors import DivergedError
 
     monkeypatch.setattr(negative_sampling, "MOST", 1e9)  # the limit is what keeps large batches together

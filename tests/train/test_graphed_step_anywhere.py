@@ -52,7 +52,7 @@ def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         "set_sync_debug_mode": lambda _: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(graphed_step, "record", lambda work, pool=None, stream=None: Again(work))
+    monkeypatch.setattr(graphed_step, "capture", lambda work, pool=None, stream=None: Again(work))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(graphed_step, "to_device", lambda tree, _: tree_map(torch.Tensor.clone, tree))
     graphed = Implementation(lambda step, state: state.config.fast, GraphedStep)
@@ -107,7 +107,7 @@ def test_where_there_is_no_memory_for_a_record_the_step_is_made_once(
     def refuse(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(graphed_step, "record", refuse)
+    monkeypatch.setattr(graphed_step, "capture", refuse)
     fast = Trained()
     assert fast.step.is_enabled and not fast.step.graphs
     assert {float(state["step"]) for state in fast.state.optimizer.state.values()} == {9}

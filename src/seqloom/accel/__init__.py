@@ -15,10 +15,11 @@ __all__ = ["disabled", "install"]
 @functools.cache
 def install() -> None:
     """Register every faster implementation. Calling it again changes nothing."""
-    from seqloom.accel import cross_entropy, hmm, recurrence, search, training
+    from seqloom.accel import cross_entropy, hmm, recurrence, search, training, word_vectors
 
     recurrence.install()
     cross_entropy.install()
     hmm.install()
     search.install()
     training.install()
+    word_vectors.install()

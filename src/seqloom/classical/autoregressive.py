@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.expected import Expected, check_tree, require
 from seqloom.core.lags import Difference, lag_of
@@ -32,15 +33,9 @@ LEAST = 1e-12  # of the variance of a variable: what a perfect fit is still unsu
 @config
 class AutoregressiveConfig:
     kind: Literal["ar"] = "ar"
-    taps: int | None = None  # p, how many of the last values are seen; None is a season and one more, at least 8
+    taps: PositiveInt | None = None  # p, the last values that are seen; None is a season and one more, at least 8
     difference: Difference = "none"  # none, step or season: predict y_t − y_{t−1}, or y_t − y of a season ago
-    ridge: float = 0.0  # λ ‖A‖² is added to the squares, in units of the variables' deviations
-
-    def problems(self) -> Iterator[str]:
-        if self.taps is not None and self.taps < 1:
-            yield f"taps must be at least 1, got {self.taps}"
-        if self.ridge < 0:
-            yield f"ridge must be at least 0, got {self.ridge}"
+    ridge: NonNegativeFloat = 0.0  # λ ‖A‖² is added to the squares, in units of the variables' deviations
 
     def order(self, season: int) -> int:
         return max(8, season + 1) if self.taps is None else self.taps

@@ -18,8 +18,8 @@ def export_arpa(
     file: Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")],
 ) -> None:
     """Write a trained n-gram model as an ARPA file, for KenLM, SRILM and others."""
-    from seqloom.classical.arpa import write_arpa
-    from seqloom.classical.ngram import NGram
+    from seqloom.classical.ngram.arpa import write_arpa
+    from seqloom.classical.ngram.backoff import NGram
     from seqloom.runs.run import Run
 
     if file.exists():
@@ -43,7 +43,7 @@ def import_arpa(
         raise UsageError(f"{run} exists. Name a run directory that is not there yet.")
     if not file.is_file():
         raise DataError(f"{file} is a folder, not an ARPA file." if file.exists() else f"{file} does not exist.")
-    from seqloom.classical.arpa import read_arpa
+    from seqloom.classical.ngram.arpa import read_arpa
     from seqloom.tasks.ngram import adopt
 
     model, words = read_arpa(file)

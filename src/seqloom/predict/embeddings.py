@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.word_vectors import WordVectors
+from seqloom.classical.word_vectors.vectors import WordVectors
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import to_device

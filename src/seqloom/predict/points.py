@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from seqloom.classical.word_vectors import WordVectors as WordModel
+from seqloom.classical.word_vectors.vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import TokenClassificationExample

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqloom.classical.word_vectors import WordVectors as Model
+from seqloom.classical.word_vectors.vectors import WordVectors as Model
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.word_questions import word_sets
 from seqloom.data.word_vectors import Format, read_all_vectors, write_vectors

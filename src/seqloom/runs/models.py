@@ -28,12 +28,12 @@ MODELS = Kinds(
         "ffn": "seqloom.models.window_forecaster:WindowForecasterConfig",
         "lstm": "seqloom.models.recurrent_forecaster:RecurrentForecasterConfig",
         "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",
-        "kalman": "seqloom.classical.linear_dynamical:KalmanConfig",
-        "ngram": "seqloom.classical.ngram:NGramConfig",
-        "hmm": "seqloom.classical.hmm:HMMConfig",
-        "hmm-tagger": "seqloom.classical.hmm_tagger:HMMTaggerConfig",
-        "gaussian-hmm": "seqloom.classical.hmm_gaussian:GaussianHMMConfig",
-        "word-vectors": "seqloom.classical.word_vectors:WordVectorsConfig",
+        "kalman": "seqloom.classical.kalman.linear_dynamical:KalmanConfig",
+        "ngram": "seqloom.classical.ngram.backoff:NGramConfig",
+        "hmm": "seqloom.classical.hmm.symbols:HMMConfig",
+        "hmm-tagger": "seqloom.classical.hmm.tagger:HMMTaggerConfig",
+        "gaussian-hmm": "seqloom.classical.hmm.gaussian:GaussianHMMConfig",
+        "word-vectors": "seqloom.classical.word_vectors.vectors:WordVectorsConfig",
     },
 )
 FORECASTERS = Kinds(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.autoregressive import AutoregressiveConfig
-from seqloom.classical.linear_dynamical import KalmanConfig
+from seqloom.classical.kalman.linear_dynamical import KalmanConfig
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Estimate, Loss, Monitor

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 import torch
 
-from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen
-from seqloom.classical.hmm_search import Search, SearchConfig, climb
+from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
+from seqloom.classical.hmm.symbols import HiddenMarkov, HMMConfig, check_seen
 from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA, has_numba
 from seqloom.core.errors import UsageError

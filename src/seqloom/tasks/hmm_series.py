@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm_gaussian import GaussianHMM, GaussianHMMConfig
-from seqloom.classical.hmm_search import Search, SearchConfig, climb
+from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
+from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate, Monitor

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 
-from seqloom.classical.hmm_lexicon import Counted
-from seqloom.classical.hmm_tagger import HMMTagger, HMMTaggerConfig
+from seqloom.classical.hmm.lexicon import Counted
+from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from seqloom.classical.kneser_ney import check_length, estimate
-from seqloom.classical.ngram import NGram, NGramConfig
+from seqloom.classical.ngram.backoff import NGram, NGramConfig
+from seqloom.classical.ngram.kneser_ney import check_length, estimate
 from seqloom.config import Discriminator, config, to_mapping
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate

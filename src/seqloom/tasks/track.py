@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from seqloom.classical.linear_dynamical import KalmanConfig, LinearDynamical
+from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate, Monitor
 from seqloom.data.corpora import CorpusConfig, load

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical import glove, negative_sampling
-from seqloom.classical.negative_sampling import Sampler, Text
-from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
-from seqloom.classical.words_training import Trainer, WordTrainConfig, engine_of
+from seqloom.classical.word_vectors import glove, negative_sampling
+from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
+from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
+from seqloom.classical.word_vectors.vectors import WordVectors, WordVectorsConfig
 from seqloom.config import Discriminator, config, to_mapping
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
@@ -91,7 +91,7 @@ class Task(TextTask):
         train: WordTrainConfig = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
-        trainer = Trainer(model, self.text("train"), train, seed=self.recipe.seed)
+        trainer = WordVectorTrainer(model, self.text("train"), train, seed=self.recipe.seed)
         blocks = trainer.sampler.blocks
         often = blocks if train.save_every is None else -(-train.save_every // train.block)
         while step < trainer.total:
@@ -173,7 +173,7 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
     total, count = 0.0, 0
     sampler = Sampler(model.config, text, model.counts, seed=HELD_OUT_SEED, block=10_000)
     for step in range(sampler.blocks):
-        for made in sampler.predictions(sampler.block(step), 1 << 14):
+        for made in sampler.predictions(sampler.block(step)).batches(1 << 14):
             total += float(negative_sampling.losses(negative_sampling.scores(model, made)[2], made).sum())
             count += len(made.told)
     return total / count if count else math.nan
@@ -190,7 +190,7 @@ def neighbours(model: WordVectors, text: Text) -> float:
     sampler = Sampler(chosen, text.to(model.device), model.counts, seed=HELD_OUT_SEED, block=10_000)
     right, count = 0.0, 0
     for step in range(sampler.blocks):
-        for made in sampler.predictions(sampler.block(step), 1 << 16):
+        for made in sampler.predictions(sampler.block(step)).batches(1 << 16):
             near, far = torch.einsum("pd,pkd->kp", unit[made.read[:, 0]], unit[made.told])
             right += float((near > far).sum() + 0.5 * (near == far).sum())
             count += len(near)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import CheckpointError, Interrupted
 from seqloom.core.expected import ANYTHING, check_tree
 from seqloom.core.protocols import Estimable, Estimate
@@ -17,7 +18,7 @@ from seqloom.train.stop import Stop
 class EstimateConfig:
     """How to estimate without gradients."""
 
-    keep: int = 1  # newest checkpoints to keep
+    keep: PositiveInt = 1  # newest checkpoints to keep
 
 
 def estimate(

@@ -1,7 +1,7 @@
-"""Faster implementations of `seqloom.classical.hmm_inference`."""
+"""Faster implementations of `seqloom.classical.hmm.inference`."""
 
 from seqloom.accel.hmm import compiled, scaled
-from seqloom.classical import hmm_inference
+from seqloom.classical.hmm import inference as hmm_inference
 from seqloom.core.operations import always
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from seqloom.accel.hmm.scaled import mend, pad_with_last
-from seqloom.classical import hmm_inference
-from seqloom.classical.hmm_inference import Posterior, expand_rows
+from seqloom.classical.hmm import inference as hmm_inference
+from seqloom.classical.hmm.inference import Posterior, expand_rows
 from seqloom.core.device import has_numba
 
 

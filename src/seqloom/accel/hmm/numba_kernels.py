@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from seqloom.classical.hmm_inference import MIN_PROBABILITY
+from seqloom.classical.hmm.inference import MIN_PROBABILITY
 from seqloom.core.numba_compiler import compiler
 
 compiled = compiler(error_model="numpy")

@@ -11,8 +11,8 @@
 import torch
 from torch import Tensor
 
-from seqloom.classical import hmm_inference
-from seqloom.classical.hmm_inference import MIN_PROBABILITY, times
+from seqloom.classical.hmm import inference as hmm_inference
+from seqloom.classical.hmm.inference import MIN_PROBABILITY, times
 
 PIECED_STATES = 20  # most states of a model that is worth reading from each of them
 AGREE = 1e-9  # how well the end of a piece and the beginning of the next must agree, relative

@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from seqloom.accel.cuda_graphs import capture
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.device import has_triton
 from seqloom.core.errors import DivergedError, out_of_memory
-from seqloom.core.graphs import record
 from seqloom.core.protocols import DecodeState, FixedSteppable, Steppable
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
 from seqloom.decoding.beam import beam_search, length_limits
@@ -251,7 +251,7 @@ class FixedSearch:
         graphs.pool = graphs.pool or torch.cuda.graph_pool_handle()
         graphs.stream = graphs.stream or torch.cuda.Stream(buffers.banned.device)
         try:
-            buffers.graph = record(lambda: self._step(buffers), graphs.pool, graphs.stream)
+            buffers.graph = capture(lambda: self._step(buffers), graphs.pool, graphs.stream)
         except RuntimeError as error:
             if out_of_memory(error):
                 raise

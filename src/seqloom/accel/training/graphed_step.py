@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from seqloom.accel.cuda_graphs import capture
 from seqloom.accel.training.compiled_regions import RegionCompiler
 from seqloom.core.errors import out_of_memory
-from seqloom.core.graphs import record
 from seqloom.core.operations import compile_regions
 from seqloom.core.seeding import seed_step
 from seqloom.core.tree import Tree, leaves, to_device, tree_map
@@ -198,7 +198,7 @@ class GraphedStep:
     def _capture(self, key: Hashable, state: TrainState, batch: Tree, carry: Tree, after: Tree, tokens: int) -> None:
         """Capture a step that has just been made. If there is no memory for it, it is the last that is tried."""
         try:
-            graph = record(lambda: _copy(self._step(state, batch, carry)[0], after), self.pool, self.stream)
+            graph = capture(lambda: _copy(self._step(state, batch, carry)[0], after), self.pool, self.stream)
         except Exception as error:
             if not out_of_memory(error):
                 raise

@@ -31,8 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm import HiddenMarkov
-from seqloom.classical.hmm_tagger import HMMTagger
+from seqloom.classical.hmm.symbols import HiddenMarkov
+from seqloom.classical.hmm.tagger import HMMTagger
 from seqloom.core.errors import DataError
 from seqloom.core.tree import Tree
 from seqloom.text import Characters, Tokenizer, Words

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqloom.classical.structures import PARTS
+from seqloom.classical.kalman.structures import PARTS
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.series import Series, Values

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from seqloom.classical.hmm_tables import Tables
+from seqloom.classical.hmm.tables import Tables
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import CheckpointError
 from seqloom.core.expected import ANYTHING, Expected, check_tree, require
 from seqloom.core.protocols import Estimate
@@ -26,16 +27,9 @@ PAUSE = 2.0  # seconds between two checkpoints at least: many iterations take le
 class SearchConfig(EstimateConfig):
     """How to estimate by expectation–maximisation."""
 
-    restarts: int = 5  # beginnings, drawn from the seed; the one that ends highest is kept
-    iterations: int = 100  # most of each
-    tolerance: float = 1e-5  # stop where log p, per token or value, gains less than this
-
-    def problems(self) -> Iterator[str]:
-        for name in ("restarts", "iterations"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1, got {getattr(self, name)}"
-        if self.tolerance < 0:
-            yield f"tolerance must be at least 0, got {self.tolerance}"
+    restarts: PositiveInt = 5  # beginnings, drawn from the seed; the one that ends highest is kept
+    iterations: PositiveInt = 100  # most of each
+    tolerance: NonNegativeFloat = 1e-5  # stop where log p, per token or value, gains less than this
 
 
 class Search:

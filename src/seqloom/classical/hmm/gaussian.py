@@ -16,16 +16,17 @@ density: no eigenvalue of Σ falls below `min_variance`.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm_inference import forward, posterior, times, viterbi
-from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
+from seqloom.classical.hmm.inference import forward, posterior, times, viterbi
+from seqloom.classical.hmm.tables import Tables, check_log_shares, row_shares
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.expected import Expected, require
 from seqloom.core.protocols import FutureStep
@@ -37,17 +38,10 @@ STAY = 0.8  # how probable a beginning finds it that the state stays what it is
 @config
 class GaussianHMMConfig:
     kind: Literal["gaussian-hmm"] = "gaussian-hmm"
-    states: int = 3  # N
+    states: PositiveInt = 3  # N
     covariance: Literal["diagonal", "full"] = "full"  # diagonal: within a state the variables vary independently
-    min_variance: float = 1e-3  # floor of the variances in a state, as a share of the variance of all values
-    smoothing: float = 0.01  # added to every count of transitions
-
-    def problems(self) -> Iterator[str]:
-        if self.states < 1:
-            yield f"states must be at least 1, got {self.states}"
-        for name in ("min_variance", "smoothing"):
-            if getattr(self, name) < 0:
-                yield f"{name} must be at least 0, got {getattr(self, name)}"
+    min_variance: NonNegativeFloat = 1e-3  # floor of the variances in a state, as a share of the variance of all values
+    smoothing: NonNegativeFloat = 0.01  # added to every count of transitions
 
     def build(self, variables: int) -> "GaussianHMM":
         return GaussianHMM(self, variables)

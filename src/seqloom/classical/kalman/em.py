@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from seqloom.classical.kalman import Smoothed, System, covariance, kalman_filter, kalman_smoother, triangular
+from seqloom.classical.kalman.filter import Smoothed, System, covariance, kalman_filter, kalman_smoother, triangular
 from seqloom.core.errors import DataError
 
 BOLDEST = 256.0  # times EM's own step

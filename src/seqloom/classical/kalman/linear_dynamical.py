@@ -8,12 +8,13 @@ What the state is can be given by a name (`structures`) or left to be learned. `
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from seqloom.classical.kalman import (
+from seqloom.classical.kalman.em import LEARNED, Data, Rules, check_data, expectation_maximisation
+from seqloom.classical.kalman.filter import (
     Belief,
     Filtered,
     Smoothed,
@@ -23,9 +24,9 @@ from seqloom.classical.kalman import (
     kalman_smoother,
     predict,
 )
-from seqloom.classical.kalman_em import LEARNED, Data, Rules, check_data, expectation_maximisation
-from seqloom.classical.structures import Structure, first_guess, rules_for, width
+from seqloom.classical.kalman.structures import Structure, first_guess, rules_for, width
 from seqloom.config import config
+from seqloom.config.constraints import Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.expected import Expected, check_tree
 from seqloom.core.protocols import Estimate, FutureStep
@@ -39,33 +40,23 @@ assert get_args(Parameter) == LEARNED
 class KalmanConfig:
     kind: Literal["kalman"] = "kalman"
     structure: Structure | None = None  # what the state is; null is seasonal where the data has a season, else trend
-    hidden: int = 4  # of free: the size of the state; that of the others follows from the data
-    season: int | None = None  # of seasonal: steps of a season; null is that of the data
+    hidden: PositiveInt = 4  # of free: the size of the state; that of the others follows from the data
+    season: Annotated[int, Ge(2)] | None = None  # of seasonal: steps of a season; null is that of the data
     damped: bool = False  # of level, trend and seasonal: level and slope fade, as fast as EM finds
     start: Literal["vague", "learned"] = "vague"  # of all but free: what is known of the first state
     noise: Literal["diagonal", "full"] = "diagonal"  # of what is observed: each value's own, or with covariances
     fixed: tuple[Parameter, ...] = ()  # what EM leaves as it begins
-    rounds: int = 100  # of EM, at most
-    tolerance: float = 1e-6  # EM stops when a round gains less, in nats for each value observed
-    save_every: int = 10  # rounds from one checkpoint to the next
+    rounds: NonNegativeInt = 100  # of EM, at most
+    tolerance: NonNegativeFloat = 1e-6  # EM stops when a round gains less, in nats for each value observed
+    save_every: PositiveInt = 10  # rounds from one checkpoint to the next
 
     def problems(self) -> Iterator[str]:
-        if self.hidden < 1:
-            yield f"hidden must be at least 1, got {self.hidden}"
         if self.season is not None and self.structure not in ("seasonal", None):
             yield f"season is for structure seasonal, not for {self.structure}; leave it out"
-        if self.season is not None and self.season < 2:
-            yield f"season must be at least 2 steps, got {self.season}"
         if self.damped and self.structure in ("free", "constant-velocity"):
             yield f"damped is for structures level, trend and seasonal, not for {self.structure}"
         if len(set(self.fixed)) < len(self.fixed):
             yield f"fixed must name each parameter once, got {', '.join(self.fixed)}"
-        if self.rounds < 0:
-            yield f"rounds must be 0 or more, got {self.rounds}"
-        if self.tolerance < 0:
-            yield f"tolerance must be 0 or more, got {self.tolerance:g}"
-        if self.save_every < 1:
-            yield f"save_every must be at least 1, got {self.save_every}"
 
     def build(self, variables: int, season: int = 1, inputs: int = 0) -> "LinearDynamical":
         season = self.season or season

@@ -20,8 +20,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seqloom.classical.kalman import System
-from seqloom.classical.kalman_em import LEARNED, Data, Rules
+from seqloom.classical.kalman.em import LEARNED, Data, Rules
+from seqloom.classical.kalman.filter import System
 
 Structure = Literal["free", "level", "trend", "seasonal", "constant-velocity"]
 VAGUE = 1e3  # deviations of the data that the first state may lie away, where nothing is known of it

@@ -1,7 +1,7 @@
 """A hidden Markov tagger, estimated from tagged sentences by counting alone.
 
-The tags of a sentence are a Markov chain (`seqloom.classical.hmm_tag_chain`), the words are what it emits
-(`seqloom.classical.hmm_lexicon`). Transitions are interpolated from one, two and three tags (Brants' TnT, 2000):
+The tags of a sentence are a Markov chain (`seqloom.classical.hmm.tag_chain`), the words are what it emits
+(`seqloom.classical.hmm.lexicon`). Transitions are interpolated from one, two and three tags (Brants' TnT, 2000):
 
     p(k | i, j) = λ_1 p̂(k) + λ_2 p̂(k | j) + λ_3 p̂(k | i, j)
 
@@ -11,16 +11,16 @@ it not been seen: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) −
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical import hmm_tag_chain as chain
-from seqloom.classical.hmm_lexicon import (
+from seqloom.classical.hmm import tag_chain as chain
+from seqloom.classical.hmm.lexicon import (
     KINDS,
     SHAPES,
     Array,
@@ -31,8 +31,9 @@ from seqloom.classical.hmm_lexicon import (
     letter_kinds,
     shapes_of,
 )
-from seqloom.classical.hmm_tables import Tables
+from seqloom.classical.hmm.tables import Tables
 from seqloom.config import config
+from seqloom.config.constraints import Ge, Le, PositiveFloat
 from seqloom.core.expected import Expected, is_ascending, require
 from seqloom.core.iob import marks_spans, may_follow
 
@@ -45,18 +46,11 @@ Batch = dict[str, Tensor]  # as `seqloom.models.tagger` has it: tokens, first, w
 @config
 class HMMTaggerConfig:
     kind: Literal["hmm-tagger"] = "hmm-tagger"
-    order: int = 3  # 3: a tag depends on the two before it; 2: on one
-    word_smoothing: float = 2.0  # λ: what shape and ending count for beside what was seen of the word
-    form_smoothing: float = 0.5  # μ: what the word counts for beside what was seen of it written like this
+    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the two before it; 2: on one
+    word_smoothing: PositiveFloat = 2.0  # λ: what shape and ending count for beside what was seen of the word
+    form_smoothing: PositiveFloat = 0.5  # μ: what the word counts for beside what was seen of it written like this
     characters: SuffixConfig | None = SuffixConfig()  # how words are judged by how they are written; null: not at all
     constrain: bool = True  # where tags mark spans, only sequences that are valid: no I-PER after O
-
-    def problems(self) -> Iterator[str]:
-        if self.order not in (2, 3):
-            yield f"order must be 2 or 3, got {self.order}"
-        for name in ("word_smoothing", "form_smoothing"):
-            if getattr(self, name) <= 0:
-                yield f"{name} must be above 0, or words never seen would have no tag; got {getattr(self, name)}"
 
     longest: ClassVar[int | None] = None  # it reads sentences of any length
     vectors: ClassVar[None] = None  # and no vectors

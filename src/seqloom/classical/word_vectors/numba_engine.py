@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from seqloom.classical.counter_draws import FIRST, GAMMA, SECOND
+from seqloom.classical.word_vectors.counter_draws import FIRST, GAMMA, SECOND
 from seqloom.core.numba_compiler import compiler
 
 SEEN = 16  # the loss is that of every so many predictions: logarithms cost time and teach nothing

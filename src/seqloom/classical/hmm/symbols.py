@@ -24,9 +24,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.hmm_inference import forward, posterior, times, viterbi
-from seqloom.classical.hmm_tables import Tables, check_log_shares, row_shares
+from seqloom.classical.hmm.inference import forward, posterior, times, viterbi
+from seqloom.classical.hmm.tables import Tables, check_log_shares, row_shares
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.expected import Expected
 from seqloom.core.protocols import DecodeState, StepOutput
@@ -40,14 +41,8 @@ BLOCK = 1 << 16  # tokens whose posteriors are held at once, padding included; o
 @config
 class HMMConfig:
     kind: Literal["hmm"] = "hmm"
-    states: int = 8  # N; a model of N states remembers at most log2 N bits
-    smoothing: float = 0.01  # s, added to every count of symbols and of transitions
-
-    def problems(self) -> Iterator[str]:
-        if self.states < 1:
-            yield f"states must be at least 1, got {self.states}"
-        if self.smoothing < 0:
-            yield f"smoothing must be at least 0, got {self.smoothing}"
+    states: PositiveInt = 8  # N; a model of N states remembers at most log2 N bits
+    smoothing: NonNegativeFloat = 0.01  # s, added to every count of symbols and of transitions
 
     def build(self, vocabulary: int) -> "HiddenMarkov":
         return HiddenMarkov(self, vocabulary)

@@ -12,9 +12,9 @@ neighbour o, which is what is there) or x = mean of v_o (CBOW: c is what is ther
 
 v being v_c, or of CBOW each v_o, as word2vec has it: e is not divided among the neighbours. A word that is drawn twice
 for one prediction, or is the one that is there, counts once. `Predictions` of any number are made at once, all from the
-vectors as they were before; a batch of one is word2vec itself, and that is what `fast_words` compiles. In a batch the n
-steps on one word are added up, and where n η would be more than `MOST`, all of them are made smaller by so much: one by
-one, each would have been corrected by those before it.
+vectors as they were before; a batch of one is word2vec itself, and that is what `numba_engine` compiles. In a batch the
+n steps on one word are added up, and where n η would be more than `MOST`, all of them are made smaller by so much: one
+by one, each would have been corrected by those before it.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.counter_draws import Noise, below, draws, lower
-from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors.counter_draws import Noise, below, draws, lower
+from seqloom.classical.word_vectors.vectors import WordVectors, WordVectorsConfig
 from seqloom.core.errors import DataError
+from seqloom.core.operations import operation
 from seqloom.core.seeding import derive
 
 MOST = 1.0  # of the rates of all steps on a word in one batch
@@ -47,7 +48,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """What is left of a block of words, and how far each looks."""
 
     words: Tensor  # (n,)
@@ -65,6 +66,14 @@ class Predictions:
     told: Tensor  # (P, 1 + K) the word that is there, then its negatives
     real: Tensor  # (P, 1 + K) which of them count
 
+    def __len__(self) -> int:
+        return len(self.told)
+
+    def batches(self, size: int) -> Iterator["Predictions"]:
+        """The same, at most `size` at a time."""
+        for first in range(0, len(self), size):
+            yield Predictions(*(part[first : first + size] for part in vars(self).values()))
+
 
 class Sampler:
     """Blocks of a text and their predictions, as pure functions of the seed and the step."""
@@ -77,22 +86,22 @@ class Sampler:
         self.noise = Noise(counts.cpu().double() ** config.noise * (counts.cpu() > 0)).to(text.words.device)
         self.blocks = -(-len(text) // block)  # in an epoch
 
-    def block(self, step: int) -> Block:
+    def block(self, step: int) -> TextBlock:
         first = step % self.blocks * self.size
         words, documents = (part[first : first + self.size] for part in (self.text.words, self.text.documents))
         places = torch.arange(len(words), device=words.device)
         kept = (lower(draws(derive(self.seed, "keep", step), places)) < self.keep[words]).nonzero().squeeze(1)
         words, documents = words[kept], documents[kept]
         reach = 1 + below(draws(derive(self.seed, "reach", step), places[: len(words)]), self.config.window)
-        return Block(words, documents, reach, derive(self.seed, "noise", step))
+        return TextBlock(words, documents, reach, derive(self.seed, "noise", step))
 
     def read(self, step: int) -> int:
         """How many words the block of a step has before any is left out."""
         first = step % self.blocks * self.size
         return min(self.size, len(self.text) - first)
 
-    def predictions(self, block: Block, batch: int) -> Iterator[Predictions]:
-        """All predictions of a block, in the order of the text, at most `batch` at a time."""
+    def predictions(self, block: TextBlock) -> Predictions:
+        """All predictions of a block, in the order of the text."""
         there, neighbours = self._neighbours(block)  # (n, 2 · window)
         if self.config.objective == "cbow":
             rows = there.any(dim=1).nonzero().squeeze(1)
@@ -101,12 +110,10 @@ class Sampler:
             rows, slots = there.nonzero(as_tuple=True)
             read, target = block.words[rows].unsqueeze(1), block.words[neighbours[rows, slots]]
             used = torch.ones_like(read, dtype=torch.bool)
-        for first in range(0, len(target), batch):
-            part = slice(first, first + batch)
-            told = torch.cat([target[part].unsqueeze(1), self._negatives(block, first, target[part])], dim=1)
-            yield Predictions(read[part], used[part], told, _counts_once(told))
+        told = torch.cat([target.unsqueeze(1), self._negatives(block, target)], dim=1)
+        return Predictions(read, used, told, _counts_once(told))
 
-    def _neighbours(self, block: Block) -> tuple[Tensor, Tensor]:
+    def _neighbours(self, block: TextBlock) -> tuple[Tensor, Tensor]:
         """Which of the 2 · window places around each word are read, and which these are."""
         window, n, device = self.config.window, len(block.words), block.words.device
         offsets = torch.arange(-window, window, device=device)
@@ -117,9 +124,9 @@ class Sampler:
         near = offsets.abs() <= block.reach.unsqueeze(1)
         return inside & near & (block.documents[places] == block.documents.unsqueeze(1)), places
 
-    def _negatives(self, block: Block, first: int, target: Tensor) -> Tensor:
+    def _negatives(self, block: TextBlock, target: Tensor) -> Tensor:
         """Negative k of prediction p is draw p · K + k of the block."""
-        numbers = torch.arange(first, first + len(target), device=target.device).unsqueeze(1) * self.config.negatives
+        numbers = torch.arange(len(target), device=target.device).unsqueeze(1) * self.config.negatives
         return self.noise(draws(block.seed, numbers + torch.arange(self.config.negatives, device=target.device)))
 
 
@@ -150,6 +157,15 @@ def losses(score: Tensor, made: Predictions) -> Tensor:
     signs = torch.ones_like(score)
     signs[:, 1:].fill_(-1)
     return -(F.logsigmoid(signs * score) * made.real).sum(dim=1)
+
+
+@operation
+def update_in_batches(model: WordVectors, made: Predictions, rate: float, batch: int) -> Tensor:
+    """Steps from these predictions, `batch` at a time, in place; the sum of their losses."""
+    loss = torch.zeros((), device=model.device)
+    for some in made.batches(batch):
+        loss += update(model, some, rate)
+    return loss
 
 
 def update(model: WordVectors, made: Predictions, rate: float | Tensor) -> Tensor:

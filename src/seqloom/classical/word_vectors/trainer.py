@@ -2,10 +2,9 @@
 
 `torch` takes the equations as they stand, a batch of predictions at a time, on any device. `numba` compiles them for
 the CPU, one prediction at a time. With one worker each is the same to the bit however often it is stopped; several
-workers are faster and not so (see `fast_words`).
+workers are faster and not so (see `numba_engine`).
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from seqloom.classical import glove, negative_sampling
-from seqloom.classical.glove import PairSampler
-from seqloom.classical.negative_sampling import Sampler, Text
-from seqloom.classical.word_vectors import WordVectors
-from seqloom.classical.words_graph import RecordedStep
+from seqloom.classical.word_vectors import glove, negative_sampling
+from seqloom.classical.word_vectors.glove import PairSampler
+from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
+from seqloom.classical.word_vectors.vectors import WordVectors
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
 from seqloom.core.device import choose_device, has_numba, make_deterministic
 from seqloom.core.errors import ResourceError
 from seqloom.core.seeding import derive
@@ -27,34 +26,26 @@ from seqloom.train.estimate import EstimateConfig
 
 Engine = Literal["auto", "numba", "torch"]
 RATES = {"skipgram": 0.025, "cbow": 0.025, "glove": 0.05}
-ALL = sys.maxsize  # predictions of a block at once
-_ABOVE_ZERO = ("epochs", "lr", "workers", "block", "batch", "save_every", "log_every", "keep")
 
 
 @config
 class WordTrainConfig(EstimateConfig):
     """How to train word vectors."""
 
-    epochs: int = 5  # passes over the text; of GloVe, over the pairs
-    lr: float | None = None  # where the rate begins; if left out, 0.025, for GloVe 0.05
+    epochs: PositiveInt = 5  # passes over the text; of GloVe, over the pairs
+    lr: PositiveFloat | None = None  # where the rate begins; if left out, 0.025, for GloVe 0.05
     schedule: Literal["linear", "constant"] = "linear"  # linear falls to min_lr over the whole training
-    min_lr: float = 1e-4  # where linear ends
+    min_lr: NonNegativeFloat = 1e-4  # where linear ends
     engine: Engine = "auto"  # numba is fastest on a CPU; auto takes it where it is installed, else torch
-    workers: int = 1  # threads of numba (torch has its own); with more than one, a run cannot be repeated to the bit
+    workers: PositiveInt = 1  # threads of numba (torch has its own); with more, a run cannot be repeated to the bit
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     deterministic: bool = False  # on a GPU: exact resume, at some cost in speed
-    block: int = 10_000  # words, of GloVe pairs, that are read at one rate
-    batch: int = 4096  # torch: predictions made at once
-    save_every: int | None = None  # words, or pairs, between checkpoints; if left out, once an epoch
-    log_every: int = 20  # blocks between lines of the log
+    block: PositiveInt = 10_000  # words, of GloVe pairs, that are read at one rate
+    batch: PositiveInt = 4096  # torch: predictions made at once
+    save_every: PositiveInt | None = None  # words, or pairs, between checkpoints; if left out, once an epoch
+    log_every: PositiveInt = 20  # blocks between lines of the log
 
     def problems(self) -> Iterator[str]:
-        for name in _ABOVE_ZERO:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                yield f"{name} must be above 0, got {value}"
-        if self.min_lr < 0:
-            yield f"min_lr must be at least 0, got {self.min_lr}"
         if self.engine == "numba" and self.device not in ("auto", "cpu"):
             yield f"numba computes on the CPU: set device to cpu, or engine to torch; got {self.device}"
 
@@ -84,7 +75,7 @@ def _numbers(losses: list[Any]) -> list[float]:
     return [float(loss) for loss in losses]
 
 
-class Trainer:
+class WordVectorTrainer:
     """Makes the steps of a training on a text, in any stretches one likes."""
 
     def __init__(self, model: WordVectors, text: Text, train: WordTrainConfig, *, seed: int) -> None:
@@ -99,7 +90,6 @@ class Trainer:
         else:
             self.sampler = Sampler(model.config, text.to(device), model.counts, seed=seed, block=train.block)
         self.total = train.epochs * self.sampler.blocks
-        self._recorded: RecordedStep | None = None
 
     def rate(self, step: int) -> float:
         """η falls in a straight line, or stays."""
@@ -126,19 +116,8 @@ class Trainer:
             return self._compiled(block, rate)
         if self.model.glove:
             return self._pairs(block, rate)
-        if self.model.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled():
-            return self._played(block, rate)
-        loss, count = torch.zeros((), device=self.model.device), 0
-        for made in self.sampler.predictions(block, self.train.batch):
-            loss += negative_sampling.update(self.model, made, rate)
-            count += len(made.told)
-        return loss, count
-
-    def _played(self, block: negative_sampling.Block, rate: float) -> tuple[Any, int]:
-        if self._recorded is None or not self._recorded.holds(self.model):
-            self._recorded = RecordedStep(self.model, self.train.batch)
-        made = next(self.sampler.predictions(block, ALL), None)
-        return (0.0, 0) if made is None else (self._recorded.play(made, rate), len(made.told))
+        made = self.sampler.predictions(block)
+        return negative_sampling.update_in_batches(self.model, made, rate, self.train.batch), len(made)
 
     def _pairs(self, block: glove.Fitted, rate: float) -> tuple[Any, int]:
         loss = torch.zeros((), device=self.model.device)
@@ -149,19 +128,19 @@ class Trainer:
         return loss, len(block.rows)
 
     def _compiled(self, block: Any, rate: float) -> tuple[Any, int]:
-        from seqloom.classical import fast_words
+        from seqloom.classical.word_vectors import numba_engine
 
         model = self.model
         if model.glove:
             tables = [getattr(model, name) for name in model.squares] + list(model.squares.values())
             arrays = [table.numpy() for table in (*tables, block.rows, block.columns, block.logs, block.weights)]
-            loss, count = fast_words.glove(*arrays, np.float32(rate))
+            loss, count = numba_engine.glove(*arrays, np.float32(rate))
             return loss, count
         noise = self.sampler.noise
         arrays = [
             tensor.numpy() for tensor in (model.vectors, model.contexts, block.words, block.documents, block.reach)
         ]
-        kernel = getattr(fast_words, model.config.objective)
+        kernel = getattr(numba_engine, model.config.objective)
         loss, count = kernel(
             *arrays,
             noise.share.numpy(),
@@ -170,4 +149,4 @@ class Trainer:
             np.uint64(block.seed),
             np.float32(rate),
         )
-        return loss, -(-count // fast_words.SEEN)
+        return loss, -(-count // numba_engine.SEEN)

@@ -15,7 +15,7 @@ which the model adds itself as id V: it is never predicted, and no n-gram reache
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveInt
 from seqloom.core.expected import Expected, check_tree, is_ascending, require
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
@@ -34,14 +35,8 @@ END = 0
 @config
 class NGramConfig:
     kind: Literal["ngram"] = "ngram"
-    order: int = 5  # words in the longest n-gram: an n-gram of order 5 predicts from four words
-    min_count: int = 1  # n-grams of three words and more seen less often are left out; 1 keeps them all
-
-    def problems(self) -> Iterator[str]:
-        if self.order < 1:
-            yield f"order must be 1 or more, not {self.order}"
-        if self.min_count < 1:
-            yield f"min_count must be 1 or more, not {self.min_count}"
+    order: PositiveInt = 5  # words in the longest n-gram: an n-gram of order 5 predicts from four words
+    min_count: PositiveInt = 1  # n-grams of three words and more seen less often are left out; 1 keeps them all
 
     def build(self, vocabulary: int) -> "NGram":
         return NGram(self.order, vocabulary)

@@ -8,7 +8,7 @@ and for every pair with X_ij > 0, in an order drawn for each epoch, a step of Ad
     v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and alike u_j with g v_i, b_i and d_j with g
 
 As in `negative_sampling`, a batch makes all its steps from the same vectors: each is divided by the √s from before it,
-and steps on one word are added up. A batch of one is GloVe itself, which `fast_words` compiles.
+and steps on one word are added up. A batch of one is GloVe itself, which `numba_engine` compiles.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.negative_sampling import Text
-from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors.negative_sampling import Text
+from seqloom.classical.word_vectors.vectors import WordVectors, WordVectorsConfig
 from seqloom.core.errors import DataError
 from seqloom.core.seeding import generator
 

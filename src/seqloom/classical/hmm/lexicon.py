@@ -16,7 +16,7 @@ nothing else), a hyphen. Endings are kept as a tree: what stands `n` letters fro
 n − 1 letters, found by bisection among sorted keys, (number of the parent)·(letters) + letter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.config import config
+from seqloom.config.constraints import PositiveFloat, PositiveInt
 
 Array = NDArray[Any]
 CAPITALS, DIGITS = 4, 3
@@ -39,17 +40,10 @@ KINDS = 5
 class SuffixConfig:
     """How words are judged by how they are written."""
 
-    length: int = 10  # letters of the longest ending
-    rare: int = 20  # endings are learned from words seen at most so often: new words are like those
-    min_count: int = 2  # endings seen less often are left out
-    smoothing: float = 10.0  # θ: what a shorter ending counts for beside a longer one
-
-    def problems(self) -> Iterator[str]:
-        for name, least in (("length", 1), ("rare", 1), ("min_count", 1)):
-            if getattr(self, name) < least:
-                yield f"{name} must be at least {least}, got {getattr(self, name)}"
-        if self.smoothing <= 0:
-            yield f"smoothing must be above 0, got {self.smoothing}"
+    length: PositiveInt = 10  # letters of the longest ending
+    rare: PositiveInt = 20  # endings are learned from words seen at most so often: new words are like those
+    min_count: PositiveInt = 2  # endings seen less often are left out
+    smoothing: PositiveFloat = 10.0  # θ: what a shorter ending counts for beside a longer one
 
 
 def letter_kinds(alphabet: Sequence[str]) -> tuple[Array, Array]:

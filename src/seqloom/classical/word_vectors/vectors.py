@@ -7,17 +7,18 @@ the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾
     CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c
     GloVe       ½ Σ_ij f(X_ij) (v_i · u_j + b_i + d_j − log X_ij)²    f(x) = min(1, (x / cutoff)^power)
 
-How they are lowered is the matter of `negative_sampling` and `glove`: these say it once, in tensors; `fast_words` says
-the same a pair at a time for a compiler, and tests prove the two equal.
+`negative_sampling` and `glove` define their steps, in tensors; `numba_engine` compiles the same, a pair at a time, and
+tests prove the two equal.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from seqloom.config import config
+from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
 from seqloom.core.expected import Expected, check_tree, require
 from seqloom.core.seeding import generator
 
@@ -30,25 +31,13 @@ BIASES = ("biases", "context_biases")
 class WordVectorsConfig:
     kind: Literal["word-vectors"] = "word-vectors"
     objective: Objective = "skipgram"
-    width: int = 100  # numbers in a vector
-    window: int = 5  # neighbours are at most so many words away; skip-gram and CBOW draw 1 … window for each word
-    negatives: int = 5  # skip-gram, CBOW: words drawn from the noise for each that is there
-    noise: float = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
-    subsample: float = (
-        1e-3  # skip-gram, CBOW: words with a larger share of the text are left out now and then; 0: never
-    )
-    cutoff: float = 10.0  # GloVe: the count from which on a pair weighs no more
-    power: float = 0.75  # GloVe: how a rarer pair weighs less
-
-    def problems(self) -> Iterator[str]:
-        for name in ("width", "window", "negatives"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1, got {getattr(self, name)}"
-        for name in ("noise", "subsample", "power"):
-            if getattr(self, name) < 0:
-                yield f"{name} must be at least 0, got {getattr(self, name)}"
-        if self.cutoff <= 0:
-            yield f"cutoff must be above 0, got {self.cutoff}"
+    width: PositiveInt = 100  # numbers in a vector
+    window: PositiveInt = 5  # neighbours are at most so many words away; skip-gram, CBOW: 1 … window, drawn for each
+    negatives: PositiveInt = 5  # skip-gram, CBOW: words drawn from the noise for each that is there
+    noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
+    subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: words with a larger share are left out at times; 0: never
+    cutoff: PositiveFloat = 10.0  # GloVe: the count from which on a pair weighs no more
+    power: NonNegativeFloat = 0.75  # GloVe: how a rarer pair weighs less
 
     def build(self, vocabulary: int) -> "WordVectors":
         return WordVectors(self, vocabulary)

@@ -1,0 +1,75 @@
+"""Steps of skip-gram and CBOW on a CUDA GPU as a CUDA graph.
+
+A step is some forty small operations, and a GPU is done with each before Python has asked for the next. So the step is
+captured once, on predictions in static buffers, and replayed from then on. If fewer predictions are left than the
+buffers hold, the others count nothing.
+"""
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from seqloom.accel.cuda_graphs import capture
+from seqloom.classical.word_vectors.negative_sampling import Predictions, update, update_in_batches
+from seqloom.classical.word_vectors.vectors import WordVectors
+
+WARM_UP_STEPS = 3  # before a capture, as CUDA's libraries want; they change nothing
+
+_graphs: WeakKeyDictionary[WordVectors, "GraphedUpdate"] = WeakKeyDictionary()
+
+
+def install() -> None:
+    update_in_batches.register(can_graph_update, graphed_update)
+
+
+def can_graph_update(model: WordVectors, made: Predictions, rate: float, batch: int) -> bool:
+    return model.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+
+
+def graphed_update(model: WordVectors, made: Predictions, rate: float, batch: int) -> Tensor:
+    graphed = _graphs.get(model)
+    if graphed is None or not graphed.fits(model, batch):
+        graphed = _graphs[model] = GraphedUpdate(model, batch)
+    return graphed(made, rate)
+
+
+class GraphedUpdate:
+    """`update` of these vectors, for at most `batch` predictions."""
+
+    def __init__(self, model: WordVectors, batch: int) -> None:
+        config, device = model.config, model.device
+        self.batch, self.tables = batch, (model.vectors, model.contexts)
+        reads, tells = 1 if config.objective == "skipgram" else 2 * config.window, 1 + config.negatives
+        self.buffers = Predictions(
+            torch.zeros(batch, reads, dtype=torch.int64, device=device),
+            torch.zeros(batch, reads, dtype=torch.bool, device=device),
+            torch.zeros(batch, tells, dtype=torch.int64, device=device),
+            torch.zeros(batch, tells, dtype=torch.bool, device=device),
+        )
+        self.rate, self.loss = (torch.zeros((), device=device) for _ in range(2))
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        tables = WordVectors(config, model.vocabulary)  # without a reference to the model, which owns this graph
+        tables.vectors, tables.contexts = self.tables
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_STEPS):
+                self.loss.add_(update(tables, self.buffers, self.rate))
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self.graph = capture(lambda: self.loss.add_(update(tables, self.buffers, self.rate)))
+
+    def fits(self, model: WordVectors, batch: int) -> bool:
+        """Whether these are still the vectors it was captured on, and batches of that size."""
+        return model.vectors is self.tables[0] and model.contexts is self.tables[1] and batch == self.batch
+
+    def __call__(self, made: Predictions, rate: float) -> Tensor:
+        """Make the steps of all these predictions, `batch` at a time; the sum of their losses."""
+        self.loss.zero_()
+        self.rate.fill_(rate)
+        for some in made.batches(self.batch):
+            for name, buffer in vars(self.buffers).items():
+                buffer[: len(some)].copy_(getattr(some, name))
+            self.buffers.used[len(some) :].fill_(False)
+            self.buffers.real[len(some) :].fill_(False)
+            self.graph.replay()
+        return self.loss.clone()

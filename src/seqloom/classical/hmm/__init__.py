@@ -1,0 +1,1 @@
+"""Hidden Markov models: one recursion, of symbols, Gaussians and tags."""

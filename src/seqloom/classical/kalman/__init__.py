@@ -1,0 +1,1 @@
+"""Linear dynamical systems: Kalman filter and smoother, expectation–maximisation."""

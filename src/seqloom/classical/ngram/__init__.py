@@ -1,0 +1,1 @@
+"""N-gram language models: Kneser–Ney estimation, backoff queries, ARPA files."""

@@ -1,0 +1,1 @@
+"""Word vectors: skip-gram, CBOW and GloVe."""
