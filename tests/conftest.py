@@ -68,9 +68,9 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recipes that begin with a run can be read without it: as if the shipped recipe of its name had been trained,
     or MiniLM imported."""
     from seqloom.recipes import recipe_mapping, recipe_names
-    from seqloom.runs.init import Pretrained
     from seqloom.runs.manifest import Manifest
     from seqloom.runs.run import Run
+    from seqloom.runs.transfer import Pretrained
 
     really = Pretrained.open
 

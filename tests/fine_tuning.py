@@ -48,7 +48,7 @@ def tokenizer() -> Tokenizer:
 def pretrained_run(folder: Path, kind: str, **changes: Any) -> Path:
     """A run of a fresh model of this kind, as if it had been trained."""
     torch.manual_seed(7)
-    config, own = build(MODELS[kind], {"kind": kind, **SHAPES[kind], **changes}), tokenizer()
+    config, own = build(MODELS.find(kind), {"kind": kind, **SHAPES[kind], **changes}), tokenizer()
     model = config.build(len(own))
     with torch.no_grad():
         for parameter in model.parameters():  # nothing is left at zero, as after a training

@@ -16,7 +16,7 @@ from seqloom.cli.app import main
 from seqloom.core.errors import CheckpointError, ResourceError
 from seqloom.exchange import minilm
 from seqloom.predict.loader import load
-from seqloom.runs.init import Pretrained
+from seqloom.runs.transfer import Pretrained
 from seqloom.tasks.classify import Task
 from seqloom.text import Imported
 from seqloom.text.spans import token_spans

@@ -10,7 +10,7 @@ from tests.exchange.small_decoders import configure, refused, weights, write_by_
 
 from seqloom.core.errors import CheckpointError
 from seqloom.exchange.importing import import_directory
-from seqloom.runs.init import Pretrained
+from seqloom.runs.transfer import Pretrained
 
 
 @pytest.fixture

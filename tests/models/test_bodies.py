@@ -20,7 +20,7 @@ CLASSIFY, SEPARATE = Specials.after(V).classify, Specials.after(V).separate
 
 
 def config_of(kind: str, **changes: Any) -> Any:
-    return build(MODELS[kind], {"kind": kind, **SHAPES[kind], **changes})
+    return build(MODELS.find(kind), {"kind": kind, **SHAPES[kind], **changes})
 
 
 def trained(config: Any, seed: int = 1) -> Any:

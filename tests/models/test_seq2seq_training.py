@@ -229,7 +229,7 @@ def test_a_section_that_may_be_null_stays_null():
     assert build(RecurrentSeq2SeqConfig, {"attention": None}).attention is None
     assert build(RecurrentSeq2SeqConfig, {}).attention == AttentionConfig()
     config = RecurrentSeq2SeqConfig(attention=None)
-    assert build(MODELS["recurrent-seq2seq"], to_mapping(config)) == config
+    assert build(MODELS.find("recurrent-seq2seq"), to_mapping(config)) == config
 
 
 def test_a_source_too_long_for_its_locations_is_refused():

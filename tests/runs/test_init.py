@@ -15,8 +15,10 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.predict.average import average
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
-from seqloom.runs.init import InitConfig, Pretrained, filled_in, read_length
+from seqloom.runs.init import InitConfig
 from seqloom.runs.run import Run
+from seqloom.runs.transfer import Pretrained, fill_in
+from seqloom.tasks.reading_base import read_length
 from seqloom.training import begin, resume
 
 
@@ -126,8 +128,8 @@ def test_sections_that_do_not_go_together(runs: Path, tmp_path: Path) -> None:
 
 def test_what_has_no_body_is_left_alone() -> None:
     plain = {"task": "classify", "init": {"from": "nowhere"}, "model": {"kind": "classifier"}}
-    assert filled_in(plain) == plain
-    assert filled_in({"init": 3, "model": None}) == {"init": 3, "model": None}
+    assert fill_in(plain) == plain
+    assert fill_in({"init": 3, "model": None}) == {"init": 3, "model": None}
 
 
 def test_no_more_is_read_than_the_body_was_made_for(runs: Path, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_what_it_is_used_for(tmp_path: Path) -> None:
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         bidirectional_recipe(tmp_path, "batch.tokens=0", "batch.max_length=1", "model.layers=0", "model.kind=gpt")
-    assert all(words in str(error.value) for words in ("tokens must be", "max_length must be at least 2", "kind"))
+    assert all(words in str(error.value) for words in ("tokens: must be", "max_length: must be at least 2", "kind"))
     recipe = bidirectional_recipe(tmp_path)
     (tmp_path / "dev.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(DataError):

@@ -96,7 +96,7 @@ def test_the_training_loss_is_the_weighted_mean(tmp_path: Path) -> None:
 def test_tf_idf_knows_the_training_texts(tmp_path: Path) -> None:
     task = Task.prepare(classify_recipe(tmp_path, "model.encoder.kind=bag", "model.encoder.weights=tf-idf"))
     texts = [one.text for one in task.corpus.split("train")]
-    found, documents = task.found_in()
+    found, documents = task.document_frequencies()
     assert documents == len(texts)
     assert found[task.tokenizer.end] == documents
     for word in ("gripping", "film", "a"):
@@ -131,8 +131,8 @@ def test_evaluation_does_not_depend_on_how_texts_are_put_together(tmp_path: Path
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["batch.max_length=1"], "max_length must be at least 2, got 1"),
-        (["batch.tokens=0", "loss.label_smoothing=1.0"], "tokens must be at least 1"),
+        (["batch.max_length=1"], "max_length: must be at least 2, got 1"),
+        (["batch.tokens=0", "loss.label_smoothing=1.0"], "tokens: must be at least 1"),
         (["goal=f1"], "goal"),
         (["loss.class_weights=even"], "class_weights"),
         (["tokenizer.kind=byte-pair", "tokenizer.dropout=0.1"], "tokenizer.dropout is for translation"),

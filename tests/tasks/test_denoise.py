@@ -165,12 +165,7 @@ def test_nothing_to_damage_is_said(tmp_path: Path) -> None:
 def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         denoise_recipe(tmp_path, "batch.max_length=4", "batch.tokens=0", "noise.share=1.5", "batch.dev_texts=-1")
-    for words in (
-        "max_length must be at least 8",
-        "tokens must be at least 1",
-        "share: must be less than 1",
-        "dev_texts",
-    ):
+    for words in ("max_length: must be at least 8", "tokens: must be at least 1", "share: must be less", "dev_texts"):
         assert words in str(error.value)
     with pytest.raises(UsageError, match=r"noise\.sentinels must be at least 5, .* may have 4 spans; got 3"):
         denoise_recipe(tmp_path, "noise.sentinels=3", "noise.mean_length=1")

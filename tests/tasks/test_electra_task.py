@@ -41,7 +41,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     assert "max_length must be at most 100" in str(error.value)
     with pytest.raises(UsageError, match="go together; got electra and mlm"):
         masked_recipe(tmp_path, "objective=mlm", "model.kind=electra")
-    with pytest.raises(UsageError, match=r"model\.generator: share must be above 0"):
+    with pytest.raises(UsageError, match=r"model\.generator\.share: must be greater than 0"):
         masked_recipe(tmp_path, ELECTRA, "model.generator.share=0")
     with pytest.raises(UsageError, match="generator"):
         masked_recipe(tmp_path, "model.generator.share=0.5")  # a bert has none

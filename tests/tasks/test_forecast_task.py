@@ -70,10 +70,7 @@ def test_one_recipe_for_both_ways_of_training(recipe: Callable[..., Any]) -> Non
     [
         ((*AR, "train.kep=3"), ["train.kep: no such key", "did you mean train.keep"]),
         (("train.lrr=1",), ["train.lrr: no such key; did you mean train.lr?"]),
-        (
-            ("train.lr=-1", "forecast.paths=1", "batch.rows=0", "data.season=0"),
-            ["train.lr: must", "paths", "rows", "season"],
-        ),
+        (("train.lr=-1", "forecast.paths=1", "batch.rows=0", "data.season=0"), ["lr: must", "paths", "rows", "season"]),
         (("model.kind=lstm", "model.taps=3"), ["model.taps: is a key of kind ar, not of lstm"]),
         (("model.kind=rnn",), ["model.kind: must be one of ar, kalman, ffn, lstm, transformer"]),
         (("train=null",), ["train"]),

@@ -13,7 +13,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.tree import leaves
 from seqloom.predict.loader import load
-from seqloom.tasks.language_model import Task, numbered
+from seqloom.tasks.language_model import Task, number_documents
 from seqloom.text import END
 from seqloom.train.events import Evaluated, Finished
 from seqloom.train.loop import make_step
@@ -39,7 +39,7 @@ def model_of(task: Task) -> Any:
 
 
 def test_a_document_begins_with_the_end_before_it() -> None:
-    assert numbered(torch.tensor([[5, 6, END, 7, END, END, 8]])).tolist() == [[0, 0, 1, 1, 2, 3, 3]]
+    assert number_documents(torch.tensor([[5, 6, END, 7, END, END, 8]])).tolist() == [[0, 0, 1, 1, 2, 3, 3]]
 
 
 def test_apart_the_loss_is_that_of_each_document_alone(recipe: Make) -> None:
@@ -63,7 +63,7 @@ def test_apart_changing_one_document_changes_nothing_in_another(recipe: Make) ->
     task = Task.prepare(recipe(*APART, "batch.rows=1", "batch.chunk=40", "model.context=40"))
     model, batch = model_of(task), task.batch(1, 0)
     inputs = batch["inputs"]
-    documents = numbered(inputs)
+    documents = number_documents(inputs)
     first, second = documents[0] == 1, documents[0] == 2
     assert first.sum() > 5 and second.sum() > 5
     changed = inputs.clone()
@@ -157,7 +157,7 @@ def test_an_evaluated_run_opens_as_it_was(recipe: Make, tmp_path: Path) -> None:
             [
                 "model: width must be divisible by heads",
                 "model: context must be at most the 512",
-                "batch: rows must be",
+                "batch.rows: must be",
             ],
         ),
         (["model.kind=gpt", "batch.documents=together"], ["batch.documents", "one of join, apart"]),

@@ -50,7 +50,7 @@ def test_it_begins_with_the_weights_of_the_run(made: Path) -> None:
     task = Task.prepare(instruct_recipe(made, made / "gpt"))
     assert all(torch.equal(tensor, then[name]) for name, tensor in task.model().state_dict().items())
     fresh = Task.prepare(instruct_recipe(made, made / "gpt", "init.weights=false")).model().state_dict()
-    assert not torch.equal(fresh["body.blocks.0.attention.q.weight"], then["body.blocks.0.attention.q.weight"])
+    assert not torch.equal(fresh["body.embedded.embed.weight"], then["body.embedded.embed.weight"])
 
 
 def test_it_learns_and_answers(made: Path) -> None:
@@ -106,7 +106,7 @@ def test_long_examples_are_cut_before_their_answer(made: Path, tmp_path: Path) -
     write_instructions(tmp_path / "mine.jsonl", [{**one} for one in long])
     task = Task.prepare(instruct_recipe(tmp_path, made / "gpt", "batch.max_length=60"))
     assert any("are longer than 60 tokens" in warning for warning in task.warnings())
-    for example in task.examples("train"):
+    for example in task.prompts("train"):
         assert len(example.ids) < 60 and example.cut
         assert task.tokenizer.decode(example.ids).endswith("= good")
     write_instructions(
@@ -123,7 +123,7 @@ def test_long_examples_are_cut_before_their_answer(made: Path, tmp_path: Path) -
         (['template="{instruction}"'], "and last {output}"),
         (['template="{instruction} {answer} {output}"'], "no other braces"),
         (["tokenizer.kind=words"], "leave the section out"),
-        (["batch.max_length=2"], "max_length must be at least 8"),
+        (["batch.max_length=2"], "max_length: must be at least 8"),
         (["init.from=nowhere"], "there is no run nowhere"),
     ],
 )

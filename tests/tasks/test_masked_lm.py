@@ -186,8 +186,8 @@ def test_all_that_is_wrong_with_a_recipe_is_said_at_once(tmp_path: Path) -> None
             tmp_path, "batch.max_length=4", "batch.rows=0", "masks.share=1.5", "masking=none", "objective=nsp"
         )
     for words in (
-        "max_length must be at least 8",
-        "rows must be at least 1",
+        "max_length: must be at least 8",
+        "rows: must be at least 1",
         "share: must be less than 1",
         "masking",
         "objective",

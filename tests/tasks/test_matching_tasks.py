@@ -191,14 +191,14 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
             ["loss.label_smoothing=0.1"],
             "loss.class_weights, loss.label_smoothing and loss.consistency are for target=class",
         ),
-        ("pair", ["batch.max_length=4"], "max_length must be at least 5, got 4"),
+        ("pair", ["batch.max_length=4"], "max_length: must be at least 5, got 4"),
         ("pair", ["model.body=null"], "model.body: missing"),
         ("pair", ["tokenizer=null"], "tokenizer: missing"),
         ("pair", ["loss.language_model=0.5"], "needs a body that predicts the next token"),
-        ("choice", ["loss.language_model=-1.0"], "language_model must be at least 0"),
+        ("choice", ["loss.language_model=-1.0"], "language_model: must be at least 0"),
         ("answer", ["batch.question=30"], "batch.question must leave room for the context: a row has 24 tokens"),
-        ("answer", ["batch.stride=0"], "stride must be at least 1"),
-        ("answer", ["decode.longest=0"], "longest must be at least 1"),
+        ("answer", ["batch.stride=0"], "stride: must be at least 1"),
+        ("answer", ["decode.longest=0"], "longest: must be at least 1"),
         ("pair", ["model.kind=fine-tuned-choice"], "model"),
         ("pair", ["model.body.positions.kind=learned", "model.body.positions.max_length=4"], "read 5 tokens at least"),
     ],
@@ -231,7 +231,7 @@ def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
 
 def test_a_text_is_not_what_they_are_measured_on(tmp_path: Path) -> None:
     run = trained(recipe(tmp_path, "answer", "train.steps=1"), tmp_path / "run")
-    with pytest.raises(UsageError, match=r'let it answer: seqloom answer .*run --context FILE --question "…"'):
+    with pytest.raises(UsageError, match=r'use it: seqloom answer .*run --context page.txt --question "…"'):
         load(run).evaluate_documents(["a text"])
 
 

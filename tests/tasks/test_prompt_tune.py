@@ -122,7 +122,7 @@ def test_long_texts_are_cut_so_that_the_label_has_room(made: Path, tmp_path: Pat
     )
     task = Task.prepare(tune_recipe(tmp_path, made / "gpt", "batch.max_length=40"))
     assert any("only their beginning is read" in warning for warning in task.warnings())
-    for example in task.examples("train"):
+    for example in task.prompts("train"):
         assert len(example.ids) < 40
         assert task.tokenizer.decode(example.ids).endswith((" = bad", " = good"))
     with pytest.raises(DataError, match="too few for a text with the template"):
@@ -181,5 +181,5 @@ def test_the_recipe_of_a_run_is_whole(made: Path) -> None:
 
 def test_other_texts_are_not_what_it_is_measured_on(made: Path) -> None:
     model: Any = seqloom.load(made / "tuned")
-    with pytest.raises(UsageError, match="answers with labels"):
+    with pytest.raises(UsageError, match="measured on texts with labels"):
         model.evaluate_documents(["a text"])

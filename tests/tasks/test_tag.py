@@ -125,7 +125,7 @@ def test_the_goal_follows_the_tags(tmp_path: Path) -> None:
     [
         (["model.pooling=max"], "pooling"),
         (["tokenizer.kind=characters"], "leave one of them out"),
-        (["batch.shapes=0", "batch.eval_tokens=0"], "shapes must be at least 1"),
+        (["batch.shapes=0", "batch.eval_tokens=0"], "shapes: must be at least 1"),
         (["goal=f1"], "goal"),
         (["loss.class_weights=balanced"], "loss"),
     ],

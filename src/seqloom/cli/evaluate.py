@@ -66,7 +66,6 @@ LABELS = {
     "next_naive": "  as the last one",
 }
 OF_TRANSLATORS = "--beam, --length-penalty, --source, --reference and --out are for translators"
-OF_TEXTS = ("language-model", "ngram", "hmm", "masked-lm", "bidirectional-lm", "denoise")  # tasks any text will do for
 OF_CLASSIFIERS = "--confusion and --reliability are for classifiers and taggers"
 
 
@@ -125,6 +124,7 @@ def evaluate(
     from seqloom.predict.tagger import Tagger
     from seqloom.predict.translator import Translator
     from seqloom.predict.word_vectors import WordVectors
+    from seqloom.tasks import task_info
 
     split = split or "dev"
     if split not in SPLITS:
@@ -170,7 +170,7 @@ def evaluate(
         from seqloom.data.corpora.text import read_documents
 
         other = read_documents(text, documents or _documents(models[0]))
-    way = "--text FILE" if models[0].run.recipe["task"] in OF_TEXTS else ""
+    way = "--text FILE" if task_info(models[0].run.recipe["task"]).task.measures_text else ""
     with use_data_folder(data_dir), _or_other(way):
         metrics, mixture = _mixed(models, split, other, given) if interpolate else (_alone(models[0], split, other), {})
     if other is not None:

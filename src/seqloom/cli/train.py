@@ -150,11 +150,11 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
 
 
 def _use(run: "Run") -> str:
-    """Return what one would do first with such a model."""
+    """What one would do first with such a model."""
     from seqloom.tasks import task_info
 
-    command = task_info(run.recipe.get("task")).command.format(run=shlex.quote(str(run.path)))
-    return f"seqloom {command} · " if command else ""
+    command = task_info(run.recipe["task"]).command
+    return f"seqloom {command.format(run=shlex.quote(str(run.path)))} · " if command else ""
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import torch
+from torch import nn
 
 from seqloom.core.errors import ResourceError, UsageError
 
@@ -31,6 +32,13 @@ def choose_device(name: str = "auto") -> torch.device:
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ResourceError("device mps was asked for, but this machine has none. Use device=auto or cpu.")
+    return device
+
+
+def device_of(model: Any) -> torch.device:
+    """The device on which a model computes: that of its weights, or what a model without modules says."""
+    device: torch.device
+    device = next(iter(model.state_dict().values())).device if isinstance(model, nn.Module) else model.device
     return device
 
 

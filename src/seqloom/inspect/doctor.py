@@ -21,8 +21,8 @@ from seqloom.inspect.rehearsal import Rehearsal, rehearse
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.tasks import task_info
-from seqloom.tasks.classify import ReadingTask
-from seqloom.tasks.language_model import TextTask
+from seqloom.tasks.reading_base import ReadingTask
+from seqloom.tasks.text_base import TextTask
 from seqloom.tasks.translate import SIDES
 from seqloom.tasks.translate import Task as TranslateTask
 from seqloom.train.config import FitConfig

@@ -13,7 +13,8 @@ import numpy as np
 
 from seqloom.core.words import shown
 from seqloom.data.examples import TokenClassificationExample, has_spans, tag_counts
-from seqloom.tasks.classify import ReadingTask
+from seqloom.tasks import task_info
+from seqloom.tasks.reading_base import ReadingTask
 from seqloom.tasks.translate import SIDES, Task
 
 
@@ -86,7 +87,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
     spans = tagged and has_spans(corpus)
     return ExampleFacts(
         splits=[_example_split(task, name) for name in corpus.splits],
-        unit=_unit(task),
+        unit=task_info(task.recipe.task).examples,
         classes=classes,
         of_classes="spans" if spans else "words" if tagged else "texts",
         spelled=task.spellings is not None,
@@ -98,11 +99,6 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         fixed=task.recipe.batch.shapes is not None,
         padding=batches.padding(),
     )
-
-
-def _unit(task: ReadingTask) -> str:
-    own = {"tag": "sentences", "hmm-tag": "sentences", "pair": "pairs", "choice": "examples", "answer": "questions"}
-    return own.get(task.recipe.task, "texts")
 
 
 def _label_counts(task: ReadingTask) -> dict[str, int]:

@@ -15,7 +15,7 @@ from seqloom.evaluate.answers import AnswerReport
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, check_sizes, predict_windows, similar_lengths, split_columns
 from seqloom.tasks.answer import Place, best, placed, places_of
-from seqloom.tasks.pair import row_reader
+from seqloom.tasks.reading_base import row_reader
 
 BATCHES = 32  # of windows that are held at a time
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import torch
 
 from seqloom import accel
+from seqloom.core.device import device_of
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.predict.batching import as_lines, predict_windows
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
-from seqloom.tasks.language_model import device_of
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class SplitPredictor(Predictor[P]):
     @property
     def longest(self) -> int | None:
         """How many tokens are read at once, END or special ones included; None for any number."""
-        from seqloom.runs.init import read_length
+        from seqloom.tasks.reading_base import read_length
 
         return read_length(self.recipe)
 

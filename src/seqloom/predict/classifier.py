@@ -22,7 +22,7 @@ from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
 from seqloom.predict.base import P, Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows
-from seqloom.tasks.classify import spellings_of, text_reader
+from seqloom.tasks.reading_base import spellings_of, text_reader
 from seqloom.tasks.series_classify import tree_of
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.word_vectors.vectors import WordVectors
+from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import to_device
@@ -34,8 +35,7 @@ from seqloom.models.tagger import Tagger
 from seqloom.models.window_lm import WindowLM
 from seqloom.predict.base import Prediction, Predictor
 from seqloom.predict.batching import as_lines, check_sizes, pad_rows, predict_windows, similar_lengths, windows
-from seqloom.tasks.classify import spellings_of
-from seqloom.tasks.language_model import device_of
+from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
 from seqloom.text.base import END
 from seqloom.text.specials import Form, frame_length, framed

@@ -16,7 +16,7 @@ from seqloom.evaluate.figures import Figures
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows, split_columns
 from seqloom.predict.classifier import LabelPrediction, LabelPredictor
-from seqloom.tasks.pair import row_reader
+from seqloom.tasks.reading_base import row_reader
 
 Choice = tuple[str, Sequence[str]]  # a text and its options
 

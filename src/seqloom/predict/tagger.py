@@ -18,8 +18,7 @@ from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, predict_batches, predict_windows
-from seqloom.tasks.classify import spellings_of
-from seqloom.tasks.tag import sentence_reader
+from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.spans import Span, token_spans
 from seqloom.text.word_spans import join_words, word_spans
 

@@ -4,16 +4,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
 from seqloom.config.messages import NO_SUCH_KEY
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.data.corpus_config import FilesConfig
 from seqloom.data.files import locate_file
-from seqloom.runs.init import filled_in
-from seqloom.runs.run import Run
 from seqloom.tasks import task_info
+
+if TYPE_CHECKING:
+    from seqloom.runs.run import Run
 
 RECIPES = Path(__file__).parent
 
@@ -84,11 +85,19 @@ def build_recipe(mapping: dict[str, Any], source: str) -> Any:
     its other keys by itself."""
     completed = task_info(mapping.get("task")).task.complete
     try:
-        filled = filled_in(mapping)
+        filled = _fill_in(mapping)
     except SeqloomError:
         _refuse_unknown_keys(completed(mapping), source)  # a mistyped key may be why there is no such run
         raise
     return whole_recipe(completed(filled), source)
+
+
+def _fill_in(mapping: dict[str, Any]) -> dict[str, Any]:
+    if mapping.get("init") is None:
+        return mapping
+    from seqloom.runs.transfer import fill_in  # which imports every model that can be taken over
+
+    return fill_in(mapping)
 
 
 def _refuse_unknown_keys(mapping: dict[str, Any], source: str) -> None:
@@ -104,7 +113,7 @@ def whole_recipe(mapping: dict[str, Any], source: str) -> Any:
     return build(task_info(mapping.get("task")).recipe, mapping, source=source)
 
 
-def recipe_of(run: Run) -> Any:
+def recipe_of(run: "Run") -> Any:
     """The recipe a run was trained with."""
     try:
         return whole_recipe(run.recipe, str(run.path / "recipe.yaml"))

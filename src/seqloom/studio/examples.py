@@ -7,6 +7,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from seqloom.tasks import names, task_info
+
 DAY = datetime(2026, 11, 15, 9, 30)
 DATE = "Sunday, November 15, 2026"  # where babel has none
 OFFERED = 3
@@ -33,13 +35,6 @@ TEXTS = {
     "wnut17": ("Just landed in Chicago with Anna",),
     "imported": ("The old man saw the boats in the harbour.",),
 }
-TASKS = {
-    "translate": "Two children are playing in the park.",
-    "classify": "a funny and moving story",
-    "tag": "The old man saw the boats in the harbour.",
-    "hmm-tag": "The old man saw the boats in the harbour.",
-}
-USUAL = "The class statement defines a new type of object."
 KNOWN = {
     "pydocs": "the English of Python's documentation",
     "people": "sentences about people, places and organisations",
@@ -75,13 +70,18 @@ def examples_of(recipe: Mapping[str, Any]) -> list[str]:
     """A few texts such as the run has learned from."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
-    if recipe.get("task") == "denoise":
-        return ["The class statement defines a new [MASK] of object."]
+    if "[MASK]" in (example := _task_example(recipe)):
+        return [example]
     if corpus == "languages":  # which of them it is has to be told
         return [phrase for tag in ("en", "fr", "ru") for phrase in _phrases(tag, ("full date",))] or [DATE]
     if corpus == "cldr":
         return list(_phrases(str(data.get("source", "en")), _kinds(data))) or [DATE]
-    return list(TEXTS.get(corpus) or [TASKS.get(str(recipe.get("task")), USUAL)])
+    return list(TEXTS.get(corpus) or [example])
+
+
+def _task_example(recipe: Mapping[str, Any]) -> str:
+    name = recipe.get("task")
+    return task_info(name if name in names() else "language-model").example
 
 
 def known_of(recipe: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,8 @@ beside the protocol of `seqloom.core.protocols` (`Task` if it trains by gradient
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from seqloom.core.errors import UsageError
@@ -21,14 +23,12 @@ from seqloom.core.words import did_you_mean, shown
 if TYPE_CHECKING:
     from seqloom.tasks.base import TaskInfo
 
-SHARED = ("base",)  # files that are no tasks
 
-
+@cache
 def names() -> list[str]:
     """List the names of all tasks."""
-    return sorted(
-        module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if module.name not in SHARED
-    )
+    files = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name.replace("_", "-") for name in files if not name.endswith("base"))  # others hold what they share
 
 
 def task_info(name: Any) -> "TaskInfo":
@@ -40,3 +40,9 @@ def task_info(name: Any) -> "TaskInfo":
         raise UsageError(f"No task is called {shown(name)}: {did_you_mean(str(name), known)}.")
     info: TaskInfo = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").INFO
     return info
+
+
+def has_view(recipe: Mapping[str, Any], view: str) -> bool:
+    """Whether a view suits the models of a recipe's task."""
+    name = recipe.get("task")
+    return name in names() and view in task_info(name).views

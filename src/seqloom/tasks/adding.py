@@ -1,23 +1,25 @@
 """The adding problem: a recurrent network reads numbers, two of them marked, and answers with the sum of these two."""
 
-from abc import ABC, abstractmethod
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
+from seqloom.config.constraints import PositiveInt
+from seqloom.core.device import device_of
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Loss, Monitor
+from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree
 from seqloom.data.vectors import AddingConfig, VectorData
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
-from seqloom.runs.run import Run
-from seqloom.tasks import base
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.tasks.base import Task as BaseTask
+from seqloom.tasks.base import TaskInfo, TaskRecipe, refuse_changed_data
 from seqloom.train.config import FitConfig
+
+if TYPE_CHECKING:
+    from seqloom.runs.run import Run
 
 CLOSE = 0.04  # an answer this near to the sum is right
 
@@ -26,35 +28,29 @@ CLOSE = 0.04  # an answer this near to the sum is right
 class BatchConfig:
     """How many sequences are read at once."""
 
-    rows: int = 64  # sequences read side by side
-
-    def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise ValueError(f"rows must be at least 1, got {self.rows}")
+    rows: PositiveInt = 64  # sequences read side by side
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["adding"] = "adding"
-    seed: int = 1
     data: AddingConfig = AddingConfig()
     batch: BatchConfig = BatchConfig()
     model: Annotated[RecurrentReaderConfig, Discriminator("kind")] = RecurrentReaderConfig()
     train: FitConfig
 
 
-class VectorTask(base.Task, ABC):
-    """What every task shares that reads vectors made on the spot and answers once.
+class VectorTask(BaseTask):
+    """A task that reads vectors drawn on the spot and answers once.
 
-    `data` gives the sequences; a subclass says what the loss of an answer is, and which answers are right.
+    `data` gives the sequences; a subclass defines the loss of an answer, and which answers are right.
     """
 
-    monitor = Monitor("loss", unit="nats per answer")
     counted = "vectors"  # what is read
     eval_rows = 500  # sequences read at once in evaluation
 
     def __init__(self, recipe: Any):
-        self.recipe = recipe
+        super().__init__(recipe, None)
         self.data: VectorData = recipe.data.data()
 
     @classmethod
@@ -62,20 +58,22 @@ class VectorTask(base.Task, ABC):
         return cls(recipe)
 
     @classmethod
-    def reopen(cls, recipe: Any, run: Run) -> Self:
+    def reopen(cls, recipe: Any, run: "Run") -> Self:
         task = cls(recipe)
         refuse_changed_data(run, task.data)
         return task
 
+    def loss_unit(self) -> str:
+        return "nats per answer"
+
+    def warnings(self) -> list[str]:
+        return []
+
     def sizes(self) -> dict[str, int]:
-        """What the data decides of the model: the arguments of its config's `build`."""
         return {"inputs": self.data.inputs, "outputs": self.data.outputs}
 
-    def documents(self) -> dict[str, Any]:
-        return {"sizes.json": self.sizes(), "data.json": self.data.describe()}
-
-    def model(self) -> Any:
-        return self.recipe.model.build(**self.sizes())
+    def describe_data(self) -> dict[str, Any]:
+        return self.data.describe()
 
     def steps_per_epoch(self) -> int:
         return -(-self.recipe.data.epoch // self.recipe.batch.rows)
@@ -107,19 +105,20 @@ class VectorTask(base.Task, ABC):
             found[f"{name}success"] = self.right(said, drawn["targets"]).double().mean().item()
         return found
 
-    @abstractmethod
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         """The loss of each answer (B,)."""
+        raise NotImplementedError
 
-    @abstractmethod
     def right(self, answers: Tensor, targets: Tensor) -> Tensor:
         """Which answers are right (B,)."""
+        raise NotImplementedError
 
 
 class Task(VectorTask):
     """The loss is the squared error. Always answering 1 has the variance of the sum, 1/6, and is rarely right."""
 
-    monitor = Monitor("loss", unit="squared error")
+    def loss_unit(self) -> str:
+        return "squared error"
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(answers.squeeze(1).float(), targets, reduction="none")

@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal
 import torch
 
 from seqloom.config import Discriminator, config
-from seqloom.core.protocols import Loss, Monitor
+from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core.device import device_of
+from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
-from seqloom.data import corpora
 from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
@@ -26,63 +27,40 @@ from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.row_readers import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.matching import FineTunedAnswerConfig, Spans
-from seqloom.runs.init import InitConfig, read_length
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.choice import LossConfig
-from seqloom.tasks.language_model import device_of
-from seqloom.tasks.pair import RowTask, row_problems
-from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, read_length
+from seqloom.text import Tokenizer
 from seqloom.text.spans import Span
 from seqloom.train.config import FitConfig
 
 
 @config
-class BatchConfig:
+class BatchConfig(RowBatchConfig):
     """How windows of contexts are put together."""
 
-    tokens: int = 4096  # most of a batch: windows × longest, padding and special tokens included
-    shapes: int | None = None  # at most so many shapes of batches; null for as many as it takes, which pads less
-    max_length: int | None = 384  # tokens of a window, question and special ones included; null: all the body can read
-    question: int = 64  # tokens read of a question, at most
-    stride: int | None = (
-        None  # tokens from the beginning of a window of a context to that of the next; null: half of it
-    )
-    eval_tokens: int = 16384  # as `tokens`, when a split is evaluated
-    apart: bool = False  # words and marks are read with a space between any two, as WikiText writes them
-
-    def problems(self) -> Iterator[str]:
-        least = {"tokens": 1, "shapes": 1, "max_length": 5, "question": 1, "stride": 1, "eval_tokens": 1}
-        for name, most in least.items():
-            value = getattr(self, name)
-            if value is not None and value < most:
-                yield f"{name} must be at least {most}, got {value}"
+    max_length: Annotated[int, Ge(5)] | None = 384  # tokens of a window, question and special ones included
+    question: PositiveInt = 64  # tokens read of a question, at most
+    stride: PositiveInt | None = None  # tokens from the beginning of a window to that of the next; null: half of it
 
 
 @config
 class DecodeConfig:
-    longest: int = 30  # tokens of an answer, at most
-
-    def problems(self) -> Iterator[str]:
-        if self.longest < 1:
-            yield f"longest must be at least 1, got {self.longest}"
+    longest: PositiveInt = 30  # tokens of an answer, at most
 
 
 @config
-class Recipe:
+class Recipe(RowRecipe):
     task: Literal["answer"] = "answer"
-    seed: int = 1
-    init: InitConfig | None = None  # begin with a run that was trained on something else
     data: CorpusConfig[QuestionAnsweringExample]
-    tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
     model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
-    loss: LossConfig = LossConfig()
+    loss: RowLossConfig = RowLossConfig()
     decode: DecodeConfig = DecodeConfig()
-    goal: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # which figure of dev chooses the best
+    goal: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # which metric of dev selects the best
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
-        yield from row_problems(self)
+        yield from super().problems()
         most = read_length(self) if self.model.body is not None else self.batch.max_length
         if most is not None and most >= 5 and self.batch.question > most - 4:
             yield (
@@ -102,24 +80,14 @@ class Place:
 
 class Task(RowTask):
     corpus: Corpus[QuestionAnsweringExample]
-    command = 'answer {run} --context FILE --question "…"'
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[QuestionAnsweringExample], tokenizer: Tokenizer):
-        super().__init__(recipe, corpus, tokenizer)
+    def __init__(self, recipe: Any, corpus: Any, tokenizer: Tokenizer, names: Sequence[str] = ()):
+        super().__init__(recipe, corpus, tokenizer, names)
         self._windows: dict[str, list[Window]] = {}
         self._spans: dict[str, list[Span]] = {}  # by context
-        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=recipe.loss.unit("window"))
 
-    @classmethod
-    def metric_of(cls, recipe: Recipe) -> str:
-        return recipe.goal
-
-    @classmethod
-    def load(cls, recipe: Recipe) -> Corpus[QuestionAnsweringExample]:
-        return corpora.load(recipe.data)
-
-    def plain_texts(self, split: str) -> list[str]:
-        return ["\n".join(question.texts()) for question in self.corpus.split(split)]
+    def loss_unit(self) -> str:
+        return self.recipe.loss.unit("window")
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -140,7 +108,7 @@ class Task(RowTask):
         """All windows of a split, those of a question side by side."""
         if split not in self._windows:
             batch = self.recipe.batch
-            self.reader().read_ahead(self.read_texts(self.corpus, split))
+            self.reader().read_ahead(self.corpus.texts(split))
             self._windows[split] = [
                 window
                 for number, one in enumerate(self.corpus.split(split))
@@ -148,11 +116,11 @@ class Task(RowTask):
             ]
         return self._windows[split]
 
-    def _batches(self, split: str, **options: Any) -> Any:
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> Any:
         windows = self.windows(split)
         values: dict[str, Sequence[float]] = {"summary": [window.row.summary for window in windows]}
         values["starts"], values["ends"] = zip(*self._targets(split), strict=True)
-        return RowBatches([window.rows() for window in windows], values=values, **options)
+        return RowBatches([window.rows() for window in windows], values=values, tokens=tokens, shapes=shapes)
 
     def _targets(self, split: str) -> Iterator[tuple[int, int]]:
         questions = self.corpus.split(split)
@@ -163,13 +131,14 @@ class Task(RowTask):
         """Questions of which only the beginning is read; a context is never cut."""
         return len({window.number for window in self.windows("train") if window.cut})
 
+    def about_cut(self, cut: int) -> str:
+        return (
+            f"{cut:,} of {len(self.corpus.split('train')):,} training questions have more than "
+            f"{self.recipe.batch.question} tokens: only their beginning is read (batch.question)."
+        )
+
     def warnings(self) -> list[str]:
-        found = [f"{note}." for note in self.corpus.notes]
-        if cut := self.cut():
-            found.append(
-                f"{cut:,} of {len(self.corpus.split('train')):,} training questions have more than "
-                f"{self.recipe.batch.question} tokens: only their beginning is read (batch.question)."
-            )
+        found = super().warnings()
         several = len({window.number for window in self.windows("train") if window.start})
         if several:
             found.append(
@@ -181,15 +150,10 @@ class Task(RowTask):
     # --- training and measuring -------------------------------------------------------------------------------------
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Every window is read by itself, so nothing is carried. What is counted are the tokens read."""
         value, count = model.loss(batch, self.recipe.loss.language_model)
         return Loss(value, None, batch["read"], count)
 
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        return self.report(model, split).metrics
-
     def report(self, model: Any, split: str) -> AnswerReport:
-        """Every figure of a split."""
         return self.figures(*self.answers(model, split), split)
 
     def figures(self, said: Sequence[str], loss: float, split: str) -> AnswerReport:
@@ -242,7 +206,6 @@ INFO = TaskInfo(
     name="answer",
     recipe=Recipe,
     task=Task,
-    forms=("answers",),
     predictor="seqloom.predict.answerer:Answerer",
     command='answer {run} --context page.txt --question "…"',
     metric="answer_f1",

@@ -10,7 +10,7 @@ for all: two evaluations of a split ask the same.
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,25 +18,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
+from seqloom.config.constraints import Ge, NonNegativeInt, PositiveInt
+from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
-from seqloom.core.protocols import Loss, Monitor
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import TextCorpus
 from seqloom.data.denoising import DenoisingBatches, Piece, cut_pieces
 from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_told
 from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import TextTask, device_of
-from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems
+from seqloom.tasks.text_base import TextTask
+from seqloom.text import TokenizerConfig
 from seqloom.text.pieces import split_sentences
 from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the noise of an evaluation, whatever the recipe's
-GREEDY = BeamConfig(beam=1)  # how texts are restored to be measured
+GREEDY = BeamConfig(beam=1)  # how texts are denoised to be measured
 LEAST = 8  # tokens of a piece
 
 
@@ -44,22 +44,15 @@ LEAST = 8  # tokens of a piece
 class BatchConfig:
     """How documents are cut and put together."""
 
-    tokens: int = 4096  # most of a batch: texts × longest, padding included
-    max_length: int = 128  # tokens of a text, END included; a longer document is cut, where a sentence ends
-    eval_tokens: int = 8192  # as `tokens`, when a split is evaluated
-    dev_texts: int | None = 100  # texts of a split that are restored to be measured; 0 for none, null for all
-
-    def problems(self) -> Iterator[str]:
-        for name, least in (("tokens", 1), ("max_length", LEAST), ("eval_tokens", 1), ("dev_texts", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                yield f"{name} must be at least {least}, got {value}"
+    tokens: PositiveInt = 4096  # most of a batch: texts × longest, padding included
+    max_length: Annotated[int, Ge(LEAST)] = 128  # tokens of a text, END included; a longer document is cut into several
+    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
+    dev_texts: NonNegativeInt | None = 100  # texts of a split that are denoised to be measured; 0: none, null: all
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["denoise"] = "denoise"
-    seed: int = 1
     noise: NoiseConfig = SpansConfig()
     data: CorpusConfig[str]
     tokenizer: TokenizerConfig
@@ -69,9 +62,10 @@ class Recipe:
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
+        yield from dropout_problems(self.tokenizer)
         longest = self.noise.longest(max(self.batch.max_length, LEAST) - 1)
-        for side, most in zip(("source", "target"), longest, strict=True):
-            known = getattr(self.model, f"longest_{side}")
+        known_places = self.model.longest_source, self.model.longest_target
+        for side, most, known in zip(("source", "target"), longest, known_places, strict=True):
             if known is not None and most > known:
                 yield (
                     f"a {side} may have {most} tokens (batch.max_length, noise), and the model knows {known} places "
@@ -85,33 +79,20 @@ class Recipe:
                     f"noise.sentinels must be at least {needed}, since a text of batch.max_length tokens may have "
                     f"{needed - 1} spans; got {self.noise.sentinels}"
                 )
-        if getattr(self.tokenizer, "dropout", 0):
-            yield "tokenizer.dropout is for translation; set it to 0"
 
 
-class Task(TextTask):
+class Task(TextTask, BatchedTask):
     recipe: Recipe
 
-    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
-        super().__init__(recipe, corpus, tokenizer)
-        self.monitor = Monitor("loss", unit="nats per token that is said")
-        self._read: dict[str, DenoisingBatches] = {}
+    def check(self) -> None:
+        self.batches, self.read("dev")  # a split without a text is refused here
 
-    @classmethod
-    def prepare(cls, recipe: Any) -> Self:
-        task = super().prepare(recipe)
-        task.batches, task.read("dev")  # a split without a text is refused here
-        return task
+    def loss_unit(self) -> str:
+        return "nats per token that is said"
 
     def sizes(self) -> dict[str, int]:
-        """What else a model must know to be built: how many tokens it has beside the tokenizer's."""
+        """How many tokens the model has beside the tokenizer's."""
         return {"extra": self.recipe.noise.extra}
-
-    def documents(self) -> dict[str, Any]:
-        return {**super().documents(), "sizes.json": self.sizes()}
-
-    def model(self) -> Any:
-        return self.recipe.model.build(len(self.tokenizer), **self.sizes())
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -123,39 +104,18 @@ class Task(TextTask):
             raise DataError(f"The {split} split of {self.corpus.name} has no tokens: there is nothing to damage.")
         return found
 
-    @cached_property
-    def batches(self) -> DenoisingBatches:
-        """The training split, as training reads it."""
-        return self._made("train", self.recipe.batch.tokens)
-
-    def read(self, split: str) -> DenoisingBatches:
-        """A split as it is evaluated."""
-        if split not in self._read:
-            self._read[split] = self._made(split, self.recipe.batch.eval_tokens)
-        return self._read[split]
-
-    def _made(self, split: str, tokens: int) -> DenoisingBatches:
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> DenoisingBatches:
         return DenoisingBatches(self.texts(split), self.recipe.noise, vocabulary=len(self.tokenizer), tokens=tokens)
 
-    def steps_per_epoch(self) -> int:
-        return self.batches.steps_per_epoch
+    @cached_property
+    def batches(self) -> DenoisingBatches:
+        return self.make_batches("train", tokens=self.recipe.batch.tokens)
 
     def tokens_per_step(self) -> float:
         """Those of the texts, on average."""
         return self.batches.total / self.steps_per_epoch()
 
-    def largest_step(self, seed: int) -> int:
-        return self.batches.largest_step(seed)
-
-    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        return self.batches.batch(seed, step, rank, world)
-
-    # --- training and measuring -------------------------------------------------------------------------------------
-
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Every text stands by itself, so nothing is carried. What is counted are the tokens that are said."""
-        value, count = model.loss(batch)
-        return Loss(value, None, batch["read"], count)
+    # --- measuring --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
@@ -169,11 +129,11 @@ class Task(TextTask):
             "perplexity": math.exp(loss) if loss < 700 else math.inf,
             "target_accuracy": right / said,
             **({"hidden_accuracy": told / hidden} if hidden else {}),  # of a short text there may be none
-            **self.restored(model, read),
+            **self.exact_share(model, read),
             "unknown_rate": self.unknown_rate(split),
         }
 
-    def restored(self, model: Any, read: DenoisingBatches) -> dict[str, float]:
+    def exact_share(self, model: Any, read: DenoisingBatches) -> dict[str, float]:
         """Of some texts spread over a split, what greedy search finds: the share of spans, or of texts, that are told
         to the last token."""
         wanted, total = self.recipe.batch.dev_texts, len(read.texts)
@@ -225,9 +185,9 @@ INFO = TaskInfo(
     name="denoise",
     recipe=Recipe,
     task=Task,
-    forms=("text",),
     predictor="seqloom.predict.denoiser:Denoiser",
     command="restore {run}",
     metric="target_accuracy",
-    views=("write", "vectors", "heads", "alignment"),
+    example="The class statement defines a new [MASK] of object.",
+    views=("write", "beam", "vectors", "heads", "alignment"),
 )

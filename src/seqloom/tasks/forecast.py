@@ -8,44 +8,45 @@ that came before is read and the horizon forecast; the seasonal naive forecast i
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pydantic
 import torch
 from torch import Tensor
 
-from seqloom.classical.autoregressive import AutoregressiveConfig
-from seqloom.classical.kalman.linear_dynamical import KalmanConfig
-from seqloom.config import Discriminator, config
-from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Estimate, Loss, Monitor
+from seqloom.config import config
+from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core.device import device_of
+from seqloom.core.errors import DataError
+from seqloom.core.protocols import Estimate, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
-from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus
-from seqloom.data.series import Series, Values, columns_of, season_of
+from seqloom.data.series import Series, Values
 from seqloom.data.stream import SeriesWindows
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
-from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
-from seqloom.models.transformer_forecaster import TransformerForecasterConfig
-from seqloom.models.window_forecaster import WindowForecasterConfig
-from seqloom.runs.run import Run
-from seqloom.tasks import base
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.runs.models import FORECASTERS
+from seqloom.tasks.base import TaskInfo, TaskRecipe
+from seqloom.tasks.series_base import SeriesTask
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
 
-AnyForecasterConfig = (
-    AutoregressiveConfig
-    | KalmanConfig
-    | WindowForecasterConfig
-    | RecurrentForecasterConfig
-    | TransformerForecasterConfig
-)
+if TYPE_CHECKING:
+    from seqloom.classical.autoregressive import AutoregressiveConfig
+    from seqloom.classical.kalman.linear_dynamical import KalmanConfig
+    from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
+    from seqloom.models.transformer_forecaster import TransformerForecasterConfig
+    from seqloom.models.window_forecaster import WindowForecasterConfig
+
+    LinearConfig = AutoregressiveConfig | KalmanConfig
+    NetworkConfig = WindowForecasterConfig | RecurrentForecasterConfig | TransformerForecasterConfig
+    ModelConfig = LinearConfig | NetworkConfig
+else:
+    ModelConfig = Any
+
+ESTIMATED = ("ar", "kalman")  # kinds of models that are not trained by gradient
 SHORTEST, LONGEST = 8, 48  # steps of a horizon that nobody named
 FINEST = 1e-5  # of the size of values: changes below it are lost on a network
 WATCHED_PATHS = 50  # drawn while a model trains
@@ -55,26 +56,16 @@ WATCHED_PATHS = 50  # drawn while a model trains
 class BatchConfig:
     """How windows of the series are put together, where a model learns by gradient."""
 
-    rows: int = 32  # windows read side by side
-
-    def problems(self) -> Iterator[str]:
-        if self.rows < 1:
-            yield f"rows must be at least 1, got {self.rows}"
+    rows: PositiveInt = 32  # windows read side by side
 
 
 @config
 class HorizonConfig:
     """How far and how a series is forecast."""
 
-    horizon: int | None = None  # steps; null is a season, at least 8 and at most 48
-    paths: int = 200  # drawn, where a model has no exact answer
+    horizon: PositiveInt | None = None  # steps; null is a season, at least 8 and at most 48
+    paths: Annotated[int, Ge(2)] = 200  # drawn, where a model has no exact answer
     transform: Literal["none", "log"] = "none"  # log: the logarithms are modelled, of values above 0
-
-    def problems(self) -> Iterator[str]:
-        if self.horizon is not None and self.horizon < 1:
-            yield f"horizon must be at least 1, got {self.horizon}"
-        if self.paths < 2:
-            yield f"paths must be at least 2, got {self.paths}"
 
 
 def _way(section: Any) -> str:
@@ -93,18 +84,17 @@ TrainConfig = Annotated[
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["forecast"] = "forecast"
-    seed: int = 1
     data: CorpusConfig[Series]
     batch: BatchConfig = BatchConfig()
-    model: Annotated[AnyForecasterConfig, Discriminator("kind")] = RecurrentForecasterConfig()
+    model: Annotated[ModelConfig, FORECASTERS] = FORECASTERS.default("lstm")
     forecast: HorizonConfig = HorizonConfig()
-    goal: Literal["loss", "mase", "crps"] = "crps"  # which figure of dev chooses the best
+    goal: Literal["loss", "mase", "crps"] = "crps"  # which metric of dev selects the best
     train: TrainConfig = EstimateConfig()
 
     def problems(self) -> Iterator[str]:
-        estimated = hasattr(self.model, "estimates")
+        estimated = self.model.kind in ESTIMATED
         if estimated and isinstance(self.train, FitConfig):
             yield f"model.kind {self.model.kind} is estimated, not learnt by gradient: train has only keep"
         if not estimated and not isinstance(self.train, FitConfig):
@@ -135,58 +125,38 @@ class ForecastReport:
         return {**self.metrics, "horizon": self.horizon, "origins": self.origins}
 
 
-class Task(base.Task):
-    validates_part = True
-    counted = "values"
+class Task(SeriesTask):
     recipe: Recipe
+    validates_part = True
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Series]):
-        self.recipe, self.corpus = recipe, corpus
-        logarithms = ", of logarithms" if recipe.forecast.transform == "log" else ""
-        self.monitor = Monitor(recipe.goal, unit=f"nats per value{logarithms}")
-        self._check()
+    def __init__(self, recipe: Recipe, corpus: Any, names: Sequence[str] = ()):
+        super().__init__(recipe, corpus, names)
+        self._check_series()
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """A kind that is estimated has nothing to learn by gradient: what the recipe says of that is left out."""
+        """Leave out what the recipe says of training by gradient where the model is estimated."""
         model, train = mapping.get("model"), mapping.get("train")
-        estimated = [one for one in get_args(AnyForecasterConfig) if hasattr(one, "estimates")]
-        kinds = [get_args(one.__annotations__["kind"])[0] for one in estimated]
-        if not isinstance(model, Mapping) or model.get("kind") not in kinds or not isinstance(train, Mapping):
+        if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED or not isinstance(train, Mapping):
             return dict(mapping)
         known = {field.name for field in fields(FitConfig)}
-        return {
-            **mapping,
-            "train": {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known},
-        }
+        kept = {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known}
+        return {**mapping, "train": kept}
 
-    @classmethod
-    def metric_of(cls, recipe: Recipe) -> str:
-        return recipe.goal
+    def loss_unit(self) -> str:
+        return f"nats per value{', of logarithms' if self.logarithmic else ''}"
 
-    @classmethod
-    def prepare(cls, recipe: Recipe) -> Self:
-        task = cls(recipe, corpora.load(recipe.data))
-        task.corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        if task.learns:
-            task.windows  # noqa: B018 (what is too short is refused now)
-        return task
+    def check_model(self) -> None:
+        if self.learns:
+            self.windows  # noqa: B018 (what is too short is refused now)
 
-    @classmethod
-    def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load(recipe.data)
-        refuse_changed_data(run, corpus)
-        return cls(recipe, corpus)
+    @property
+    def logarithmic(self) -> bool:
+        return self.recipe.forecast.transform == "log"
 
-    @classmethod
-    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
-        raise UsageError(
-            f"{run.path} forecasts series and reads no text: seqloom forecast {run.path} --input FILE.csv."
-        )
-
-    def _check(self) -> None:
-        """What the series must be like."""
-        season, shortest = season_of(self.corpus), min(len(one) for one in self.corpus.split("train"))
+    def _check_series(self) -> None:
+        """Refuse series that are too short, or not positive."""
+        season, shortest = self.season, min(len(one) for one in self.corpus.split("train"))
         if season >= shortest:
             raise DataError(
                 f"A season of {season} steps must be shorter than the training part, which has {shortest}. "
@@ -197,7 +167,7 @@ class Task(base.Task):
                 f"A horizon of {self.horizon:,} steps is longer than the training part, which has {shortest:,}: "
                 "nothing in it could tell so much. Lower forecast.horizon, or give more data."
             )
-        if self.recipe.forecast.transform == "log":
+        if self.logarithmic:
             for one in list(self.corpus.splits.values())[-1]:  # the last split has all values
                 refuse_not_positive(one)
 
@@ -208,22 +178,19 @@ class Task(base.Task):
 
     @property
     def horizon(self) -> int:
-        return horizon_of(self.recipe, season_of(self.corpus))
+        return horizon_of(self.recipe, self.season)
 
     def sizes(self) -> dict[str, int]:
-        return {"variables": len(columns_of(self.corpus)), "season": season_of(self.corpus)}
-
-    def documents(self) -> dict[str, Any]:
-        return {"sizes.json": self.sizes(), "data.json": describe(self.corpus)}
+        return {"variables": len(self.columns), "season": self.season}
 
     def model(self) -> Any:
-        model = self.recipe.model.build(**self.sizes())
-        if hasattr(model, "set_scale"):
+        model = super().model()
+        if self.learns:
             model.set_scale(self.seen("train"))
         return model
 
     def warnings(self) -> list[str]:
-        found = [f"{note}." for note in self.corpus.notes]
+        found = super().warnings()
         for split in ("dev", "test"):
             steps = min((one.own for one in self.corpus.splits.get(split, ())), default=self.horizon)
             if steps < self.horizon:
@@ -232,10 +199,10 @@ class Task(base.Task):
                     f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
                 )
         flat = np.isnan(self.usual_error)
-        for column in np.array(columns_of(self.corpus))[flat]:
+        for column in np.array(self.columns)[flat]:
             found.append(f"{column} does not change from season to season of train: it has no MASE and no CRPS.")
         size = np.max([np.nanmax(np.abs(one.values), axis=0) for one in self.corpus.split("train")], axis=0)
-        for column in np.array(columns_of(self.corpus))[self.usual_error < FINEST * size] if self.learns else ():
+        for column in np.array(self.columns)[self.usual_error < FINEST * size] if self.learns else ():
             found.append(
                 f"{column} changes by less than {FINEST:g} of its size, which networks can hardly see, in single "
                 "precision. Subtract a constant from it, or use model.kind=ar or kalman, which compute in double."
@@ -262,12 +229,12 @@ class Task(base.Task):
     @cached_property
     def usual_error(self) -> Values:
         """What errors are divided by (C,), fitted on train alone."""
-        return scale_of([one.values for one in self.corpus.split("train")], season_of(self.corpus))
+        return scale_of([one.values for one in self.corpus.split("train")], self.season)
 
     @cached_property
     def naive_deviation(self) -> Values:
         """Of y_t − y_{t−m} in train (C,)."""
-        steps = [seasonal_steps(one.values, season_of(self.corpus)) for one in self.corpus.split("train")]
+        steps = [seasonal_steps(one.values, self.season) for one in self.corpus.split("train")]
         return np.sqrt(np.nanmean(np.concatenate(steps) ** 2, axis=0))
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -284,12 +251,9 @@ class Task(base.Task):
 
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         estimated: Any = self.recipe.model
-        yield from estimated.estimates(self.seen("train"), season_of(self.corpus), model, step, self.recipe.seed)
+        yield from estimated.estimates(self.seen("train"), self.season, model, step, self.recipe.seed)
 
     # --- measuring --------------------------------------------------------------------------------------------------
-
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        return self.report(model, split).metrics
 
     def validate(self, model: Any) -> dict[str, float]:
         """As `evaluate` of dev, with fewer paths; the naive forecast never changes."""
@@ -306,7 +270,7 @@ class Task(base.Task):
 
     def truth(self, origins: Sequence[Origin]) -> Values:
         """What came then (N, horizon, C), NaN where that is not known."""
-        found = np.full((len(origins), self.horizon, len(columns_of(self.corpus))), np.nan)
+        found = np.full((len(origins), self.horizon, len(self.columns)), np.nan)
         for row, origin in zip(found, origins, strict=True):
             own = origin.series.values[origin.place : origin.place + self.horizon]
             row[: len(own)] = own
@@ -315,7 +279,7 @@ class Task(base.Task):
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
         """Of each origin; those with as much history are read together."""
         histories = [visible(o.series.until(o.place), self.recipe.forecast.transform) for o in origins]
-        memory = getattr(model, "memory", None) or max(len(values) for values, _ in histories)
+        memory = model.memory or max(len(values) for values, _ in histories)
         groups: dict[int, list[int]] = {}
         for number, (values, _) in enumerate(histories):
             groups.setdefault(min(memory, len(values)), []).append(number)
@@ -333,7 +297,7 @@ class Task(base.Task):
             )
             found += [(number, row_of(made, row)) for row, number in enumerate(numbers)]
         joined = joined_rows([one for _, one in sorted(found, key=lambda pair: pair[0])])
-        return joined.exponential() if self.recipe.forecast.transform == "log" else joined
+        return joined.exponential() if self.logarithmic else joined
 
     def report(self, model: Any, split: str, paths: int | None = None) -> ForecastReport:
         """Every figure of a split, and those of the seasonal naive forecast beside them."""
@@ -341,7 +305,7 @@ class Task(base.Task):
         truth = self.truth(origins)
         errors = Errors.of(self.forecasts(model, origins, paths), truth)
         history = [origin.series.values[: origin.place] for origin in origins]
-        naive = Errors.of(naive_forecast(history, self.horizon, season_of(self.corpus), self.naive_deviation), truth)
+        naive = Errors.of(naive_forecast(history, self.horizon, self.season, self.naive_deviation), truth)
         metrics = {"loss": self.one_step_loss(model, split), **errors.metrics(self.usual_error)}
         metrics |= naive.metrics(self.usual_error, "naive_")
         both = {"mase": errors, "naive_mase": naive}
@@ -351,7 +315,7 @@ class Task(base.Task):
             naive_by_step=naive.by_step(self.usual_error).tolist(),
             by_variable={
                 column: {name: found.of_variable(c, self.usual_error) for name, found in both.items()}
-                for c, column in enumerate(columns_of(self.corpus))
+                for c, column in enumerate(self.columns)
             },
             origins=len(origins),
             horizon=self.horizon,
@@ -366,7 +330,7 @@ class Task(base.Task):
         total, count, device = 0.0, 0, device_of(model)
         for series, (values, mask) in zip(self.corpus.split(split), self.seen(split), strict=True):
             begins = series.begins or len(series) // 2
-            first = max(0, begins - (getattr(model, "memory", None) or begins))
+            first = max(0, begins - (model.memory or begins))
             shown = values[first:].unsqueeze(0)
             shown = shown.float() if device.type == "mps" else shown
             scores = model.score(shown.to(device), mask[first:].unsqueeze(0).to(device))
@@ -374,7 +338,7 @@ class Task(base.Task):
             counted = (real == mask[begins:]).all(dim=1)
             observed = real & counted.unsqueeze(1)
             total -= float(scores[0, begins - first :].double().cpu()[counted].sum())
-            if self.recipe.forecast.transform == "log":
+            if self.logarithmic:
                 total += float(values[begins:][observed].sum())  # log p(y) = log p(log y) − log y
             count += int(observed.sum())
         return total / count if count else float("nan")
@@ -422,25 +386,10 @@ def joined_rows(parts: Sequence[Forecast]) -> Forecast:
     )
 
 
-def describe(corpus: Corpus[Series]) -> dict[str, Any]:
-    """What a run remembers of its data."""
-    return {
-        "corpus": corpus.name,
-        "version": corpus.version,
-        "licence": corpus.licence,
-        "sha256": corpus.fingerprint(),
-        "counts": {split: corpus.sizes(split) for split in corpus.splits},
-        "notes": list(corpus.notes),
-        "columns": list(columns_of(corpus)),
-        "step": corpus.splits["train"][0].clock.said(),
-    }
-
-
 INFO = TaskInfo(
     name="forecast",
     recipe=Recipe,
     task=Task,
-    forms=("series",),
     predictor="seqloom.predict.forecaster:Forecaster",
     command="forecast {run}",
     metric="crps",

@@ -6,7 +6,7 @@ loss is −log p of each observed value, given all that came before it; `one_sta
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,65 +14,35 @@ from torch import Tensor
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.restarts import Search, SearchConfig, climb
 from seqloom.config import Discriminator, config
-from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Estimate, Monitor
-from seqloom.data import corpora
+from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus
-from seqloom.data.series import Series, columns_of
-from seqloom.runs.run import Run
-from seqloom.tasks import base
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.forecast import describe
-from seqloom.tasks.language_model import refuse_changed_data
+from seqloom.data.series import Series
+from seqloom.tasks.base import TaskInfo, TaskRecipe
+from seqloom.tasks.series_base import SeriesTask
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["hmm-series"] = "hmm-series"
-    seed: int = 1  # decides where each restart begins
     data: CorpusConfig[Series]
     model: Annotated[GaussianHMMConfig, Discriminator("kind")] = GaussianHMMConfig()
     train: SearchConfig = SearchConfig()
 
 
-class Task(base.Task):
-    counted = "values"
-    monitor = Monitor("loss", unit="nats per value")
+class Task(SeriesTask):
+    def check_model(self) -> None:
+        self.scaled  # noqa: B018 (what cannot be learned from is refused before the run directory is made)
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Series]):
-        self.recipe, self.corpus = recipe, corpus
-
-    @classmethod
-    def prepare(cls, recipe: Recipe) -> Self:
-        task = cls(recipe, corpora.load(recipe.data))
-        task.corpus.split("dev")
-        task.scaled  # noqa: B018 (what cannot be learned from is refused before the run directory is made)
-        return task
-
-    @classmethod
-    def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load(recipe.data)
-        refuse_changed_data(run, corpus)
-        return cls(recipe, corpus)
-
-    @classmethod
-    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
-        raise UsageError(f"{run.path} is of numbers, not of a text. Name a --split.")
-
-    def documents(self) -> dict[str, Any]:
-        return {"sizes.json": {"variables": len(columns_of(self.corpus))}, "data.json": describe(self.corpus)}
-
-    def warnings(self) -> list[str]:
-        return [f"{note}." for note in self.corpus.notes]
+    def sizes(self) -> dict[str, int]:
+        return {"variables": len(self.columns)}
 
     @cached_property
     def scaled(self) -> GaussianHMM:
         """A model that knows the scale of the training values, and no more."""
-        return self._built().fitted_scale(self.values("train"), columns_of(self.corpus))
+        return self._built().fitted_scale(self.values("train"), self.columns)
 
     def _built(self) -> GaussianHMM:
-        return self.recipe.model.build(len(columns_of(self.corpus)))
+        return self.recipe.model.build(len(self.columns))
 
     def model(self) -> Search:
         return Search(self._built, self.recipe.train)
@@ -109,7 +79,7 @@ class Task(base.Task):
             states=1, covariance=self.recipe.model.covariance, min_variance=self.recipe.model.min_variance
         )
         train = self.values("train")
-        model = alone.build(len(columns_of(self.corpus))).fitted_scale(train, columns_of(self.corpus))
+        model = alone.build(len(self.columns)).fitted_scale(train, self.columns)
         for _ in range(20):  # with missing values it takes more than one
             model, _ = model.improved(train)
         return model
@@ -128,7 +98,6 @@ INFO = TaskInfo(
     name="hmm-series",
     recipe=Recipe,
     task=Task,
-    forms=("series",),
     command="inspect states {run} --out states.png",
     loss_per="value",
     examples="series",

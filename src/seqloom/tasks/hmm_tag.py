@@ -17,28 +17,24 @@ from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import MAX_SPELLING
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.classify import BatchConfig
+from seqloom.tasks.base import TaskInfo, TaskRecipe, TokenTask
+from seqloom.tasks.reading_base import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
 from seqloom.text import TokenizerConfig, WordsConfig
 from seqloom.train.estimate import EstimateConfig
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["hmm-tag"] = "hmm-tag"
-    seed: int = 1  # counting draws no random numbers; kept so that every recipe has the same head
     data: CorpusConfig[TokenClassificationExample]
     tokenizer: TokenizerConfig = WordsConfig(lowercase=True)
     batch: BatchConfig = BatchConfig()
     model: Annotated[HMMTaggerConfig, Discriminator("kind")] = HMMTaggerConfig()
     train: EstimateConfig = EstimateConfig()
 
-    init = None  # nothing to begin with
-    goal = None
-
     def problems(self) -> Iterator[str]:
-        if getattr(self.tokenizer, "split", None) != "whitespace":
+        if self.tokenizer.kind != "words" or self.tokenizer.split != "whitespace":
             yield "tokenizer must be of kind words with split: whitespace: a word is what a tag is said of"
 
 
@@ -49,7 +45,7 @@ class Task(TagTask):
         """A checkpoint of counts is the finished model: there is nothing to go on with."""
         if model is not None:
             return
-        found: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
+        found = self.model()
         weights = found.count_transitions(self.tags("train"), self.names)
         yield Estimate(1, 2, None, {f"lambda_{n}": weight for n, weight in enumerate(weights, start=1)})
         found.count_words(self.training_words(), [] if self.spellings is None else self.spellings.alphabet.alphabet)
@@ -57,7 +53,7 @@ class Task(TagTask):
         yield Estimate(2, 2, found, values)
 
     def model(self) -> HMMTagger:
-        built: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
+        built: HMMTagger = TokenTask.model(self)
         return built
 
     def training_words(self) -> Counted:
@@ -78,11 +74,11 @@ INFO = TaskInfo(
     name="hmm-tag",
     recipe=Recipe,
     task=Task,
-    forms=("tagged",),
     predictor="seqloom.predict.tagger:Tagger",
     command="tag {run}",
     metric="token_accuracy",
     loss_per="word",
     examples="sentences",
+    example="The old man saw the boats in the harbour.",
     views=("understand",),
 )

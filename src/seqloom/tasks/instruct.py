@@ -5,21 +5,19 @@ and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
 
 from seqloom.config import config
+from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Monitor
 from seqloom.core.tree import to_device
-from seqloom.data import corpora
 from seqloom.data.collate import PromptCompletion, PromptCompletionBatches, encode_completion, shorten_prompt
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.examples import (
-    Instruction,
-)
+from seqloom.data.examples import Instruction
 from seqloom.data.prompts import (
     INSTRUCTION_TEMPLATE,
     format_instruction,
@@ -28,15 +26,10 @@ from seqloom.data.prompts import (
 )
 from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import exp
-from seqloom.models.gpt import GPTConfig
 from seqloom.models.soft_prompt import LanguageModelConfig
-from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Whole, still_needed
-from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.classify import describe
-from seqloom.tasks.language_model import device_of, refuse_changed_data
-from seqloom.tasks.prompt_tune import ToldTask, language_model_problems, whole_model
-from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.tasks.completion_base import CompletionRecipe, CompletionTask
+from seqloom.text import Tokenizer
 from seqloom.train.config import FitConfig
 
 ROWS = 64  # examples answered side by side
@@ -46,33 +39,24 @@ ROWS = 64  # examples answered side by side
 class BatchConfig:
     """How examples are put together."""
 
-    tokens: int = 2048  # most of a batch: examples × longest, padding and END included
-    shapes: int | None = None  # at most so many shapes of batches; null for as many as it takes, which pads less
-    max_length: int | None = 256  # tokens of an example, END included; of a longer one question and input are cut
-    eval_tokens: int = 8192  # as `tokens`, when a split is evaluated
-    dev_examples: int | None = 200  # of dev that are answered at each evaluation in training; null for all
-
-    def problems(self) -> Iterator[str]:
-        for name, least in (("tokens", 1), ("shapes", 1), ("max_length", 8), ("eval_tokens", 1), ("dev_examples", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                yield f"{name} must be at least {least}, got {value}"
+    tokens: PositiveInt = 2048  # most of a batch: examples × longest, padding and END included
+    shapes: PositiveInt | None = None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    max_length: Annotated[int, Ge(8)] | None = 256  # tokens of an example, END included; longer ones are cut
+    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated
+    dev_examples: PositiveInt | None = 200  # of dev that are answered at each evaluation in training; null for all
 
 
 @config
-class Recipe:
+class Recipe(CompletionRecipe):
     task: Literal["instruct"] = "instruct"
-    seed: int = 1
-    init: InitConfig  # the language model to go on with
     data: CorpusConfig[Instruction]
-    tokenizer: TokenizerConfig | None = None  # that of the run in init.from
     template: str = INSTRUCTION_TEMPLATE  # how an example is written
     batch: BatchConfig = BatchConfig()
     model: LanguageModelConfig | None = None  # filled in from init.from
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
-        yield from language_model_problems(self)
+        yield from super().problems()
         if self.model is None:
             yield "model: missing; it is that of the run in init.from"
         try:
@@ -82,61 +66,33 @@ class Recipe:
             yield str(error)
 
 
-class Task(ToldTask):
+class Task(CompletionTask):
+    recipe: Any
+    corpus: Corpus[Instruction]
     validates_part = True
-    monitor = Monitor("loss", unit="nats per token of the answer")
-    counted = "tokens"
-    pretrained: Pretrained | StillNeeded | None = None
+    measured_on = "instructions like those of its data"
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[Instruction], tokenizer: Tokenizer):
-        self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
+    def __init__(self, recipe: Recipe, corpus: Any, tokenizer: Tokenizer, names: Sequence[str] = ()):
+        super().__init__(recipe, corpus, tokenizer, names)
         self._examples: dict[str, list[PromptCompletion]] = {}
 
-    @classmethod
-    def prepare(cls, recipe: Recipe) -> Self:
-        source = whole_model(recipe.init)
-        corpus = corpora.load(recipe.data)
-        corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        task = cls(recipe, corpus, source.tokenizer)
-        task.pretrained = source
-        return task
+    def loss_unit(self) -> str:
+        return "nats per token of the answer"
 
-    @classmethod
-    def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load(recipe.data)
-        refuse_changed_data(run, corpus)
-        task = cls(recipe, corpus, run.tokenizer)
-        task.pretrained = still_needed(recipe, run)
-        return task
+    def receiver(self, model: Any) -> Any:
+        from seqloom.runs.transfer import Whole
 
-    @classmethod
-    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
-        raise UsageError(
-            f"{run.path} follows instructions: it is measured on those of its data, not on a text. Name a --split, or "
-            f"let it answer: seqloom prompt {run.path} --generate < FILE."
-        )
-
-    def documents(self) -> dict[str, Any]:
-        assert isinstance(self.pretrained, Pretrained)
-        described = {**describe(self.corpus), "init": self.pretrained.described(self.recipe.init)}
-        return {"tokenizer.json": self.tokenizer.to_json(), "data.json": described}
-
-    def model(self) -> Any:
-        assert self.recipe.model is not None
-        model = self.recipe.model.build(len(self.tokenizer))
-        if self.pretrained is not None and self.recipe.init.weights:
-            self.pretrained.give(Whole(model))
-        return model
+        return Whole(model)
 
     # --- data -------------------------------------------------------------------------------------------------------
 
     @property
     def longest(self) -> int | None:
         own = self.recipe.batch.max_length
-        most = self.recipe.model.window if isinstance(self.recipe.model, GPTConfig) else None
+        most = self.recipe.model.window if self.recipe.model.kind == "gpt" else None
         return own if most is None else min(own or most, most)
 
-    def examples(self, split: str) -> list[PromptCompletion]:
+    def prompts(self, split: str) -> list[PromptCompletion]:
         if split not in self._examples:
             self._examples[split] = [self._told(one) for one in self.corpus.split(split)]
         return self._examples[split]
@@ -182,7 +138,7 @@ class Task(ToldTask):
 
     def _measured(self, model: Any, split: str, most: int | None) -> dict[str, float]:
         """loss and perplexity of the answers' tokens, and the share that greedy search would give word for word."""
-        examples = self.examples(split)
+        examples = self.prompts(split)
         nll, tokens = self._totals(model, examples)
         some = examples[:most]
         questions = [[Question(one.start, len(one.ids) + 1, "exact")] for one in some]
@@ -206,9 +162,8 @@ INFO = TaskInfo(
     name="instruct",
     recipe=Recipe,
     task=Task,
-    forms=("instructions",),
     predictor="seqloom.predict.language_model:LanguageModel",
     command='prompt {run} --generate "…"',
     metric="perplexity",
-    views=("write", "vectors", "walk", "heads", "cell"),
+    views=("write", "beam", "vectors", "walk", "heads", "cell"),
 )

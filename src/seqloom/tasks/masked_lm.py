@@ -11,33 +11,37 @@ and test are read with masks, pairs and replacements that are drawn once and for
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
+from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
-from seqloom.core.protocols import Loss, Monitor
+from seqloom.core.protocols import Loss
 from seqloom.core.seeding import generator
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import SPLITS, TextCorpus
+from seqloom.data.corpus import SPLITS
 from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig
 from seqloom.data.packing import NextSentencePairs, Packed, pack
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERTConfig
 from seqloom.models.electra import Detected, Electra, ElectraConfig
 from seqloom.nn.softmax import at_least_float32
-from seqloom.runs.run import Run
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import TextTask, device_of
-from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems
+from seqloom.tasks.text_base import TextTask
+from seqloom.text import TokenizerConfig
 from seqloom.text.pieces import split_sentences
 from seqloom.train.config import FitConfig
+
+if TYPE_CHECKING:
+    from seqloom.runs.run import Run
 
 EVALUATION = 0  # the seed of the masks of an evaluation, whatever the recipe's
 ALL_HIDDEN = (1.0, 0.0)  # shares of the chosen tokens that are hidden, and swapped
@@ -48,20 +52,14 @@ LEAST = 8  # tokens of a row: room for [CLS] a [SEP] b [SEP] with two tokens in 
 class BatchConfig:
     """How documents are cut into rows."""
 
-    rows: int = 32  # read side by side
-    max_length: int = 128  # tokens of a row, [CLS] and [SEP] included
-    eval_rows: int = 64  # rows in evaluation
-
-    def problems(self) -> Iterator[str]:
-        for name, least in (("rows", 1), ("max_length", LEAST), ("eval_rows", 1)):
-            if getattr(self, name) < least:
-                yield f"{name} must be at least {least}, got {getattr(self, name)}"
+    rows: PositiveInt = 32  # read side by side
+    max_length: Annotated[int, Ge(LEAST)] = 128  # tokens of a row, [CLS] and [SEP] included
+    eval_rows: PositiveInt = 64  # rows in evaluation
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["masked-lm"] = "masked-lm"
-    seed: int = 1
     objective: Literal["mlm", "mlm+nsp", "electra"] = "mlm+nsp"  # masked tokens; next sentences too; or replaced tokens
     masking: Masking = "dynamic"  # other masks in every epoch, or (static) always those of the first
     masks: MasksConfig = MasksConfig()
@@ -72,14 +70,13 @@ class Recipe:
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
+        yield from dropout_problems(self.tokenizer)
         longest = self.model.longest
         if longest is not None and self.batch.max_length > longest:
             yield (
                 f"batch.max_length must be at most {longest}, what the model reads at once (model.context, "
                 f"model.positions.max_length); got {self.batch.max_length}"
             )
-        if getattr(self.tokenizer, "dropout", 0):
-            yield "tokenizer.dropout is for translation; set it to 0"
         if isinstance(self.model, ElectraConfig) != (self.objective == "electra"):
             yield f"model.kind electra and objective electra go together; got {self.model.kind} and {self.objective}"
         if self.objective == "electra" and (self.masks.hidden, self.masks.swapped) != ALL_HIDDEN:
@@ -89,14 +86,16 @@ class Recipe:
             )
 
 
-class Task(TextTask):
+class Task(TextTask, BatchedTask):
     recipe: Recipe
 
-    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer):
-        super().__init__(recipe, corpus, tokenizer)
-        self.specials = Specials.after(len(tokenizer))
-        self.monitor = Monitor("loss", unit=_unit(recipe))
-        self._batches: dict[str, MaskedBatches] = {}
+    def check(self) -> None:
+        self.batches, self.read("dev")  # what cannot be made into rows is refused here
+
+    def loss_unit(self) -> str:
+        if isinstance(self.recipe.model, ElectraConfig):
+            return f"nats per masked token + {self.recipe.model.detection:g} times per token"
+        return "nats per masked token" + " and pair" * self.pairs
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,16 +111,14 @@ class Task(TextTask):
         return found
 
     @classmethod
-    def prepare(cls, recipe: Any) -> Self:
-        task = super().prepare(recipe)
-        task.batches, task.read("dev")  # what cannot be made into rows is refused here
-        return task
-
-    @classmethod
-    def of_documents(cls, recipe: Any, run: Run, documents: Sequence[str]) -> Self:
+    def of_documents(cls, recipe: Any, run: "Run", documents: Sequence[str]) -> Self:
         """Another text, which may be a single document: it is asked for no next sentences."""
         alone = "mlm" if recipe.objective == "mlm+nsp" else recipe.objective
         return super().of_documents(replace(recipe, objective=alone), run, documents)
+
+    @property
+    def specials(self) -> Specials:
+        return Specials.after(len(self.tokenizer))
 
     @property
     def pairs(self) -> bool:
@@ -131,24 +128,23 @@ class Task(TextTask):
 
     @cached_property
     def batches(self) -> MaskedBatches:
-        """The training split, as training reads it."""
-        return self._made("train")
+        return self._make_batches("train")
 
     def read(self, split: str) -> MaskedBatches:
-        """A split as it is evaluated."""
-        if split not in self._batches:
-            self._batches[split] = made = self._made(split)
+        if split not in self._read:
+            self._read[split] = made = self._make_batches(split)
             if (made.epoch(EVALUATION, 0)["targets"] == NONE).all():
                 raise DataError(
                     f"{self._named(split)} is too short: none of its tokens is hidden (masks.share is "
                     f"{self.recipe.masks.share:g}), so there is nothing to measure. Give more text."
                 )
-        return self._batches[split]
+        found: MaskedBatches = self._read[split]
+        return found
 
     def _named(self, split: str) -> str:
         return f"The {split} split of {self.corpus.name}" if split in SPLITS else "The text"
 
-    def _made(self, split: str) -> MaskedBatches:
+    def _make_batches(self, split: str) -> MaskedBatches:
         recipe = self.recipe
         return MaskedBatches(
             self._pairs(split) if self.pairs else self._packed(split),
@@ -190,15 +186,12 @@ class Task(TextTask):
                 "all of it. Give more text, or lower batch.rows or batch.max_length."
             )
 
-    def steps_per_epoch(self) -> int:
-        return self.batches.steps_per_epoch
+    def largest_step(self, seed: int) -> None:
+        """All batches have one shape."""
 
     def tokens_per_step(self) -> float:
         """On average."""
         return float(self.batches.epoch(self.recipe.seed, 0)["mask"].sum()) / self.batches.total * self.batches.size
-
-    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        return self.batches.batch(seed, step, rank, world)
 
     # --- training and measuring -------------------------------------------------------------------------------------
 
@@ -250,13 +243,6 @@ class Task(TextTask):
         }
 
 
-def _unit(recipe: Recipe) -> str:
-    """What the loss is a mean of."""
-    if isinstance(recipe.model, ElectraConfig):
-        return f"nats per masked token + {recipe.model.detection:g} times per token"
-    return "nats per masked token" + " and pair" * (recipe.objective == "mlm+nsp")
-
-
 def _electra_sums(model: Electra, told: Detected, targets: Tensor) -> Tensor:
     """−log p of the gaps, how many were filled right, how many there were; −log p of all tokens, how many there are,
     how many of them were replaced, how many the model says were, and in how many of those it is right."""
@@ -288,7 +274,6 @@ INFO = TaskInfo(
     name="masked-lm",
     recipe=Recipe,
     task=Task,
-    forms=("text",),
     predictor="seqloom.predict.masked_lm:MaskedLM",
     command="fill {run}",
     metric="masked_accuracy",

@@ -2,29 +2,25 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from seqloom.classical.ngram.backoff import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import check_length, estimate
-from seqloom.config import Discriminator, config, to_mapping
+from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import TextTask
-from seqloom.text import TokenizerConfig, Words, WordsConfig
+from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
+from seqloom.text import Words, WordsConfig
 from seqloom.train.estimate import EstimateConfig
-
-ADOPTED: dict[str, Any] = {"corpus": "none", "version": "", "licence": "unknown", "sha256": {}, "counts": {}}
 
 
 @config
-class Recipe:
+class Recipe(TextRecipe):
     task: Literal["ngram"] = "ngram"
-    seed: int = 1  # counting draws no random numbers; kept so that every recipe has the same head
     data: CorpusConfig[str] | None = None  # none in a run adopted from an ARPA file
-    tokenizer: TokenizerConfig
     model: Annotated[NGramConfig, Discriminator("kind")] = NGramConfig()
     train: EstimateConfig = EstimateConfig()
 
@@ -32,11 +28,8 @@ class Recipe:
 class Task(TextTask):
     eval_chunk = 1 << 16  # counting has no gradient to hold: read much at once
 
-    @classmethod
-    def prepare(cls, recipe: Any) -> Self:
-        task = super().prepare(recipe)
-        check_length(task.stream("train").numpy(), recipe.model.order)  # before the run directory is made
-        return task
+    def check_model(self) -> None:
+        check_length(self.stream("train").numpy(), self.recipe.model.order)
 
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         """A checkpoint of an n-gram model is the finished model: there is nothing to go on with."""
@@ -53,18 +46,15 @@ def adopt(model: NGram, words: list[str], path: Path) -> Run:
         )
     recipe = Recipe(data=None, tokenizer=WordsConfig(), model=NGramConfig(order=model.order))
     tokenizer = Words(WordsConfig(), words[2:])
-    run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": ADOPTED})
-    run.store().save_best(model.state_dict())
-    return run
+    return create_run(path, recipe, tokenizer, model)
 
 
 INFO = TaskInfo(
     name="ngram",
     recipe=Recipe,
     task=Task,
-    forms=("text",),
     predictor="seqloom.predict.language_model:LanguageModel",
     command="generate {run}",
     metric="perplexity",
-    views=("write",),
+    views=("write", "beam"),
 )

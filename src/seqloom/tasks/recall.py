@@ -10,14 +10,13 @@ from seqloom.config import Discriminator, config
 from seqloom.data.vectors import RecallConfig
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
 from seqloom.tasks.adding import BatchConfig, VectorTask
-from seqloom.tasks.base import TaskInfo
+from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.config import FitConfig
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["recall"] = "recall"
-    seed: int = 1
     data: RecallConfig = RecallConfig()
     batch: BatchConfig = BatchConfig()
     model: Annotated[RecurrentReaderConfig, Discriminator("kind")] = RecurrentReaderConfig()

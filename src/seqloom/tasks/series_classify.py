@@ -4,30 +4,29 @@ The labels are those of train; a series of dev or test with another one counts a
 label.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
+from seqloom.config.constraints import PositiveInt
+from seqloom.core.device import device_of
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import Loss, Monitor
+from seqloom.core.protocols import Loss
 from seqloom.core.seeding import derive
 from seqloom.core.tree import Tree, to_device
-from seqloom.data import corpora
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import LabelledSeries, variables_of
 from seqloom.evaluate.classification import Report, report
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32
-from seqloom.runs.run import Run
-from seqloom.tasks import base
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import device_of, refuse_changed_data
+from seqloom.tasks.base import Task as BaseTask
+from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.config import FitConfig
 
 UNSEEN = -1  # the number of a label that training did not have
@@ -37,85 +36,49 @@ UNSEEN = -1  # the number of a label that training did not have
 class BatchConfig:
     """How series are put together."""
 
-    rows: int = 32  # series read side by side
-    eval_rows: int = 256  # the same, when a split is evaluated
-
-    def problems(self) -> Iterator[str]:
-        for name in ("rows", "eval_rows"):
-            if getattr(self, name) < 1:
-                yield f"{name} must be at least 1, got {getattr(self, name)}"
+    rows: PositiveInt = 32  # series read side by side
+    eval_rows: PositiveInt = 256  # the same, when a split is evaluated
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["series-classify"] = "series-classify"
-    seed: int = 1
     data: CorpusConfig[LabelledSeries]
     batch: BatchConfig = BatchConfig()
     model: Annotated[SeriesClassifierConfig, Discriminator("kind")] = SeriesClassifierConfig()
-    goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which figure of dev chooses the best
+    goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
     train: FitConfig
 
 
-class Task(base.Task):
+class Task(BaseTask):
+    recipe: Recipe
+    corpus: Corpus[LabelledSeries]
     counted = "steps"
-
-    def __init__(self, recipe: Recipe, corpus: Corpus[LabelledSeries], labels: Sequence[str]):
-        self.recipe, self.corpus, self.names = recipe, corpus, labels
-        self._numbers = {label: number for number, label in enumerate(labels)}
-        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit="nats per series")
+    measured_on = "series with labels"
 
     @classmethod
-    def metric_of(cls, recipe: Recipe) -> str:
-        return recipe.goal
+    def predicts_labels(cls, recipe: Recipe) -> bool:
+        return True
 
-    @classmethod
-    def prepare(cls, recipe: Recipe) -> Self:
-        corpus = corpora.load(recipe.data)
-        corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        task = cls(recipe, corpus, corpus.labels)
-        longest = recipe.model.encoder.longest
-        most = max(len(one.values) for examples in corpus.splits.values() for one in examples)
+    def loss_unit(self) -> str:
+        return "nats per series"
+
+    def check_model(self) -> None:
+        longest = self.recipe.model.encoder.longest
+        most = max(len(one.values) for examples in self.corpus.splits.values() for one in examples)
         if longest is not None and most > longest:
             raise UsageError(
                 f"The longest series has {most} steps, and the encoder knows {longest} places: set "
                 f"model.encoder.positions.max_length={most}."
             )
-        return task
-
-    @classmethod
-    def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load(recipe.data)
-        refuse_changed_data(run, corpus)
-        return cls(recipe, corpus, run.labels)
-
-    @classmethod
-    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
-        raise UsageError(
-            f"{run.path} classifies series and reads no text; measure it with `seqloom evaluate {run.path}`."
-        )
 
     def sizes(self) -> dict[str, int]:
         return {"variables": variables_of(self.corpus), "labels": len(self.names)}
 
-    def documents(self) -> dict[str, Any]:
-        described = {
-            "corpus": self.corpus.name,
-            "version": self.corpus.version,
-            "licence": self.corpus.licence,
-            "sha256": self.corpus.fingerprint(),
-            "counts": {split: self.corpus.sizes(split) for split in self.corpus.splits},
-            "notes": list(self.corpus.notes),
-        }
-        return {"sizes.json": self.sizes(), "labels.json": list(self.names), "data.json": described}
-
     def model(self) -> Any:
-        model = self.recipe.model.build(**self.sizes())
+        model = super().model()
         model.set_scale([torch.from_numpy(one.values) for one in self.corpus.split("train")])
         return model
-
-    def warnings(self) -> list[str]:
-        return [f"{note}." for note in self.corpus.notes]
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -135,14 +98,10 @@ class Task(base.Task):
         order = np.random.default_rng(derive(seed, "series", epoch)).permutation(len(self._train))
         chosen = np.resize(order, self.steps_per_epoch() * rows)[place * rows : (place + 1) * rows]
         own = chosen[rank * rows // world : (rank + 1) * rows // world]
-        return self.tree([self._train[number] for number in own], self._longest)
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(len(one.values) for one in self._train)
+        return self.tree([self._train[number] for number in own], max(len(one.values) for one in self._train))
 
     def tree(self, examples: Sequence[LabelledSeries], length: int) -> dict[str, Tensor]:
-        return tree_of(examples, self._numbers, length)
+        return tree_of(examples, {label: number for number, label in enumerate(self.names)}, length)
 
     # --- training and measuring -------------------------------------------------------------------------------------
 
@@ -151,14 +110,11 @@ class Task(base.Task):
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        return self.report(model, split).metrics
-
     def report(self, model: Any, split: str) -> Report:
         return self.figures(self.log_probs(model, split), split)
 
     def figures(self, log_probs: Tensor, split: str) -> Report:
-        """Every figure, given what a model thought of each series (N, L)."""
+        """Every metric, given log p of each label of each series (N, L)."""
         return report([one.label for one in self.corpus.split(split)], log_probs.numpy(), self.names)
 
     @torch.no_grad()
@@ -191,7 +147,6 @@ INFO = TaskInfo(
     name="series-classify",
     recipe=Recipe,
     task=Task,
-    forms=("series-labelled",),
     predictor="seqloom.predict.classifier:SeriesClassifier",
     metric="accuracy",
     loss_per="series",

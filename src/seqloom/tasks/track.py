@@ -5,68 +5,41 @@ Where the truth is known, both can be measured against it, beside what the obser
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from seqloom.classical.kalman.linear_dynamical import KalmanConfig, LinearDynamical
 from seqloom.config import Discriminator, config
-from seqloom.core.protocols import Estimate, Monitor
-from seqloom.data.corpora import CorpusConfig, load
+from seqloom.core.protocols import Estimate
+from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.tracks import Track
-from seqloom.runs.run import Run
-from seqloom.tasks import base
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import refuse_changed_data
+from seqloom.tasks.base import Task as BaseTask
+from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.estimate import EstimateConfig
 
 CONFIDENCE = 0.95  # that the truth lies within an ellipse
 
 
 @config
-class Recipe:
+class Recipe(TaskRecipe):
     task: Literal["track"] = "track"
-    seed: int = 1  # EM draws no random numbers; kept so that every recipe has the same head
     data: CorpusConfig[Track]
     model: Annotated[KalmanConfig, Discriminator("kind")] = KalmanConfig(structure="constant-velocity")
     train: EstimateConfig = EstimateConfig()
 
 
-class Task(base.Task):
-    monitor = Monitor("loss", unit="nats per value")
+class Task(BaseTask):
+    recipe: Recipe
+    corpus: Corpus[Track]
 
-    def __init__(self, recipe: Any, corpus: Corpus[Track]) -> None:
-        self.recipe, self.corpus = recipe, corpus
-
-    @classmethod
-    def prepare(cls, recipe: Any) -> Self:
-        return cls(recipe, load(recipe.data))
-
-    @classmethod
-    def reopen(cls, recipe: Any, run: Run) -> Self:
-        corpus = load(recipe.data)
-        refuse_changed_data(run, corpus)
-        return cls(recipe, corpus)
+    def loss_unit(self) -> str:
+        return "nats per value"
 
     def sizes(self) -> dict[str, int]:
         return {"variables": 2}
-
-    def documents(self) -> dict[str, Any]:
-        corpus = self.corpus
-        data = {
-            "corpus": corpus.name,
-            "version": corpus.version,
-            "licence": corpus.licence,
-            "sha256": corpus.fingerprint(),
-            "counts": {split: corpus.sizes(split) for split in corpus.splits},
-        }
-        return {"sizes.json": self.sizes(), "data.json": data}
-
-    def model(self) -> LinearDynamical:
-        made: LinearDynamical = self.recipe.model.build(**self.sizes())
-        return made
 
     def scale(self) -> tuple[int, str]:
         """Numbers of the model, and where it is estimated."""
@@ -137,7 +110,6 @@ INFO = TaskInfo(
     name="track",
     recipe=Recipe,
     task=Task,
-    forms=("tracks",),
     loss_per="value",
     examples="tracks",
     metric="rmse_smoothed",

@@ -6,19 +6,20 @@ source and the target before it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
 
-from seqloom.config import Discriminator, config
-from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import Loss, Monitor
+from seqloom.config import config
+from seqloom.config.constraints import Fraction, Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
+from seqloom.core.device import device_of
+from seqloom.core.errors import DataError
+from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
-from seqloom.data import corpora
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
 from seqloom.data.copy_baseline import copy_baseline
@@ -29,71 +30,57 @@ from seqloom.decoding.batches import map_batches
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, release_memory
 from seqloom.evaluate.alignment import Example, score_alignments
 from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
-from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
-from seqloom.models.transformer import TransformerConfig
-from seqloom.runs.init import InitConfig, Pretrained, StillNeeded, Tokens, pretrained, still_needed
-from seqloom.runs.run import Run
-from seqloom.tasks import base
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import device_of, refuse_changed_data
-from seqloom.text import BytePair, Tokenizer, TokenizerConfig, train_tokenizer
+from seqloom.runs.models import MODELS
+from seqloom.tasks.base import InitRecipe, TaskInfo, TokenTask
+from seqloom.text import BytePair, Tokenizer
 from seqloom.text.bytepair_dropout import DropoutTexts
 from seqloom.text.spans import token_spans
 from seqloom.train.config import FitConfig
 
+if TYPE_CHECKING:
+    from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+    from seqloom.models.transformer import TransformerConfig
+    from seqloom.runs.run import Run
+
+    ModelConfig = RecurrentSeq2SeqConfig | TransformerConfig
+else:
+    ModelConfig = Any
+
 GREEDY = BeamConfig(beam=1)  # how dev is translated while a model trains
 SIDES = ("source", "target")
-MUCH_UNKNOWN = 0.05  # of the tokens of a side of train read as <unk>: more is worth a word
+MUCH_UNKNOWN = 0.05  # share of the tokens of a side of train read as <unk> that is worth a warning
 
 
 @config
 class BatchConfig:
     """How the pairs are put together."""
 
-    tokens: int = 2048  # most of a batch on its longer side: pairs × longest, padding included
-    shapes: int | None = None  # at most so many shapes of batches; null for as many as it takes, which pads less
-    max_length: int | None = 256  # training leaves out pairs with a longer side, in tokens; null to read them all
-    eval_tokens: int = 8192  # as `tokens`, when a split is evaluated or translated
-    dev_pairs: int | None = 200  # pairs of dev translated at each evaluation in training; 0 for none, null for all
-
-    def problems(self) -> Iterator[str]:
-        for name, least in (("tokens", 1), ("shapes", 1), ("max_length", 2), ("eval_tokens", 1), ("dev_pairs", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                yield f"{name} must be at least {least}, got {value}"
+    tokens: PositiveInt = 2048  # most of a batch on its longer side: pairs × longest, padding included
+    shapes: PositiveInt | None = None  # at most so many shapes of batches; null: as many as it takes, which pads less
+    max_length: Annotated[int, Ge(2)] | None = 256  # training omits pairs with a longer side, in tokens; null: none
+    eval_tokens: PositiveInt = 8192  # as `tokens`, when a split is evaluated or translated
+    dev_pairs: NonNegativeInt | None = 200  # of dev, translated at each evaluation in training; 0: none, null: all
 
 
 @config
 class LossConfig:
-    label_smoothing: float = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the vocabulary
-    consistency: float = 0.0  # α: every pair is read twice, and what dropout makes of the two readings shall agree
-
-    def problems(self) -> Iterator[str]:
-        if self.consistency < 0:
-            yield f"consistency must be at least 0, got {self.consistency}"
-        if not 0 <= self.label_smoothing < 1:
-            yield f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}"
+    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the vocabulary
+    consistency: NonNegativeFloat = 0.0  # α: read pairs twice; what dropout makes of the two readings shall agree
 
 
 @config
-class Recipe:
+class Recipe(InitRecipe):
     task: Literal["translate"] = "translate"
-    seed: int = 1
-    init: InitConfig | None = None  # go on with an encoder–decoder that was trained on something else
     data: CorpusConfig[ParallelExample]
-    tokenizer: TokenizerConfig | None = None  # with init, that of the run
     batch: BatchConfig = BatchConfig()
-    model: Annotated[RecurrentSeq2SeqConfig | TransformerConfig, Discriminator("kind")] = RecurrentSeq2SeqConfig()
+    model: Annotated[ModelConfig, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default("recurrent-seq2seq")
     loss: LossConfig = LossConfig()
     decode: BeamConfig = BeamConfig()  # how it translates, unless a command says otherwise
-    goal: Literal["loss", "bleu", "chrf"] = "loss"  # which figure of dev chooses the best checkpoint
+    goal: Literal["loss", "bleu", "chrf"] = "loss"  # which metric of dev selects the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
-        if self.init is not None and self.tokenizer is not None:
-            yield "tokenizer is that of the run in init.from: leave the section out"
-        if self.init is None and self.tokenizer is None:
-            yield "tokenizer: missing; it must be a section, or init.from, a run that has one"
+        yield from super().problems()
         if self.goal != "loss" and self.batch.dev_pairs == 0:
             yield f"goal {self.goal} needs translations of dev: set batch.dev_pairs above 0, or to null"
         if self.dropout and self.batch.shapes is not None:
@@ -102,69 +89,47 @@ class Recipe:
     @property
     def dropout(self) -> float:
         """Of byte pairs; the other tokenizers have none."""
-        return getattr(self.tokenizer, "dropout", 0.0)
+        return self.tokenizer.dropout if self.tokenizer is not None and self.tokenizer.kind == "byte-pair" else 0.0
 
 
-class Task(base.Task):
+class Task(TokenTask):
+    recipe: Recipe
+    corpus: Corpus[ParallelExample]
     validates_part = True
-    pretrained: Pretrained | StillNeeded | None = None
+    measured_on = "pairs of sentences"
 
-    def __init__(self, recipe: Recipe, corpus: Corpus[ParallelExample], tokenizer: Tokenizer):
-        self.recipe, self.corpus, self.tokenizer = recipe, corpus, tokenizer
-        smoothed = "nats, smoothed" if recipe.loss.label_smoothing else "nats"  # exp of the first is no perplexity
-        self.monitor = Monitor(recipe.goal, higher_is_better=recipe.goal != "loss", unit=smoothed)
+    def __init__(
+        self, recipe: Recipe, corpus: Corpus[ParallelExample], tokenizer: Tokenizer, names: Sequence[str] = ()
+    ):
+        super().__init__(recipe, corpus, tokenizer, names)
         self._sides: dict[tuple[str, str], Ragged] = {}
         self._cut: dict[tuple[str, str, int], Ragged] = {}  # and to how many places
 
     @classmethod
-    def metric_of(cls, recipe: Recipe) -> str:
-        return recipe.goal
+    def training_texts(cls, recipe: Recipe, corpus: Corpus[ParallelExample]) -> Iterable[str]:
+        """One tokenizer for both languages, learned from both sides of train."""
+        return (text for pair in corpus.split("train") for text in (pair.source, pair.target))
 
     @classmethod
-    def prepare(cls, recipe: Recipe) -> Self:
-        corpus = corpora.load(recipe.data)
-        corpus.split("dev")  # there is no choosing without one: say so before the work, not after it
-        source = pretrained(recipe)
-        task = cls(recipe, corpus, _tokenizer(recipe, corpus) if source is None else source.tokenizer)
-        task.pretrained = source
-        task.check_model()
-        return task
-
-    @classmethod
-    def reopen(cls, recipe: Recipe, run: Run) -> Self:
-        corpus = corpora.load(recipe.data)
-        refuse_changed_data(run, corpus)
-        task = cls(recipe, corpus, run.tokenizer)
-        task.pretrained = still_needed(recipe, run)
-        return task
-
-    @classmethod
-    def of_pairs(cls, recipe: Recipe, run: Run, pairs: Sequence[ParallelExample]) -> Self:
+    def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
         """The same task on other pairs of the same languages, its only split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", "", "", {"other": pairs}, languages=languages), run.tokenizer)
 
-    @classmethod
-    def of_documents(cls, recipe: Recipe, run: Run, documents: Sequence[str]) -> Self:
-        raise UsageError(
-            f"{run.path} translates: it is measured on pairs of sentences, not on a text. "
-            "Name a --split, or files of your own: --source FILE --reference FILE."
-        )
+    def loss_unit(self) -> str:
+        return "nats, smoothed" if self.recipe.loss.label_smoothing else "nats"
 
-    def documents(self) -> dict[str, Any]:
-        described, init = describe(self.corpus), self.recipe.init
-        if init is not None and isinstance(self.pretrained, Pretrained):
-            described["init"] = self.pretrained.described(init)
-        return {"tokenizer.json": self.tokenizer.to_json(), "data.json": described}
+    def describe_data(self) -> dict[str, Any]:
+        languages = dict(zip(SIDES, self.corpus.languages, strict=True))
+        return {**super().describe_data(), **languages}
 
-    def model(self) -> Any:
-        model, init = self.recipe.model.build(len(self.tokenizer)), self.recipe.init
-        if self.pretrained is not None and init is not None and init.weights:
-            self.pretrained.give(Tokens(model, len(self.tokenizer)))
-        return model
+    def receiver(self, model: Any) -> Any:
+        from seqloom.runs.transfer import Tokens
+
+        return Tokens(model, len(self.tokenizer))
 
     def check_model(self) -> None:
-        """What the model cannot read is said before the work, not in the midst of it."""
+        """Refuse data with more tokens than the model has positions for."""
         begun = self.recipe.init is not None  # then the places are as they are, and dev is cut
         for side, longest in self.places.items():
             for split in ("train",) if begun else ("train", "dev"):
@@ -182,8 +147,7 @@ class Task(base.Task):
                     )
 
     def warnings(self) -> list[str]:
-        """What a person should know before training begins."""
-        found = [f"{note}." for note in (*self.corpus.notes, *self.cut_notes("dev"))]
+        found = [*super().warnings(), *(f"{note}." for note in self.cut_notes("dev"))]
         if out := self.batches.left_out:
             found.append(
                 f"{out:,} of {len(self.corpus.split('train')):,} training pairs are left out: one of their sides is "
@@ -298,9 +262,6 @@ class Task(base.Task):
         said, meant = [line.hypothesis for line in lines], [line.reference for line in lines]
         return found | score_translations(said, meant, language=self.corpus.languages[1]).metrics
 
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        return self.report(model, split).metrics
-
     def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> Report:
         """Every figure of a split, all of it translated as the recipe says, or as `decode` does."""
         options = decode or self.recipe.decode
@@ -380,35 +341,14 @@ class Task(base.Task):
         return ((chosen[members], batch) for members, batch in batches.every())
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus[ParallelExample]) -> Tokenizer:
-    """One for both languages, learned from both sides of train."""
-    assert recipe.tokenizer is not None  # the recipe says so where it is missing
-    texts = (text for pair in corpus.split("train") for text in (pair.source, pair.target))
-    return train_tokenizer(recipe.tokenizer, texts)
-
-
-def describe(corpus: Corpus[ParallelExample]) -> dict[str, Any]:
-    """What a run remembers of its data."""
-    return {
-        "corpus": corpus.name,
-        "version": corpus.version,
-        "licence": corpus.licence,
-        "source": corpus.languages[0],
-        "target": corpus.languages[1],
-        "sha256": corpus.fingerprint(),
-        "counts": {split: corpus.sizes(split) for split in corpus.splits},
-        "notes": list(corpus.notes),
-    }
-
-
 INFO = TaskInfo(
     name="translate",
     recipe=Recipe,
     task=Task,
-    forms=("pairs",),
     predictor="seqloom.predict.translator:Translator",
     command="translate {run}",
     metric="bleu",
     examples="pairs",
-    views=("write", "vectors", "walk", "heads", "alignment", "cell"),
+    example="Two children are playing in the park.",
+    views=("write", "beam", "vectors", "walk", "heads", "alignment", "cell"),
 )

@@ -18,7 +18,7 @@ from seqloom.classical.word_vectors import glove, negative_sampling
 from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
 from seqloom.classical.word_vectors.vectors import WordVectors, WordVectorsConfig
-from seqloom.config import Discriminator, config, to_mapping
+from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate
@@ -28,39 +28,39 @@ from seqloom.evaluate.word_similarity import Judged, Question, RatedPair, as_met
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.language_model import TextTask
-from seqloom.text import END, Tokenizer, TokenizerConfig, Words, WordsConfig
+from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
+from seqloom.text import END, Tokenizer, Words, WordsConfig
 from seqloom.text.words import NEWLINE
 
-ADOPTED: dict[str, Any] = {"corpus": "none", "version": "", "licence": "unknown", "sha256": {}, "counts": {}}
 HELD_OUT_SEED = 0  # what is drawn to measure a split is the same for every run
 MOST_WORDS = 500_000  # of a split that are measured
 
 
 @config
-class Recipe:
+class Recipe(TextRecipe):
     task: Literal["word-vectors"] = "word-vectors"
-    seed: int = 1
     data: CorpusConfig[str] | None = None  # none in a run made of a file of vectors
-    tokenizer: TokenizerConfig
     model: Annotated[WordVectorsConfig, Discriminator("kind")] = WordVectorsConfig()
     train: WordTrainConfig = WordTrainConfig()
 
     def problems(self) -> Iterator[str]:
-        if not isinstance(self.tokenizer, WordsConfig):
+        if self.tokenizer.kind != "words":
             yield f"tokenizer.kind must be words, since only words have vectors here; got {self.tokenizer.kind}"
 
 
 class Task(TextTask):
+    measures_text = False
+
     @classmethod
     def prepare(cls, recipe: Any) -> Self:
         engine_of(recipe.train)  # what this machine cannot do is refused before anything is made
-        task = super().prepare(recipe)
-        if int((task.counts() > 0).sum()) < 2:
+        return super().prepare(recipe)
+
+    def check(self) -> None:
+        if int((self.counts() > 0).sum()) < 2:
             raise DataError(
                 "Word vectors need two different words or more; lower tokenizer.min_count, or give more text."
             )
-        return task
 
     def text(self, split: str) -> Text:
         return text_of(self.tokenizer, self.stream(split))
@@ -205,16 +205,13 @@ def adopt(words: list[str], vectors: Tensor, path: Path) -> Run:
     model = chosen.build(len(tokenizer))
     model.vectors[2:] = vectors
     model.counts[2:] = torch.arange(len(words), 0, -1)  # a file has no counts, but an order
-    run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": ADOPTED})
-    run.store().save_best(model.state_dict())
-    return run
+    return create_run(path, recipe, tokenizer, model)
 
 
 INFO = TaskInfo(
     name="word-vectors",
     recipe=Recipe,
     task=Task,
-    forms=("text",),
     predictor="seqloom.predict.word_vectors:WordVectors",
     command="words plot {run} --out words.png",
     views=("vectors",),

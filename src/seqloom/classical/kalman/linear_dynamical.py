@@ -76,6 +76,7 @@ class LinearDynamical:
     """A linear dynamical system of C observed values. Before it is estimated or loaded it expects N(0, 1) for ever."""
 
     device = torch.device("cpu")
+    memory = None  # it looks back to the beginning
 
     def __init__(self, config: KalmanConfig, variables: int, season: int = 1, inputs: int = 0) -> None:
         if config.structure == "seasonal" and season < 2:

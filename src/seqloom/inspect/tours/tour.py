@@ -22,9 +22,9 @@ from seqloom.inspect.capture import evaluating
 from seqloom.inspect.tours.panels import Stage, to_json
 from seqloom.inspect.tours.template import quoted, render_stage, visible
 from seqloom.inspect.views.alignment import Said
+from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
 
-TASKS = ("translate", "language-model", "instruct", "masked-lm", "tag", "classify")
 LONGEST = 64  # tokens of a text
 NUMBERS = 8  # of each vector, unless a number is given
 
@@ -219,7 +219,7 @@ KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt",
 
 def suits(recipe: Mapping[str, Any]) -> bool:
     """Whether there is a tour through a model of this recipe."""
-    return recipe.get("model", {}).get("kind") in KINDS and recipe.get("task") in TASKS
+    return recipe.get("model", {}).get("kind") in KINDS and has_view(recipe, "walk")
 
 
 def walk_through(trained: Any, text: str, follow: Follow | None = None, said: Said | None = None) -> Walk:

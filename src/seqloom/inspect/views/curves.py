@@ -17,20 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from seqloom.runs.run import Run
+from seqloom.tasks import task_info
 
-# What the loss is a mean over, for tasks whose log gives "nats" alone. Other tasks: tokens.
-PER = {
-    "classify": "text",
-    "series-classify": "series",
-    "forecast": "value",
-    "hmm-series": "value",
-    "track": "value",
-    "tag": "word",
-    "hmm-tag": "word",
-    "pair": "pair",
-    "choice": "example",
-    "answer": "window",
-}
 Points = list[tuple[int, float]]
 UNNAMED = ("nats", "of samples")  # units of the log that do not say what they are per
 
@@ -54,7 +42,7 @@ def loss_scale(run: Run) -> Scale:
         if task == "word-vectors":
             unit = f"objective of {run.recipe['model']['objective']}"
         else:
-            unit = f"nats per {PER.get(task, 'token')}" if run.of_text else "nats"
+            unit = f"nats per {task_info(task).loss_per}" if run.of_text else "nats"
     return _per_token(run, unit) if "token" in unit and run.of_text else Scale(unit, unit)
 
 

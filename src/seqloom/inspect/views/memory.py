@@ -29,6 +29,7 @@ from torch import Tensor
 
 from seqloom import accel
 from seqloom.config import build
+from seqloom.core.device import device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.seeding import generator
 from seqloom.core.words import did_you_mean
@@ -38,7 +39,6 @@ from seqloom.models.window_lm import WindowLM, windows, within_document
 from seqloom.nn.cells import CELLS
 from seqloom.nn.softmax import SCORED_AT_ONCE
 from seqloom.tasks import task_info
-from seqloom.tasks.language_model import device_of
 from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import wrap

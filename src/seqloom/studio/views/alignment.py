@@ -12,14 +12,15 @@ from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.attention import Looks, alignment_of
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
+from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/alignment")
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
     """What reads one text and says another, and attends while it does."""
-    task, model = recipe.get("task"), recipe.get("model") or {}
-    if task not in ("translate", "denoise"):
+    model = recipe.get("model") or {}
+    if not has_view(recipe, "alignment"):
         return False
     if model.get("kind") == "recurrent-seq2seq":
         return model.get("attention", {}) is not None  # null is none; unsaid, there is one

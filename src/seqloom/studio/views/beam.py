@@ -14,7 +14,7 @@ from seqloom.studio.arrays import plain
 from seqloom.studio.asking import BEAM, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
-from seqloom.studio.views.write import TASKS
+from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/beam")
 SOURCE = 128  # tokens of a text whose search can still be drawn
@@ -23,7 +23,7 @@ MOST_NODES = 4000  # beyond, pruned branches stay here
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
-    return recipe.get("task") in TASKS
+    return has_view(recipe, "beam")
 
 
 class Ask(Question):

@@ -16,24 +16,18 @@ from seqloom.studio.arrays import half, packed, plain
 from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
+from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/cell")
 UNITS = 256  # rows of a picture
-WITH_CELLS = {
-    "language-model": ("recurrent-lm",),
-    "instruct": ("recurrent-lm",),
-    "bidirectional-lm": ("bilm",),
-    "translate": ("recurrent-seq2seq",),
-}
+WITH_CELLS = ("recurrent", "recurrent-lm", "bilm", "recurrent-seq2seq")
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
     """Whatever reads one text with recurrent cells."""
-    task, model = str(recipe.get("task")), recipe.get("model") or {}
-    if task in ("classify", "tag"):
-        reader = model.get("body") or model.get("encoder") or {}
-        return reader.get("kind") in ("recurrent", "recurrent-lm", "bilm")
-    return model.get("kind") in WITH_CELLS.get(task, ())
+    model = recipe.get("model") or {}
+    reader = model.get("body") or model.get("encoder") or model
+    return has_view(recipe, "cell") and reader.get("kind") in WITH_CELLS
 
 
 class Where(Question):

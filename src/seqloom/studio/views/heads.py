@@ -14,6 +14,7 @@ from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.attention import Looks, thumbnails
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
+from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/heads")
 WITH_HEADS = ("transformer", "gpt", "bert", "electra")
@@ -21,15 +22,9 @@ WITH_HEADS = ("transformer", "gpt", "bert", "electra")
 
 def suits(recipe: Mapping[str, Any]) -> bool:
     """Whatever has heads and reads one text: `trained.heads`."""
-    task, model = recipe.get("task"), recipe.get("model") or {}
-    if task in ("translate", "denoise"):
-        return model.get("kind") == "transformer"
-    if task in ("language-model", "instruct", "masked-lm"):
-        return model.get("kind") in WITH_HEADS
-    if task in ("classify", "tag"):
-        reader = model.get("body") or model.get("encoder") or {}
-        return reader.get("kind") in WITH_HEADS
-    return False
+    model = recipe.get("model") or {}
+    reader = model.get("body") or model.get("encoder") or model
+    return has_view(recipe, "heads") and reader.get("kind") in WITH_HEADS
 
 
 class Ask(Question):

@@ -15,15 +15,15 @@ from seqloom.studio.asking import TOKENS, Document, Line, Question, RunId, the_s
 from seqloom.studio.attention import check_length
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
+from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/understand")
-TASKS = ("classify", "tag", "hmm-tag", "hmm", "pair", "choice", "answer")
 LEAST = 0.002  # probability of a step between two tags that is worth a line
 WORDS = 200  # that are left out one after the other
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
-    return recipe.get("task") in TASKS
+    return has_view(recipe, "understand")
 
 
 # --- what a text is ---------------------------------------------------------------------------------------------------

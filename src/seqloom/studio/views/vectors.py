@@ -25,17 +25,14 @@ from seqloom.studio.arrays import lines
 from seqloom.studio.asking import POINTS, Document, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
+from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/vectors")
-TASKS = (
-    *("language-model", "instruct", "masked-lm", "bidirectional-lm", "denoise", "translate", "word-vectors"),
-    *("classify", "tag", "pair", "choice", "answer"),
-)
 DIGITS = 5  # of a place on the page
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
-    return recipe.get("task") in TASKS
+    return has_view(recipe, "vectors")
 
 
 class Ask(Question):

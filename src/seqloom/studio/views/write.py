@@ -24,10 +24,10 @@ from seqloom.studio.arrays import lines, packed, plain, single, thumbnail
 from seqloom.studio.asking import NEW_TOKENS, Line, Question, RunId, the_shelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
+from seqloom.tasks import has_view
 from seqloom.text import END
 
 router = APIRouter(prefix="/api/write")
-TASKS = ("translate", "denoise", "language-model", "ngram", "hmm", "prompt-tune", "instruct")
 NAMED = 200  # tokens that are told by name; of the others the page has the probability alone
 
 Id = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -35,7 +35,7 @@ Forced = Annotated[tuple[Id, ...], Field(max_length=NEW_TOKENS)]
 
 
 def suits(recipe: Mapping[str, Any]) -> bool:
-    return recipe.get("task") in (*TASKS, "masked-lm")
+    return has_view(recipe, "write")
 
 
 class AskNext(Question):

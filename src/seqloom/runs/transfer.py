@@ -1,0 +1,258 @@
+"""Where a training begins: with the tokenizer, the shape and the weights of a run that exists.
+
+A recipe says `init: {from: runs/X}`, and its model is one on a body. What the body is, the run knows: it is written
+into the recipe before the recipe is checked, so that the run that comes of it needs no other to be opened.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seqloom.config import ABSENT
+from seqloom.core.errors import CheckpointError, UsageError
+from seqloom.core.files import sha256
+from seqloom.core.words import shown
+from seqloom.models.bodies import BODIES, Body
+from seqloom.runs.init import ON_A_BODY, InitConfig
+from seqloom.runs.manifest import is_missing, read_run_file
+from seqloom.runs.run import WEIGHTS_FILE, Run
+from seqloom.text import Tokenizer
+
+# What may be another in fine-tuning: it changes no weight.
+FREE = (
+    *("dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "weight_dropout"),
+    *("variational", "align_layer"),
+)
+BESIDE_A_BODY = ("prompt-tune",)  # tasks whose model has one, which never changes
+LANGUAGE_MODELS = ("recurrent-lm", "gpt")
+# Tasks that train a model further, as it is: which kinds of it.
+GOES_ON: dict[str, Collection[str]] = {
+    "instruct": BODIES,
+    "language-model": (*LANGUAGE_MODELS, "window-lm"),
+    "translate": ("transformer", "recurrent-seq2seq"),
+}
+SHOWN = 8  # mismatches named one by one
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model that goes on where another of its kind is: it takes over every weight."""
+
+    model: Any
+
+    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+        if next(self.model.parameters()).is_meta:  # it was only built to be counted
+            return
+        try:
+            self.model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise UsageError(f"The weights of {whose} do not fit the model ({' '.join(str(error).split())}).") from None
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A model that goes on where another is that may have more tokens: what follows its tokenizer's is left behind."""
+
+    model: Any
+    vocabulary: int
+
+    def take(self, weights: Mapping[str, Tensor], whose: str) -> None:
+        own = self.model.state_dict(keep_vars=True)
+        there = {name: self._kept(tensor, own.get(name)) for name, tensor in weights.items()}
+        if wrong := list(_mismatches(own, there)):
+            more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+            raise UsageError(f"The weights of {whose} do not fit the model: {'; '.join(wrong[:SHOWN])}{more}.")
+        if not next(self.model.parameters()).is_meta:  # then it was only built to be counted
+            self.model.load_state_dict(there)
+
+    def _kept(self, tensor: Tensor, own: Tensor | None) -> Tensor:
+        a_row_each = own is not None and own.dim() > 0 and len(own) == self.vocabulary < len(tensor)
+        return tensor[: self.vocabulary] if a_row_each else tensor
+
+
+def _mismatches(own: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, tensor in own.items():
+        if name not in there:
+            yield f"{name} is not there"
+        elif tensor.shape != there[name].shape:
+            found, wanted = ("×".join(map(str, one.shape)) for one in (there[name], tensor))
+            yield f"{name} is {found} there and {wanted} here"
+    yield from (f"{name} has no place here" for name in there if name not in own)
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A run whose body is taken over."""
+
+    run: Run
+    section: Mapping[str, Any]  # the recipe's words for the body
+    inner: bool  # whether the run was fine-tuned itself: its body is a part of its model
+
+    @classmethod
+    def open(cls, path: str | Path, kinds: Collection[str] = BODIES) -> "Pretrained":
+        """The run at this place, of one of these kinds; a word on why it cannot be taken over, if so."""
+        path = Path(path)
+        if is_missing(path):
+            raise CheckpointError(
+                f"init.from: there is no run {path}. {_first(path)}, or name another: init.from=RUN. "
+                "`seqloom train gpt-pydocs` and `bert-pydocs` need no download."
+            )
+        run = Run.open(path)
+        section: Any = run.recipe.get("model") or {}
+        kind = str(section.get("kind"))
+        inner = kind.startswith(ON_A_BODY)
+        section = section.get("body") or {} if inner else section
+        if section.get("kind") not in kinds or (inner and kinds is not BODIES):
+            tuned = ", or one that was fine-tuned from such a run" if kinds is BODIES else ""
+            raise UsageError(
+                f"init.from: {path} cannot be {'fine-tuned' if kinds is BODIES else 'gone on with'}: its model is of "
+                f"kind {kind}. Name a run of one of the kinds {', '.join(kinds)}{tuned}."
+            )
+        run.tokenizer  # noqa: B018 (a run that is not about text says so here)
+        return cls(run, section, inner)
+
+    def as_language_model(self) -> "Pretrained":
+        """Itself; refused where nothing in it predicts the next token."""
+        if self.inner or self.kind not in LANGUAGE_MODELS:
+            raise UsageError(
+                f"init.from: {self.run.path} must be a language model, of kind {' or '.join(LANGUAGE_MODELS)}; it is "
+                f"of kind {self.run.recipe['model']['kind']}."
+            )
+        return self
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.run.tokenizer
+
+    @property
+    def kind(self) -> str:
+        return str(self.section["kind"])
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file of its weights."""
+        file = self.run.path / WEIGHTS_FILE
+        if is_missing(file):
+            raise CheckpointError(
+                f"init.from: {self.run.without_weights} Or draw all weights anew: init.weights=false."
+            )
+        return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
+
+    def give(self, body: Body | Whole | Tokens) -> None:
+        """Its weights to a body; refused, with all mismatches named, if they do not fit."""
+        self.check_weights()
+        body.take(self._weights(type(body)), str(self.run.path))
+
+    def _weights(self, kind: type[Body | Whole | Tokens]) -> Mapping[str, Tensor]:
+        found = self.run.weights()
+        if not self.inner or not issubclass(kind, Body):
+            return found
+        own = {name.removeprefix("body."): tensor for name, tensor in found.items() if name.startswith("body.")}
+        return kind.as_pretrained(own)
+
+    def check_weights(self) -> None:
+        """Refuse a run that has no weights yet."""
+        self.sha256  # noqa: B018
+
+    def describe(self, chosen: InitConfig) -> dict[str, Any]:
+        """What a run remembers of where it began."""
+        found = {"from": chosen.from_, "kind": self.kind, "corpus": self.run.data["corpus"], "weights": chosen.weights}
+        return {"init": {**found, "sha256": self.sha256} if chosen.weights else found}
+
+
+def _first(path: Path) -> str:
+    """How to come by a run that is not there."""
+    if path.name == "minilm":
+        return f"Import it first, `seqloom import-minilm {path}`"
+    recipe = Path(__file__).parents[1] / "recipes" / f"{path.name}.yaml"
+    return f"Train it first, `seqloom train {path.name}`" if recipe.is_file() else "Train one first"
+
+
+def fill_in(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's mapping with the body of the run that `init.from` names, or, where a task goes on with it, its model.
+
+    What it says of the body itself must agree with the run, but for what changes no weight.
+    """
+    init, model, task = mapping.get("init"), mapping.get("model") or {}, mapping.get("task")
+    path = init.get("from") if isinstance(init, Mapping) else None
+    if not isinstance(path, str) or not isinstance(model, Mapping):
+        return dict(mapping)  # whatever is wrong is found when the recipe is checked
+    if task in GOES_ON:
+        source = Pretrained.open(path, GOES_ON[task])
+        source = source.as_language_model() if task == "instruct" else source
+        return {**mapping, "model": _agreed(source, model, "model")}
+    if task in BESIDE_A_BODY:
+        source = Pretrained.open(path).as_language_model()
+    elif str(model.get("kind")).startswith(ON_A_BODY):
+        source = Pretrained.open(path)
+    else:
+        return dict(mapping)
+    return {**mapping, "model": {**model, "body": _agreed(source, model.get("body"), "model.body")}}
+
+
+def _agreed(source: Pretrained, given: Any, key: str) -> dict[str, Any]:
+    given = dict(given) if isinstance(given, Mapping) else {}
+    if wrong := list(_disagreements(given, source.section, key)):
+        raise UsageError(
+            f"The {key.rpartition('.')[2]} is that of init.from, {source.run.path}, and this is another: "
+            f"{'; '.join(wrong)}. Leave these out, or train without init.from."
+        )
+    return _merged(source.section, given)
+
+
+def _merged(there: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _merged(there[key], value) for key, value in given.items() if _sections(there.get(key), value)}
+    return {**there, **given, **both}
+
+
+def _sections(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def _disagreements(given: Mapping[str, Any], there: Mapping[str, Any], path: str) -> Iterator[str]:
+    for key, value in given.items():
+        other = there.get(key, ABSENT)
+        if _sections(value, other):
+            yield from _disagreements(value, other, f"{path}.{key}")
+        elif key not in FREE and value != other and other is not ABSENT:  # an unknown key is refused with the recipe
+            yield f"{path}.{key} is {shown(value)} here and {shown(other)} there"
+
+
+def pretrained(recipe: Any) -> Pretrained | None:
+    """The run a recipe begins with, opened."""
+    return None if recipe.init is None else Pretrained.open(recipe.init.from_, GOES_ON.get(recipe.task, BODIES))
+
+
+@dataclass(frozen=True)
+class StillNeeded:
+    """The same when a run is gone on with: nobody needs it once there is a checkpoint, and before that it must be what
+    it was."""
+
+    run: Run
+    path: str
+    kinds: Collection[str]
+
+    def give(self, body: Body | Whole | Tokens) -> None:
+        if any((self.run.path / "checkpoints").glob("step-*")):
+            return
+        found = Pretrained.open(self.path, self.kinds)
+        if found.sha256 != self.run.data.get("init", {}).get("sha256"):
+            raise CheckpointError(
+                f"The weights of {self.path}, with which {self.run.path} begins, have changed since, and it has made "
+                "no checkpoint yet. Train anew with --out."
+            )
+        found.give(body)
+
+    def describe(self, chosen: InitConfig) -> dict[str, Any]:
+        """What the run remembers of where it began."""
+        return {"init": self.run.data["init"]}
+
+
+def still_needed(recipe: Any, run: Run) -> StillNeeded | None:
+    """What a run that exists began with, should it have to begin again."""
+    kinds = GOES_ON.get(recipe.task, BODIES)
+    return None if recipe.init is None or not recipe.init.weights else StillNeeded(run, recipe.init.from_, kinds)
