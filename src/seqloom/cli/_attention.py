@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from seqloom.cli._options import Beam, JsonObject, PictureOut
-from seqloom.cli._output import check_out, coloured_console, print_json, write_picture
+from seqloom.cli._output import check_out, coloured_console, plain_table, print_json, write_picture
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -275,15 +275,10 @@ def _print_habits(
     console: "Console", part: "Part", layers: Sequence[int], heads: Sequence[int], *, drawn: bool
 ) -> None:
     """The table of heads, and what its columns mean."""
-    from rich.table import Table
-    from rich.text import Text
-
     from seqloom.inspect.views.heads import NAMES
 
-    table = Table(box=None, header_style="bold")
     end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
-    for name in ("layer", "head", "entropy", "distance", f"on {end}"):
-        table.add_column(Text(name), justify="right", no_wrap=True)
+    table = plain_table(["layer", "head", "entropy", "distance", f"on {end}"], left=0)
     for habit in part.habits():
         if habit.layer in layers and habit.head in heads:
             numbers = f"{habit.entropy:.2f}", f"{habit.distance:.2f}", f"{habit.end:.0%}"

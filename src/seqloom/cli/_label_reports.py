@@ -1,6 +1,5 @@
 """What `evaluate` shows of models that label, tag, match, choose or answer."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqloom.cli._output import check_answers, check_out, escaped, print_json, write_picture
+from seqloom.cli._output import check_answers, check_out, escaped, print_json, wide_console, write_picture
 from seqloom.core.errors import UsageError
 from seqloom.core.words import counted, one_line, shorten
 
@@ -231,14 +230,12 @@ def _hits(hits: "Hits") -> dict[str, float]:
 
 
 def _print_labels(model: "SplitPredictor[Any]", split: str, report: Any) -> None:
-    from rich.console import Console
-
     from seqloom.inspect.plots.classification import class_table, confusion_map, mistake_lines
 
     print_head(model, split)
     for line in metric_lines(report.metrics, report.intervals):
         print(line)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console = wide_console()
     print()
     of, unit = report.counted
     by_class = {escaped(name): hits for name, hits in report.by_class.items()}

@@ -11,10 +11,12 @@ from unicodedata import category
 import typer
 
 from seqloom.core.errors import UsageError
+from seqloom.core.metrics import OF_HUNDRED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
+    from rich.table import Table
 
     from seqloom.predict.base import P, Predictor
 
@@ -145,3 +147,31 @@ def coloured_console(color: bool | None) -> tuple["Console", bool]:
     if color and not sys.stdout.isatty():  # nobody can be asked how many colours there are
         return Console(highlight=False, force_terminal=True, color_system="truecolor", no_color=False), True
     return Console(highlight=False, no_color=not color), color
+
+
+def wide_console(width: int = 200) -> "Console":
+    """Return a console as wide as the terminal; a pipe has `width` columns, so that nothing is cut off."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
+
+
+def plain_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
+    """Return a table without lines: the first `left` columns to the left, and the first `fold` in several lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for place, head in enumerate(heads):
+        if place < fold:
+            table.add_column(Text(head), overflow="fold")
+        else:
+            table.add_column(Text(head), justify="left" if place < left else "right", no_wrap=True)
+    return table
+
+
+def format_metric(name: str, value: float) -> str:
+    """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
+    if name in OF_HUNDRED:
+        return f"{value:.2f}"
+    return f"{value:{'.4f' if value < 1e6 else '.3e'}}"

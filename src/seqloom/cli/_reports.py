@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqloom.cli._output import check_answers, escaped, print_json
-from seqloom.core.metrics import OF_HUNDRED
+from seqloom.cli._output import check_answers, escaped, format_metric, print_json
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
@@ -143,9 +142,7 @@ def _print_translations(run: str, data: str, languages: list[str], found: "Repor
 
 
 def _metric(name: str, value: float) -> str:
-    if name in OF_HUNDRED:
-        return f"{value:.2f}"
-    return f"{100 * value:.2f} %" if name == "exact_match" else f"{value:{'.4f' if value < 1e6 else '.3e'}}"
+    return f"{100 * value:.2f} %" if name == "exact_match" else format_metric(name, value)
 
 
 def _print_mistakes(found: "Report") -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
-from seqloom.cli._output import print_json
+from seqloom.cli._output import format_metric, print_json
 from seqloom.cli.compare import METRICS
 from seqloom.core.errors import UsageError
-from seqloom.core.metrics import OF_HUNDRED
 
 if TYPE_CHECKING:
     from seqloom.predict.average import Averaged
@@ -50,24 +49,15 @@ def _object(found: "Averaged") -> dict[str, Any]:
 def _print(found: "Averaged") -> None:
     shown = [name for name in METRICS if name in found.metrics]
     first = "bleu" if "bleu" in shown else found.goal
-    alone = ", ".join(f"{one.name.partition(', ')[0]} {_figure(first, one.metrics)}" for one in found.alone)
-    print(f"averaged {found.made.what}: dev {METRICS.get(first, first)} {_figure(first, found.metrics)}, {alone}")
+    best = [f"{one.name.partition(', ')[0]} {format_metric(first, one.metrics[first])}" for one in found.alone]
+    value = f"{METRICS.get(first, first)} {format_metric(first, found.metrics[first])}"
+    print(f"averaged {found.made.what}: dev {value}, {', '.join(best)}")
     heads = ["averaged", *(one.name for one in found.alone)]
     print(f"  {'':12}" + "".join(f"  {head:>10}" for head in heads))
+    every = [found.metrics, *(one.metrics for one in found.alone)]
     for name in shown:
-        values = [(_figure(name, metrics), head) for metrics, head in zip(_all(found), heads, strict=True)]
+        values = [(format_metric(name, metrics[name]), head) for metrics, head in zip(every, heads, strict=True)]
         print(f"  {METRICS[name]:12}" + "".join(f"  {value:>{max(10, len(head))}}" for value, head in values))
     path = shlex.quote(str(found.run.path))
     split = "test" if "test" in found.run.data["counts"] else "dev"
     print(f"The run is in {path}. Try: seqloom evaluate {path} --split {split}")
-
-
-def _all(found: "Averaged") -> list[Any]:
-    return [found.metrics, *(one.metrics for one in found.alone)]
-
-
-def _figure(name: str, metrics: Any) -> str:
-    value = metrics[name]
-    if name in OF_HUNDRED:
-        return f"{value:.2f}"
-    return f"{value:{'.4f' if value < 1e6 else '.3e'}}"

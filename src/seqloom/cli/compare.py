@@ -1,6 +1,5 @@
 """Runs side by side."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import JsonObject
-from seqloom.cli._output import check_out, print_json
+from seqloom.cli._output import check_out, plain_table, print_json, wide_console
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.core.metrics import HIGHER_IS_BETTER, OF_ANSWERS
 from seqloom.core.words import did_you_mean
@@ -256,19 +255,14 @@ def _print(
     why_not: str | None,
     differing: dict[str, dict[str, Any]],
 ) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console = wide_console()
     ranked = f", best first by {METRICS[metric]}" if metric else ""
     title = f"{len(rows)} run{'s' * (len(rows) > 1)} on {split}{ranked}"
     console.print(title, style="italic")  # as the table's own title it would be no wider than the table
-    table = Table(box=None, header_style="bold")
-    table.add_column("run", overflow="fold")
     shown = [name for name in METRICS if name == "loss" or any(name in row["metrics"] for row in rows)]
-    for heading in ("parameters", "tokens/s", *(METRICS[name] for name in shown)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(["run", "parameters", "tokens/s", *(METRICS[name] for name in shown)], fold=1)
     for row in rows:
         cells = [_count(row["parameters"]), _count(row["tokens_per_second"])]
         cells += [_decimal(row["metrics"].get(name)) for name in shown]
@@ -283,19 +277,11 @@ def _print(
         console.print(why_not, markup=False)
     if differing:
         console.print("\nwhat the recipes differ in", style="italic")
-        console.print(_differences_table([row["run"] for row in rows], differing))
-
-
-def _differences_table(runs: list[str], differing: dict[str, dict[str, Any]]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold")
-    for heading in ("key", *(Path(run).name for run in runs)):
-        table.add_column(Text(heading), overflow="fold")
-    for key, values in differing.items():
-        table.add_row(*map(Text, (key, *("-" if values[run] is None else str(values[run]) for run in runs))))
-    return table
+        names = [row["run"] for row in rows]
+        table = plain_table(["key", *(Path(name).name for name in names)], fold=1 + len(names))
+        for key, values in differing.items():
+            table.add_row(*map(Text, (key, *("-" if values[run] is None else str(values[run]) for run in names))))
+        console.print(table)
 
 
 def _count(value: float | None) -> str:

@@ -1,7 +1,6 @@
 """Words as numbers: one-hot, bag of words, tf–idf and dense, side by side."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from itertools import combinations, islice
@@ -12,13 +11,14 @@ import typer
 
 from seqloom.cli._input import arguments, note_place
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import check_out, print_json, write_picture
+from seqloom.cli._output import check_out, plain_table, print_json, wide_console, write_picture
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from seqloom.inspect.views.encodings import Comparison, Encoded, Size, Vocabulary
+    from seqloom.inspect.views.encodings import Comparison, Encoded, Vocabulary
 
 ROWS = 20  # words of a text, and columns, that are shown
 WIDEST = 4096  # numbers of a dense vector
@@ -186,16 +186,12 @@ def _object(
                 "one_hot": one.columns,
                 "counts": {str(column): count for column, count in one.counts.items()},
                 "tf_idf": {str(column): value for column, value in one.tf_idf.items()},
-                "sizes": [_size(size) for size in one.sizes(widths)],
+                "sizes": [{**size._asdict(), "numbers": size.numbers} for size in one.sizes(widths)],
             }
             for one in encoded
         ],
         "comparisons": [_compared(one) for one in compared],
     }
-
-
-def _size(size: "Size") -> dict[str, Any]:
-    return {**size._asdict(), "numbers": size.numbers}
 
 
 def _compared(one: "Comparison") -> dict[str, Any]:
@@ -215,18 +211,16 @@ def _compared(one: "Comparison") -> dict[str, Any]:
 def _print(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> None:
-    from rich.console import Console
-
     from seqloom.inspect.views.encodings import occurring
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console = wide_console(120)
     columns = occurring(encoded, ROWS)
     names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
     for name, one in zip(names, encoded, strict=True):
-        console.print(f"{name}: {_cut(one.text)}  ({_plural(len(one.words), 'word')})", markup=False, soft_wrap=True)
+        console.print(f"{name}: {_cut(one.text)}  ({counted(len(one.words), 'word')})", markup=False, soft_wrap=True)
     others = len(known) - len(columns)
-    rest = f"; {_plural(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == columns)
-    said = f"vocabulary: {_plural(len(known), 'word')}, from {known.source}{rest if others else ''}"
+    rest = f"; {counted(others, 'column')} not shown" + ", all 0 here" * (occurring(encoded) == columns)
+    said = f"vocabulary: {counted(len(known), 'word')}, from {known.source}{rest if others else ''}"
     console.print(said, markup=False, soft_wrap=True)
     _print_matrices(console, encoded, known, columns, names, widths[0])
     _print_sizes(console, encoded[0], widths, names[0])
@@ -292,14 +286,11 @@ def _spell(head: str) -> str:
 
 
 def _print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
-    from rich.table import Table
-
     from seqloom.inspect.views.encodings import LARGE
 
     console.print(f"\nhow large {name} is, in numbers", style="bold")
-    table = Table(box=None, header_style="bold")
-    for head in ("", "shape", "numbers", "not 0", *(f"of {size:,} words" for size in LARGE), "learned", "order"):
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    large = (f"of {size:,} words" for size in LARGE)
+    table = plain_table(["", "shape", "numbers", "not 0", *large, "learned", "order"])
     larger = [one.sizes(widths, size) for size in LARGE]
     for here, *there in zip(one.sizes(widths), *larger, strict=True):
         width = f", {here.shape[-1]}" if here.encoding == "dense" else ""
@@ -361,7 +352,3 @@ def _cut(text: str, most: int = 200) -> str:
 
     shown = " ".join(label(word) for word in text[: most + 1].split())
     return shown if len(text) <= most else shown[:most] + "…"
-
-
-def _plural(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

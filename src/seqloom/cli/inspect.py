@@ -11,9 +11,13 @@ import typer
 from seqloom.cli._attention import attention
 from seqloom.cli._inspect_views import components, mix, positions, short_names, show_view, states, track, window
 from seqloom.cli._options import DataDir, JsonObject, PictureOut
-from seqloom.cli._output import check_out
+from seqloom.cli._output import check_out, plain_table, wide_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     from seqloom.inspect.views.cells import GateTrace, LayerTrace
     from seqloom.inspect.views.gradients import Report
     from seqloom.predict.base import Predictor
@@ -166,7 +170,7 @@ def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int |
     )
 
 
-def _cell(value: float, gate: bool, signed: bool) -> Any:
+def _cell(value: float, gate: bool, signed: bool) -> "Text":
     """A number; on a terminal a gate has a bar, and a sign its colour."""
     from rich.text import Text
 
@@ -180,18 +184,13 @@ def _cell(value: float, gate: bool, signed: bool) -> Any:
     return Text(f"{value:.3f}", style="" if not signed else "blue" if value < 0 else "red")
 
 
-def _table(title: str, heads: Sequence[str], words: int = 1) -> tuple[Any, Any]:
-    """A table under a title, columns of numbers to the right, and where to print it: nothing is cut off in a pipe."""
-    from rich.console import Console
-    from rich.table import Table
+def _table(title: str, heads: Sequence[str], left: int = 1) -> tuple["Table", "Console"]:
+    """Print a title, and return a table and the console to print it on."""
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console = wide_console()
     console.print(Text(title, style="italic"))
-    table = Table(box=None, header_style="bold")
-    for place, head in enumerate(heads):
-        table.add_column(Text(head), justify="left" if place < words else "right", no_wrap=True)
-    return table, console
+    return plain_table(heads, left), console
 
 
 # --- gradients ------------------------------------------------------------------------------------------------------
@@ -261,7 +260,7 @@ def _print_matrices(reports: Sequence["Report"]) -> None:
     from rich.text import Text
 
     heads = ["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"]
-    table, console = _table("\nsingular values of the recurrent matrices", heads, words=2)
+    table, console = _table("\nsingular values of the recurrent matrices", heads, left=2)
     for report in reports:
         for matrix in report.matrices:
             values = matrix.singular_values

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, json_option
-from seqloom.cli._output import check_out, finite, print_json
+from seqloom.cli._output import check_out, finite, plain_table, print_json, wide_console
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.metrics import OF_HUNDRED
 
@@ -215,19 +215,13 @@ def _budget(tokens: set[int]) -> str:
 
 
 def _table(found: "LadderResult", tested: "LadderResult | None") -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     order = "highest" if found.higher_is_better else "lowest"
     print(f"\n{found.ladder}: {found.metric} on dev, {order} first; mean ± standard deviation")
-    table = Table(box=None, header_style="bold")
-    table.add_column("rung", overflow="fold")
     measured = [f"dev {found.metric}", *(f"dev {name}" for name in found.also)]
     measured += [f"test {found.metric}"] if tested else []
-    for heading in ["parameters", found.size, *measured, "tokens/s", "memory", "seconds"]:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(["rung", "parameters", found.size, *measured, "tokens/s", "memory", "seconds"], fold=1)
     on_test = {rung.name: rung for rung in tested.rungs} if tested else {}
     for rung in found.rungs:
         cells = [f"{rung.parameters or 0:,}", _size(rung, found.size)]
@@ -235,7 +229,7 @@ def _table(found: "LadderResult", tested: "LadderResult | None") -> None:
         cells += [_mean(*on_test[rung.name].spread(found.metric), found.metric)] if tested else []
         cells += [_count(rung.tokens_per_second), _memory(rung.memory), _count(rung.seconds)]
         table.add_row(*map(Text, (rung.name, *cells)))
-    console.print(table)
+    wide_console().print(table)
     most = max(run.jobs or 1 for rung in found.rungs for run in rung.runs)
     if most > 1:
         print(f"tokens/s and seconds are of runs that shared the machine, up to {most} at once: lower than alone.")
