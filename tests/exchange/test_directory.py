@@ -185,9 +185,9 @@ def test_values_that_are_not_there_are_named_all_at_once(folder: Path) -> None:
         "  scale_attn_by_inverse_layer_idx must be false; it is true",
         "  n_ctx must be 10; it is 20",
         "  n_layer must be a whole number of at least 1; it is 'two'",
+        "  layer_norm_epsilon must be a number; it is null",
         "  activation_function must be gelu_new or gelu_pytorch_tanh or gelu or relu or silu or swish; "
         "it is 'quick_gelu'",
-        "  layer_norm_epsilon must be a number; it is null",
         "  pruned_heads must be {}; it is {0: [1]}",
         "  quantization_config is not known here; it is {bits: 4}",
         "  some_new_thing is not known here; it is [1, 2]",

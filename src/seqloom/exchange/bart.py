@@ -7,9 +7,9 @@ there by our model. Their table of positions begins with two rows that mean noth
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from seqloom.exchange.causal import differing
+from seqloom.exchange.directory import Json
 from seqloom.exchange.encoder_decoder import SIDES, EncoderDecoder
 from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.weights import Leading, Weight, weight
@@ -22,6 +22,7 @@ class BART(EncoderDecoder):
     name = "BART"
     model_types = ("bart",)
     architecture = "BartForConditionalGeneration"
+    fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": True}
     left = (r"classification_head\..*", r"qa_outputs\..*")
     ids = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}  # noqa: RUF012 (never changed)
 
@@ -36,7 +37,7 @@ class BART(EncoderDecoder):
             raise ValueError(_otherwise(around, wanted))
         return end, last
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         config.must("normalize_embedding", True)
         config.must("static_position_embeddings", False)
         config.must("extra_pos_embeddings", OFFSET)
@@ -54,7 +55,7 @@ class BART(EncoderDecoder):
     def _bos(self, config: Config) -> Any:
         return config.get("bos_token_id", self.ids["bos_token_id"])
 
-    def write_config(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+    def write_config(self, model: TransformerConfig, ids: Ids) -> Json:
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": model.positions.longest,
@@ -63,7 +64,6 @@ class BART(EncoderDecoder):
 
     def obstacles(self, model: TransformerConfig) -> Iterator[str]:
         yield from super().obstacles(model)
-        yield from differing(model, {"embed_norm": True})
         if model.positions.kind != "learned":
             yield f"model.positions.kind must be learned; it is {model.positions.kind}"
         if model.tied == "decoder":

@@ -12,9 +12,17 @@ from typing import Any, ClassVar
 
 from seqloom.core.errors import CheckpointError
 from seqloom.core.specials import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
-from seqloom.exchange.causal import differing
-from seqloom.exchange.family import Config, Family, Ids, token_id
-from seqloom.exchange.gpt2 import ACTIVATIONS
+from seqloom.exchange.directory import Json
+from seqloom.exchange.family import (
+    ACTIVATIONS,
+    Config,
+    Family,
+    Ids,
+    Setting,
+    activation_name,
+    block_obstacles,
+    token_id,
+)
 from seqloom.exchange.weights import Rows, Tensors, Weight, layers, weight
 from seqloom.models.bert import SEGMENTS, BERTConfig
 from seqloom.nn.transformer import EPSILON
@@ -55,13 +63,13 @@ class Twice:
         return (*made, made[0].clone())
 
 
-def framed(ids: Mapping[str, int]) -> dict[str, Any]:
+def framed(ids: Mapping[str, int]) -> Json:
     """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as a tokenizer.json says it."""
 
-    def special(name: str, segment: int) -> dict[str, Any]:
+    def special(name: str, segment: int) -> Json:
         return {"SpecialToken": {"id": name, "type_id": segment}}
 
-    def text(name: str, segment: int) -> list[dict[str, Any]]:
+    def text(name: str, segment: int) -> list[Json]:
         return [{"Sequence": {"id": name, "type_id": segment}}, special(SEPARATE_TEXT, segment)]
 
     one = [special(CLASSIFY_TEXT, 0), *text("A", 0)]
@@ -69,7 +77,7 @@ def framed(ids: Mapping[str, int]) -> dict[str, Any]:
     return {"type": "TemplateProcessing", "single": one, "pair": [*one, *text("B", 1)], "special_tokens": named}
 
 
-class BERTFamily(Family):
+class BERTFamily(Family[BERTConfig]):
     name = "BERT"
     model_types = ("bert",)
     kind = "bert"
@@ -79,13 +87,22 @@ class BERTFamily(Family):
     ignored = (r"bert\.embeddings\.position_ids",)
     left = (r"(classifier|qa_outputs)\..+",)
     extra = EXTRA
+    settings = (
+        Setting("width", "hidden_size", Config.whole, 768),
+        Setting("heads", "num_attention_heads", Config.whole, 12),
+        Setting("layers", "num_hidden_layers", Config.whole, 12),
+        Setting("dropout", "hidden_dropout_prob", Config.real, 0.1),
+        Setting("attention_dropout", "attention_probs_dropout_prob", Config.real, 0.1),
+        Setting("init", "initializer_range", Config.real, 0.02),
+        Setting("tied", "tie_word_embeddings", Config.flag, True),
+    )
     parts: ClassVar[dict[str, tuple[str, ...]]] = {
         "the head that tells hidden tokens": ("dense", "dense_norm", "output", "bias"),
         "the head that tells next sentences": ("next",),
         "the layer that sums a text up at [CLS]": ("pool",),
     }
 
-    fixed: ClassVar[dict[str, Any]] = {
+    fixed: ClassVar[Json] = {
         "norm": "layer",
         "norm_first": False,
         "embed_norm": True,
@@ -100,7 +117,7 @@ class BERTFamily(Family):
 
     def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
         pad = config.get("pad_token_id", 0)
-        found: dict[str, Any] = {PAD: token_id(file, PAD) if pad is None else pad}
+        found: Json = {PAD: token_id(file, PAD) if pad is None else pad}
         found |= {name: token_id(file, name) for name in (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)}
         if missing := [name for name, id in found.items() if type(id) is not int]:
             raise CheckpointError(
@@ -110,7 +127,7 @@ class BERTFamily(Family):
         end, *last = found.values()
         return end, last
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         config.must("type_vocab_size", SEGMENTS)
         config.must("position_embedding_type", "absolute")
         for key in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
@@ -120,50 +137,34 @@ class BERTFamily(Family):
         config.aside("pooler_num_attention_heads", "pooler_size_per_head")
         return {
             "kind": self.kind,
-            "width": config.whole("hidden_size", 768),
-            "heads": config.whole("num_attention_heads", 12),
-            "layers": config.whole("num_hidden_layers", 12),
+            **self.read_settings(config),
             "feed_forward": config.whole("intermediate_size", 3072),
             "activation": config.one_of("hidden_act", ACTIVATIONS, "gelu"),
             "norm_epsilon": config.real("layer_norm_eps", 1e-12),
             "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 512)},
-            "dropout": config.real("hidden_dropout_prob", 0.1),
-            "attention_dropout": config.real("attention_probs_dropout_prob", 0.1),
-            "init": config.real("initializer_range", 0.02),
-            "tied": config.flag("tie_word_embeddings", True),
             **self.fixed,
         }
 
-    def write_config(self, model: BERTConfig, ids: Ids) -> dict[str, Any]:
-        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    def write_config(self, model: BERTConfig, ids: Ids) -> Json:
         return {
-            "hidden_size": model.width,
-            "num_attention_heads": model.heads,
-            "num_hidden_layers": model.layers,
+            **self.write_settings(model),
             "intermediate_size": model.inner,
-            "hidden_act": names[model.activation],
+            "hidden_act": activation_name(model.activation),
             "layer_norm_eps": EPSILON["layer"] if model.norm_epsilon is None else model.norm_epsilon,
             "max_position_embeddings": model.longest,
             "position_embedding_type": "absolute",
             "type_vocab_size": SEGMENTS,
-            "hidden_dropout_prob": model.dropout,
-            "attention_probs_dropout_prob": model.attention_dropout,
-            "initializer_range": model.init,
-            "tie_word_embeddings": model.tied,
             "vocab_size": ids.rows,
             "pad_token_id": ids.order[0],
         }
 
     def obstacles(self, model: BERTConfig) -> Iterator[str]:
-        yield from differing(model, self.fixed)
+        yield from super().obstacles(model)
         if model.positions.kind != "learned":
             yield f"model.positions.kind must be learned; it is {model.positions.kind}"
         elif model.longest != model.positions.longest:
             yield f"model.context must be all {model.positions.longest} positions; it is {model.context}"
-        if model.kv_heads not in (None, model.heads):
-            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
-        if model.activation == "swiglu":
-            yield "model.activation must have no gate; it is swiglu"
+        yield from block_obstacles(model.kv_heads, model.heads, model.activation)
 
     def names(self, model: BERTConfig, ids: Ids) -> list[Weight]:
         every, told = Rows(ids.order, ids.rows), Rows(ids.order[: ids.vocabulary], ids.rows)
@@ -192,7 +193,7 @@ class BERTFamily(Family):
             Weight(("bias",), bias, Twice(low), optional=True),
         ]
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> dict[str, Any]:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> Json:
         """Those of a tokenizer that was learned here frame a text, too, as a BERT reads it."""
         files = super().tokenizer_files(tokenizer, model)
         ids = {name: len(tokenizer) + place for place, name in enumerate((CLASSIFY_TEXT, SEPARATE_TEXT))}
@@ -202,5 +203,5 @@ class BERTFamily(Family):
         files["tokenizer_config.json"] = {**files["tokenizer_config.json"], **read}
         return files
 
-    def recipe(self, model: BERTConfig) -> dict[str, Any]:
+    def recipe(self, model: BERTConfig) -> Json:
         return {"objective": "mlm", "batch": {"max_length": min(128, model.longest or 128)}}

@@ -1,17 +1,18 @@
 """What the families of decoders share: tokens in and out, what begins and what ends a text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from seqloom.core.words import shown
+from seqloom.exchange.directory import Json
 from seqloom.exchange.family import Config, Family, Ids
 from seqloom.exchange.weights import Rows, Weight, weight
+from seqloom.models.gpt import GPTConfig
 
 HEAD = "lm_head.weight"
 CHUNK = 256  # tokens of a row, where an imported model is trained further
 
 
-class CausalFamily(Family):
+class CausalFamily(Family[GPTConfig]):
     kind = "gpt"
     task = "language-model"
     embedding: ClassVar[str]  # their name of the token vectors
@@ -24,7 +25,7 @@ class CausalFamily(Family):
         config.must("is_decoder", False, True)
         return config.end(self.rows(config), self.default_end), []
 
-    def begun(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def begun(self, config: Config, ids: Ids) -> Json:
         """`begin`, where another token than END stands before a text."""
         found = config.get("bos_token_id", self.default_begin)
         if found is None or found == ids.order[0]:
@@ -34,7 +35,7 @@ class CausalFamily(Family):
             return {"begin": None}
         return {"begin": ids.ours(found)}
 
-    def written(self, model: Any, ids: Ids) -> dict[str, Any]:
+    def written(self, model: GPTConfig, ids: Ids) -> Json:
         return {
             "vocab_size": ids.rows,
             "bos_token_id": ids.order[model.begin or 0],
@@ -42,22 +43,15 @@ class CausalFamily(Family):
             "tie_word_embeddings": model.tied,
         }
 
-    def tokens(self, model: Any, ids: Ids) -> list[Weight]:
+    def tokens(self, model: GPTConfig, ids: Ids) -> list[Weight]:
         rows, vectors = Rows(ids.order, ids.rows), "body.embedded.embed.weight"
         if model.tied:
             return [weight(vectors, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
         return [weight(vectors, self.embedding, rows), weight("output.weight", HEAD, rows)]
 
-    def recipe(self, model: Any) -> dict[str, Any]:
+    def recipe(self, model: GPTConfig) -> Json:
         return {"batch": {"rows": 8, "chunk": min(CHUNK, model.window)}}
 
-    def documents(self, model: Any, ids: Ids) -> dict[str, Any]:
+    def documents(self, model: GPTConfig, ids: Ids) -> Json:
         ends = {"bos_token_id": ids.order[model.begin or 0], "eos_token_id": ids.order[0]}
         return {"generation_config.json": {"_from_model_config": True, **ends}}
-
-
-def differing(model: Any, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """What of our config is not as a family must have it."""
-    for name, value in wanted.items():
-        if getattr(model, name) != value:
-            yield f"model.{name} must be {shown(value)}; it is {shown(getattr(model, name))}"

@@ -23,6 +23,7 @@ from torch import Tensor
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import new_directory, parse_json, to_json, write_flushed
 
+Json = dict[str, Any]  # an object of a JSON file
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
 GENERATION = "generation_config.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -56,7 +57,7 @@ class Directory:
     """One that exists. Make it with `Directory.open`, which refuses what should not be touched."""
 
     path: Path
-    config: dict[str, Any]
+    config: Json
 
     @classmethod
     def open(cls, path: str | Path) -> "Directory":
@@ -108,7 +109,7 @@ class Directory:
         there = f" ({', '.join(_some(others))} {'is' if len(others) == 1 else 'are'} not read)" if others else ""
         raise CheckpointError(f"{self.path} has no weights: there is neither {WEIGHTS} nor {INDEX}{there}.")
 
-    def json(self, name: str) -> dict[str, Any] | None:
+    def json(self, name: str) -> Json | None:
         """A JSON file of the directory, None if it is not there."""
         return _mapping(self.path / name) if self.has(name) else None
 
@@ -190,7 +191,7 @@ def _read(path: Path) -> bytes:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}).") from error
 
 
-def _mapping(path: Path) -> dict[str, Any]:
+def _mapping(path: Path) -> Json:
     try:
         found = parse_json(_read(path))
     except ValueError as error:

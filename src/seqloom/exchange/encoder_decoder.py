@@ -10,12 +10,11 @@ Where only target and output have one E it is `model.decoder.embed_tokens.weight
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from seqloom.decoding.rules import MAX_LENGTH_PENALTY
-from seqloom.exchange.causal import differing
-from seqloom.exchange.directory import GENERATION, Directory
-from seqloom.exchange.family import Config, Family, Ids
+from seqloom.exchange.directory import GENERATION, Directory, Json
+from seqloom.exchange.family import ACTIVATIONS, Config, Family, Ids, Setting, activation_name, block_obstacles
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import SAME, How, Nothing, Rows, Tensors, Weight, weight
 from seqloom.models.transformer import TransformerConfig
@@ -23,14 +22,6 @@ from seqloom.nn.positions import join_pairs, part_pairs
 from seqloom.text import END, Imported, Tokenizer
 from seqloom.text.base import END_TEXT
 
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-}
 OUTPUT = "lm_head.weight"
 SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
 # Ours, theirs, and along which axis of the weight the width lies, in a bias too if it is the first.
@@ -41,16 +32,6 @@ FED_FORWARD = (("feed_forward.up", "fc1", 1), ("feed_forward.down", "fc2", 0))
 NORMS = {
     "encoder": {"mixer_residual": "self_attn", "feed_forward_residual": "final"},
     "decoder": {"mixer_residual": "self_attn", "cross_residual": "encoder_attn", "feed_forward_residual": "final"},
-}
-# What must be so in our config for either of them.
-PLAIN: dict[str, Any] = {
-    "norm": "layer",
-    "norm_first": False,
-    "residual": True,
-    "scale": True,
-    "causal": True,
-    "bias": True,
-    "encoder_layer": "self-attention",
 }
 
 
@@ -89,7 +70,7 @@ class Parted:
         return self.how.write(tuple(turned))
 
 
-def _ended(end: str) -> dict[str, Any]:
+def _ended(end: str) -> Json:
     """A post-processor that puts END, their token 0, after a text."""
     text, after = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
     other = {"Sequence": {"id": "B", "type_id": 1}}
@@ -101,10 +82,28 @@ def _ended(end: str) -> dict[str, Any]:
     }
 
 
-class EncoderDecoder(Family):
+class EncoderDecoder(Family[TransformerConfig]):
     kind = "transformer"
     task = "translate"
     prefix = "model."
+    settings = (
+        Setting("width", "d_model", Config.whole, 1024),
+        Setting("encoder_layers", "encoder_layers", Config.whole, 12),
+        Setting("decoder_layers", "decoder_layers", Config.whole, 12),
+        Setting("embed_scale", "scale_embedding", Config.flag, False),
+        Setting("dropout", "dropout", Config.real, 0.1),
+        Setting("attention_dropout", "attention_dropout", Config.real, 0.0),
+        Setting("activation_dropout", "activation_dropout", Config.real, 0.0),
+    )
+    fixed: ClassVar[Json] = {
+        "norm": "layer",
+        "norm_first": False,
+        "residual": True,
+        "scale": True,
+        "causal": True,
+        "bias": True,
+        "encoder_layer": "self-attention",
+    }
 
     def tokenizer(self, directory: Directory, config: Config) -> Tokenizer:
         self.generation(directory, config)
@@ -124,7 +123,7 @@ class EncoderDecoder(Family):
     def ids(self) -> dict[str, int]:
         """The ids that transformers takes where config.json does not say."""
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         config.aside("vocab_size", "eos_token_id", "pad_token_id", "classifier_dropout", "classif_dropout")
         config.aside("_num_labels", "save_step", "add_bias_logits", "output_past")  # of earlier versions, unused
         config.aside("replacing_rate", "student_encoder_layers", "student_decoder_layers")  # how it was distilled
@@ -133,29 +132,20 @@ class EncoderDecoder(Family):
             config.must(key, False)
         for side in SIDES:
             config.must(f"{side}_layerdrop", 0.0)
+        settings = self.read_settings(config)
+        config.must("num_hidden_layers", settings["encoder_layers"])
         return {
             "kind": self.kind,
-            "width": config.whole("d_model", 1024),
+            **settings,
             "heads": self._alike(config, "attention_heads", 16),
-            "encoder_layers": self._layers(config),
-            "decoder_layers": config.whole("decoder_layers", 12),
             "feed_forward": self._alike(config, "ffn_dim", 4096),
             "activation": config.one_of("activation_function", ACTIVATIONS, "gelu"),
-            "embed_scale": config.flag("scale_embedding", False),
-            "dropout": config.real("dropout", 0.1),
-            "attention_dropout": config.real("attention_dropout", 0.0),
-            "activation_dropout": config.real("activation_dropout", 0.0),
             **self._around(config, ids),
         }
 
     def _alike(self, config: Config, what: str, default: int) -> int:
         found = config.whole(f"encoder_{what}", default)
         config.must(f"decoder_{what}", found, default=default)
-        return found
-
-    def _layers(self, config: Config) -> int:
-        found = config.whole("encoder_layers", 12)
-        config.must("num_hidden_layers", found)
         return found
 
     def _around(self, config: Config, ids: Ids) -> dict[str, int | None]:
@@ -172,32 +162,25 @@ class EncoderDecoder(Family):
         config.problem(key, f"must be one of {ids.rows} tokens", theirs)
         return None
 
-    def decoding(self, directory: Directory) -> dict[str, Any]:
+    def decoding(self, directory: Directory) -> Json:
         """As transformers searches: where there is a `generation_config.json`, config.json has no say in it."""
         said = directory.json(GENERATION)
         said = directory.config if said is None else said
         beam, penalty = said.get("num_beams"), said.get("length_penalty")
-        found: dict[str, Any] = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
+        found: Json = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
         if isinstance(penalty, int | float) and 0 <= penalty <= MAX_LENGTH_PENALTY:
             found["length_penalty"] = float(penalty)
         return {"decode": found}
 
     # Writing.
 
-    def write_config(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+    def write_config(self, model: TransformerConfig, ids: Ids) -> Json:
         both = {"attention_heads": model.heads, "ffn_dim": model.inner, "layerdrop": 0.0}
         end = ids.order[END]
-        spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
         return {
-            "d_model": model.width,
-            "encoder_layers": model.encoder_layers,
-            "decoder_layers": model.decoder_layers,
+            **self.write_settings(model),
             **{f"{side}_{key}": value for side in SIDES for key, value in both.items()},
-            "activation_function": spelled[model.activation],
-            "scale_embedding": model.embed_scale,
-            "dropout": model.dropout,
-            "attention_dropout": model.attention_dropout,
-            "activation_dropout": model.activation_dropout,
+            "activation_function": activation_name(model.activation),
             "vocab_size": ids.rows,
             "eos_token_id": end,
             "decoder_start_token_id": end if model.begin is None else ids.order[model.begin],
@@ -207,7 +190,7 @@ class EncoderDecoder(Family):
             "tie_word_embeddings": model.tied != "none",
         }
 
-    def documents(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+    def documents(self, model: TransformerConfig, ids: Ids) -> Json:
         written = self.write_config(model, ids)
         kept = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
         found = {key: written[key] for key in kept if written.get(key) is not None}
@@ -216,13 +199,10 @@ class EncoderDecoder(Family):
         return {GENERATION: found}
 
     def obstacles(self, model: TransformerConfig) -> Iterator[str]:
-        yield from differing(model, PLAIN)
-        if model.kv_heads not in (None, model.heads):
-            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
-        if model.activation not in ACTIVATIONS.values():
-            yield f"model.activation must have no gate; it is {model.activation}"
+        yield from super().obstacles(model)
+        yield from block_obstacles(model.kv_heads, model.heads, model.activation)
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> dict[str, Any]:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> Json:
         """Of a tokenizer that was learned here, too, the one there puts END after every text."""
         found = tokenizer_files(tokenizer, (), model.source_begin or END)
         about, special = found["tokenizer_config.json"], found["special_tokens_map.json"]

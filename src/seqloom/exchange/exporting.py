@@ -6,7 +6,7 @@ from typing import Any
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.exchange.directory import GENERATION, refuse_existing, write_directory
+from seqloom.exchange.directory import GENERATION, Json, refuse_existing, write_directory
 from seqloom.exchange.families import FAMILIES
 from seqloom.exchange.family import Family, Ids, family_for
 from seqloom.exchange.weights import uncovered, write_tensors
@@ -56,7 +56,7 @@ def export_run(source: str | Path, out: str | Path) -> Written:
     return Written(family, architecture, out, sum(tensor.numel() for tensor in tensors.values()))
 
 
-def _searched(documents: dict[str, Any], run: Run) -> dict[str, Any]:
+def _searched(documents: Json, run: Run) -> Json:
     """With how the run's recipe searches, where it does; what transformers does anyway, a beam of 1, is left out, for
     it warns of a penalty beside it."""
     decode = run.recipe.get("decode") or {}

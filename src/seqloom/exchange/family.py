@@ -7,13 +7,13 @@ nobody asked for, and that is not known to mean nothing, is refused by name, all
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from seqloom.config import ABSENT
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.specials import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
 from seqloom.core.words import counted, shown
-from seqloom.exchange.directory import TOKENIZER, Directory
+from seqloom.exchange.directory import TOKENIZER, Directory, Json
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import Weight
 from seqloom.text import Imported, Tokenizer
@@ -42,10 +42,19 @@ _ASIDE = {
 }
 ASIDE = {key: why for why, keys in _ASIDE.items() for key in keys.split()}
 # Keys of any config.json that must be this.
-FIXED: dict[str, Any] = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
+FIXED: Json = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
 
 MOST, MOST_LAYERS = 1 << 24, 1000  # a number beyond is a mistake, or meant to fill the memory
+ACTIVATIONS = {  # theirs → ours; of several names, the first is written
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+C = TypeVar("C")  # our config of a model
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,17 @@ class Config:
             )
 
 
-class Family(ABC):
+@dataclass(frozen=True)
+class Setting:
+    """A value that our config and config.json both have, each under a name of its own."""
+
+    ours: str
+    theirs: str
+    read: Callable[[Config, str, Any], Any]  # Config.whole, Config.real or Config.flag
+    default: Any  # what transformers takes where config.json lacks it, and what is written where ours is None
+
+
+class Family(ABC, Generic[C]):
     """One kind of model, there and here."""
 
     name: ClassVar[str]  # for people
@@ -177,6 +196,16 @@ class Family(ABC):
     exported: ClassVar[bool] = True  # whether models are written so, too
     extra: ClassVar[int] = 0  # rows of our embedding after the tokenizer's
     parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # what may be missing, for people, and our names of it
+
+    settings: ClassVar[tuple[Setting, ...]] = ()
+    fixed: ClassVar[Json] = {}  # values that our config must have
+
+    def read_settings(self, config: Config) -> Json:
+        return {one.ours: one.read(config, one.theirs, one.default) for one in self.settings}
+
+    def write_settings(self, model: C) -> Json:
+        values = ((one, getattr(model, one.ours)) for one in self.settings)
+        return {one.theirs: one.default if value is None else value for one, value in values}
 
     def architecture_without(self, drawn: Collection[str]) -> str:
         """The class of transformers that reads what is written without these of our tensors."""
@@ -197,19 +226,21 @@ class Family(ABC):
         """Their ids of END and of [CLS], [SEP], [MASK] if it has these; `file` is the tokenizer.json."""
 
     @abstractmethod
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         """The `model` section of a recipe. Problems are noted in `config`, which is checked afterwards."""
 
     @abstractmethod
-    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
+    def write_config(self, model: C, ids: Ids) -> Json:
         """The config.json of a model with this config of ours, `model_type` and `architectures` aside."""
 
-    @abstractmethod
-    def obstacles(self, model: Any) -> Iterator[str]:
-        """What of our config this family cannot say: a line each."""
+    def obstacles(self, model: C) -> Iterator[str]:
+        """Yield what of our config this family cannot say: a line each."""
+        for name, value in self.fixed.items():
+            if getattr(model, name) != value:
+                yield f"model.{name} must be {shown(value)}; it is {shown(getattr(model, name))}"
 
     @abstractmethod
-    def names(self, model: Any, ids: Ids) -> list[Weight]:
+    def names(self, model: C, ids: Ids) -> list[Weight]:
         """Every tensor of a model with this config of ours."""
 
     def rows(self, config: Config) -> int:
@@ -220,19 +251,19 @@ class Family(ABC):
         """That of the directory, its ids in our order."""
         return imported_tokenizer(directory, self.rows(config), lambda file: self.specials(config, file))
 
-    def recipe(self, model: Any) -> dict[str, Any]:
+    def recipe(self, model: C) -> Json:
         """More keys of the recipe of an imported run: how to train it further, say. `model` is our config."""
         return {}
 
-    def decoding(self, directory: Directory) -> dict[str, Any]:
+    def decoding(self, directory: Directory) -> Json:
         """The `decode` section of that recipe, where there is one: how the directory says to search."""
         return {}
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: Any) -> dict[str, Any]:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: C) -> Json:
         """The files of the tokenizer of a directory that is written."""
         return tokenizer_files(tokenizer, SPECIAL_NAMES[: self.extra], getattr(model, "begin", None) or 0)
 
-    def documents(self, model: Any, ids: Ids) -> dict[str, Any]:
+    def documents(self, model: C, ids: Ids) -> Json:
         """More files of a directory that is written."""
         return {}
 
@@ -268,7 +299,20 @@ def token_id(file: Mapping[str, Any], name: str) -> int | None:
     return next((id for id, piece in enumerate(pieces) if isinstance(piece, list) and piece[:1] == [name]), None)
 
 
-def find_family(families: Iterable[Family], model_type: Any, where: str) -> Family:
+def activation_name(activation: str) -> str:
+    """Return their name of an activation."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+
+
+def block_obstacles(kv_heads: int | None, heads: int, activation: str) -> Iterator[str]:
+    """Yield what families without grouped heads and gates cannot say of a block."""
+    if kv_heads not in (None, heads):
+        yield f"model.kv_heads must be as many as heads; it is {kv_heads}"
+    if activation not in ACTIVATIONS.values():
+        yield f"model.activation must have no gate; it is {activation}"
+
+
+def find_family(families: Iterable[Family[Any]], model_type: object, where: str) -> Family[Any]:
     """By config.json's model_type."""
     known = {name: family for family in families for name in family.model_types}
     if model_type is None:
@@ -282,7 +326,7 @@ def find_family(families: Iterable[Family], model_type: Any, where: str) -> Fami
     return known[model_type]
 
 
-def family_for(families: Iterable[Family], model: Any, where: str) -> Family:
+def family_for(families: Iterable[Family[Any]], model: Any, where: str) -> Family[Any]:
     """That which can hold a model with this config of ours; UsageError with what stands in the way in each."""
     fitting = [family for family in families if family.kind == model.kind and family.exported]
     if not fitting:

@@ -1,20 +1,13 @@
 """GPT-2: causal, learned positions, norms before each layer; its layers have their matrices the other way round."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from seqloom.exchange.causal import CausalFamily, differing
-from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.causal import CausalFamily
+from seqloom.exchange.directory import Json
+from seqloom.exchange.family import ACTIVATIONS, Config, Ids, Setting, activation_name, block_obstacles
 from seqloom.exchange.weights import TRANSPOSED, How, Joined, Nothing, Weight, weight
-
-ACTIVATIONS = {
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
+from seqloom.models.gpt import GPTConfig
 
 
 class GPT2(CausalFamily):
@@ -25,8 +18,17 @@ class GPT2(CausalFamily):
     ignored = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)  # which places lie ahead
     embedding = "transformer.wte.weight"
     default_begin = default_end = 50256
+    settings = (
+        Setting("width", "n_embd", Config.whole, 768),
+        Setting("heads", "n_head", Config.whole, 12),
+        Setting("layers", "n_layer", Config.whole, 12),
+        Setting("norm_epsilon", "layer_norm_epsilon", Config.real, 1e-5),
+        Setting("dropout", "resid_pdrop", Config.real, 0.1),
+        Setting("attention_dropout", "attn_pdrop", Config.real, 0.1),
+        Setting("tied", "tie_word_embeddings", Config.flag, True),
+    )
 
-    fixed: ClassVar[dict[str, Any]] = {
+    fixed: ClassVar[Json] = {
         "norm": "layer",
         "norm_first": True,
         "embed_norm": False,
@@ -35,7 +37,7 @@ class GPT2(CausalFamily):
         "sliding_window": None,
     }
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         config.must("add_cross_attention", False)
         config.must("scale_attn_weights", True)
         config.must("scale_attn_by_inverse_layer_idx", False)
@@ -43,55 +45,40 @@ class GPT2(CausalFamily):
         config.aside("reorder_and_upcast_attn")  # a matter of half precision
         config.aside(*(f"summary_{name}" for name in ("activation", "first_dropout", "proj_to_labels", "type")))
         config.aside("summary_use_proj")
-        width, inner = config.whole("n_embd", 768), config.get("n_inner")
+        inner = config.get("n_inner")
         places = config.whole("n_positions", 1024, least=2)
         config.must("n_ctx", places)
         return {
             "kind": self.kind,
-            "width": width,
-            "heads": config.whole("n_head", 12),
-            "layers": config.whole("n_layer", 12),
+            **self.read_settings(config),
             "feed_forward": None if inner is None else config.whole("n_inner"),
             "activation": config.one_of("activation_function", ACTIVATIONS, "gelu_new"),
-            "norm_epsilon": config.real("layer_norm_epsilon", 1e-5),
             "positions": {"kind": "learned", "max_length": places},
-            "dropout": config.real("resid_pdrop", 0.1),
-            "attention_dropout": config.real("attn_pdrop", 0.1),
-            "tied": config.flag("tie_word_embeddings", True),
             "bias": True,
             **self.fixed,
             **self.begun(config, ids),
         }
 
-    def obstacles(self, model: Any) -> Iterator[str]:
-        yield from differing(model, self.fixed)
+    def obstacles(self, model: GPTConfig) -> Iterator[str]:
+        yield from super().obstacles(model)
         if model.positions.kind != "learned":
             yield f"model.positions.kind must be learned; it is {model.positions.kind}"
         elif model.window != model.longest:
             yield f"model.context must be all {model.longest} positions; it is {model.window}"
-        if model.kv_heads not in (None, model.heads):
-            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
-        if model.activation == "swiglu":
-            yield "model.activation must have no gate; it is swiglu"
+        yield from block_obstacles(model.kv_heads, model.heads, model.activation)
 
-    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
-        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
         return {
             **self.written(model, ids),
-            "n_embd": model.width,
-            "n_head": model.heads,
-            "n_layer": model.layers,
+            **self.write_settings(model),
             "n_inner": model.feed_forward,
             "n_positions": model.longest,
-            "activation_function": names[model.activation],
-            "layer_norm_epsilon": 1e-5 if model.norm_epsilon is None else model.norm_epsilon,
-            "resid_pdrop": model.dropout,
+            "activation_function": activation_name(model.activation),
             "embd_pdrop": model.dropout,
-            "attn_pdrop": model.attention_dropout,
             "initializer_range": model.init,
         }
 
-    def names(self, model: Any, ids: Ids) -> list[Weight]:
+    def names(self, model: GPTConfig, ids: Ids) -> list[Weight]:
         found = [*self.tokens(model, ids), weight("body.embedded.positions.weight", "transformer.wpe.weight")]
         for layer in range(model.layers):
             rows = _block(f"body.blocks.{layer}.", f"transformer.h.{layer}.")
@@ -115,7 +102,7 @@ def _block(ours: str, theirs: str) -> list[Weight]:
     ]
 
 
-def _without_bias(row: Weight, model: Any) -> Weight:
+def _without_bias(row: Weight, model: GPTConfig) -> Weight:
     """A layer without a bias is there one whose bias is 0."""
     name = row.theirs[0].removesuffix(".bias")
     outputs = {"c_attn": 3 * model.width, "c_proj": model.width, "c_fc": model.inner}.get(name.split(".")[-1])

@@ -17,7 +17,7 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.seeding import seed_step
 from seqloom.core.version import VERSION
 from seqloom.core.words import counted
-from seqloom.exchange.directory import Directory
+from seqloom.exchange.directory import Directory, Json
 from seqloom.exchange.families import FAMILIES
 from seqloom.exchange.family import Config, Family, Ids, find_family
 from seqloom.exchange.weights import named, read_tensors, uncovered
@@ -136,7 +136,7 @@ def create_run(found: Imported, out: Path) -> Run:
     )
 
 
-def recipe_of(found: Imported) -> dict[str, Any]:
+def recipe_of(found: Imported) -> Json:
     """The whole recipe of the run, checked."""
     task = found.family.task
     mapping = {
@@ -148,11 +148,11 @@ def recipe_of(found: Imported) -> dict[str, Any]:
         **found.family.recipe(found.model),
         **found.family.decoding(found.directory),
     }
-    recipe: dict[str, Any] = to_mapping(build(task_info(task).recipe, mapping, source="the imported model"))
+    recipe: Json = to_mapping(build(task_info(task).recipe, mapping, source="the imported model"))
     return recipe
 
 
-def _data(found: Imported, files: Mapping[str, str]) -> dict[str, Any]:
+def _data(found: Imported, files: Mapping[str, str]) -> Json:
     """What a run remembers of its data: none, and where the model came from."""
     source = {"directory": found.name, "family": found.family.name, "sha256": dict(files)}
     source |= {"drawn": found.drawn, "left": found.left}

@@ -4,11 +4,13 @@ Their gate is what goes through SiLU; ours calls that `up`, and what it is multi
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from seqloom.exchange.causal import CausalFamily, differing
-from seqloom.exchange.family import Config, Ids
+from seqloom.exchange.causal import CausalFamily
+from seqloom.exchange.directory import Json
+from seqloom.exchange.family import Config, Ids, Setting
 from seqloom.exchange.weights import SAME, Halves, How, Weight, weight
+from seqloom.models.gpt import GPTConfig
 
 PARTS = {  # ours → theirs
     "mixer.attention.v": "self_attn.v_proj",
@@ -31,9 +33,17 @@ class Llama(CausalFamily):
     embedding = "model.embed_tokens.weight"
     default_begin, default_end = 1, 2
     default_context = 2048
+    settings = (
+        Setting("width", "hidden_size", Config.whole, 4096),
+        Setting("heads", "num_attention_heads", Config.whole, 32),
+        Setting("layers", "num_hidden_layers", Config.whole, 32),
+        Setting("norm_epsilon", "rms_norm_eps", Config.real, 1e-6),
+        Setting("attention_dropout", "attention_dropout", Config.real, 0.0),
+        Setting("tied", "tie_word_embeddings", Config.flag, False),
+    )
     default_kv_heads: ClassVar[int | None] = None  # as many as heads
 
-    fixed: ClassVar[dict[str, Any]] = {
+    fixed: ClassVar[Json] = {
         "norm": "rms",
         "norm_first": True,
         "embed_norm": False,
@@ -43,8 +53,9 @@ class Llama(CausalFamily):
         "sliding_window": None,
     }
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
-        width, heads = config.whole("hidden_size", 4096), config.whole("num_attention_heads", 32)
+    def read_config(self, config: Config, ids: Ids) -> Json:
+        settings = self.read_settings(config)
+        width, heads = settings["width"], settings["heads"]
         if config.get("head_dim") is not None:
             config.must("head_dim", width // heads)
         config.must("rope_interleaved", False)
@@ -53,18 +64,13 @@ class Llama(CausalFamily):
         kv_heads = config.get("num_key_value_heads", self.default_kv_heads)
         return {
             "kind": self.kind,
-            "width": width,
-            "heads": heads,
+            **settings,
             "kv_heads": None if kv_heads in (None, heads) else config.whole("num_key_value_heads", kv_heads),
-            "layers": config.whole("num_hidden_layers", 32),
             "feed_forward": config.whole("intermediate_size", 11008),
-            "norm_epsilon": config.real("rms_norm_eps", 1e-6),
             "positions": {"kind": "rotary", "layout": "halves", "base": _base(config)},
             "context": config.whole("max_position_embeddings", self.default_context, least=2),
             "bias": self.bias(config),
             "dropout": 0.0,
-            "attention_dropout": config.real("attention_dropout", 0.0),
-            "tied": config.flag("tie_word_embeddings", False),
             **self.fixed,
             **self.begun(config, ids),
         }
@@ -75,32 +81,28 @@ class Llama(CausalFamily):
         config.must("mlp_bias", found, default=False)
         return found
 
-    def obstacles(self, model: Any) -> Iterator[str]:
-        yield from differing(model, self.fixed)
+    def obstacles(self, model: GPTConfig) -> Iterator[str]:
+        yield from super().obstacles(model)
         if model.positions.kind != "rotary":
             yield f"model.positions.kind must be rotary; it is {model.positions.kind}"
 
-    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
         return {
             **self.written(model, ids),
-            "hidden_size": model.width,
-            "num_attention_heads": model.heads,
+            **self.write_settings(model),
             "num_key_value_heads": model.kv_heads or model.heads,
             "head_dim": model.width // model.heads,
-            "num_hidden_layers": model.layers,
             "intermediate_size": model.inner,
             "hidden_act": "silu",
-            "rms_norm_eps": 1e-6 if model.norm_epsilon is None else model.norm_epsilon,
             "max_position_embeddings": model.window,
             "rope_theta": model.positions.base or BASE,
             "rope_parameters": {"rope_type": "default", "rope_theta": model.positions.base or BASE},
             "attention_bias": model.bias,
             "mlp_bias": model.bias,
-            "attention_dropout": model.attention_dropout,
             "initializer_range": model.init,
         }
 
-    def names(self, model: Any, ids: Ids) -> list[Weight]:
+    def names(self, model: GPTConfig, ids: Ids) -> list[Weight]:
         kinds = ("weight", "bias") if model.bias else ("weight",)
         turned: dict[str, How] = {"q": SAME, "k": SAME}
         if (model.positions.layout or "interleaved") == "interleaved":
@@ -127,12 +129,12 @@ class Mistral(Llama):
     default_context = 131072
     default_kv_heads = 8
 
-    fixed: ClassVar[dict[str, Any]] = {
+    fixed: ClassVar[Json] = {
         **{name: value for name, value in Llama.fixed.items() if name != "sliding_window"},
         "bias": False,
     }
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         unlimited = config.get("sliding_window", WINDOW) is None
         window = None if unlimited else config.whole("sliding_window", WINDOW)
         return {**super().read_config(config, ids), "sliding_window": window}
@@ -140,7 +142,7 @@ class Mistral(Llama):
     def bias(self, config: Config) -> bool:
         return False
 
-    def write_config(self, model: Any, ids: Ids) -> dict[str, Any]:
+    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
         written = {**super().write_config(model, ids), "sliding_window": model.sliding_window}
         return {key: value for key, value in written.items() if key not in ("attention_bias", "mlp_bias")}
 

@@ -10,15 +10,14 @@ so.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from seqloom.core.errors import CheckpointError
-from seqloom.exchange.causal import differing
-from seqloom.exchange.directory import Directory
+from seqloom.exchange.directory import Directory, Json
 from seqloom.exchange.encoder_decoder import EncoderDecoder, Parted
 from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.weights import SAME, How
@@ -37,6 +36,7 @@ class Marian(EncoderDecoder):
     name = "Marian"
     model_types = ("marian",)
     architecture = "MarianMTModel"
+    fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": False, "source_begin": None}
     ignored = (PLACES,)  # sinusoids, which are made on the spot
     ids = {"eos_token_id": 0, "decoder_start_token_id": 58100}  # noqa: RUF012 (never changed)
 
@@ -70,7 +70,7 @@ class Marian(EncoderDecoder):
             if not _sinusoids(table):
                 config.problem(name, "must be the sinusoids of Marian", "another table")
 
-    def read_config(self, config: Config, ids: Ids) -> dict[str, Any]:
+    def read_config(self, config: Config, ids: Ids) -> Json:
         config.must("normalize_embedding", False)
         config.must("static_position_embeddings", True)
         config.aside("bos_token_id", "extra_pos_embeddings")  # said, never used
@@ -84,7 +84,7 @@ class Marian(EncoderDecoder):
             "tied": "none" if not tied else "all" if shared else "decoder",
         }
 
-    def write_config(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+    def write_config(self, model: TransformerConfig, ids: Ids) -> Json:
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": LONGEST,
@@ -95,20 +95,19 @@ class Marian(EncoderDecoder):
 
     def obstacles(self, model: TransformerConfig) -> Iterator[str]:
         yield from super().obstacles(model)
-        yield from differing(model, {"embed_norm": False, "source_begin": None})
         if model.positions.kind != "sinusoidal":
             yield f"model.positions.kind must be sinusoidal; it is {model.positions.kind}"
         if model.positions.base not in (None, BASE):
             yield f"model.positions.base must be {BASE:g}; it is {model.positions.base:g}"
 
-    def documents(self, model: TransformerConfig, ids: Ids) -> dict[str, Any]:
+    def documents(self, model: TransformerConfig, ids: Ids) -> Json:
         found = super().documents(model, ids)
         if model.begin is not None:
             for said in found.values():
                 said["bad_words_ids"] = [[ids.order[model.begin]]]
         return found
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> dict[str, Any]:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: TransformerConfig) -> Json:
         if isinstance(tokenizer, SentencePieces):
             return sentencepiece_files(tokenizer)
         return super().tokenizer_files(tokenizer, model)
@@ -132,7 +131,7 @@ def _sinusoids(table: Tensor) -> bool:
     return torch.allclose(table.float(), sinusoid_table(len(table), table.shape[1], "halves"), atol=1e-3)
 
 
-def sentencepiece_files(tokenizer: SentencePieces) -> dict[str, Any]:
+def sentencepiece_files(tokenizer: SentencePieces) -> Json:
     """The files that `transformers` reads the tokenizer from."""
     content = tokenizer.content()
     names = {id: name for name, id in content["vocabulary"].items()}

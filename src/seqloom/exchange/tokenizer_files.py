@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqloom.core.errors import UsageError
+from seqloom.exchange.directory import Json
 from seqloom.text import BytePair, Characters, Imported, Tokenizer, Words
 from seqloom.text.base import END_TEXT, UNKNOWN_TEXT
 
@@ -16,7 +17,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "u
 SPACES = "".join(letter for letter in map(chr, range(0x110000)) if letter.isspace() and letter != "\n")
 
 
-def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), begin: int = 0) -> dict[str, Any]:
+def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), begin: int = 0) -> Json:
     """tokenizer.json and what belongs to it. `extra` are the names of the rows after the vocabulary, `begin` is our id
     of the token that begins a text."""
     if isinstance(tokenizer, Imported):
@@ -37,7 +38,7 @@ def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), begin: int 
     return {"tokenizer.json": file, "tokenizer_config.json": settings, "special_tokens_map.json": special}
 
 
-def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> dict[str, Any]:
+def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
     after = {name: len(tokenizer) + place for place, name in enumerate(extra)}
     if isinstance(tokenizer, BytePair):
         return _byte_pairs(tokenizer, after)
@@ -57,7 +58,7 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def _byte_pairs(tokenizer: BytePair, after: Mapping[str, int]) -> dict[str, Any]:
+def _byte_pairs(tokenizer: BytePair, after: Mapping[str, int]) -> Json:
     """The library's ids begin after END."""
     file = tokenizer.content()["library"]
     vocabulary = {END_TEXT: 0, **{piece: id + 1 for piece, id in file["model"]["vocab"].items()}, **after}
@@ -65,7 +66,7 @@ def _byte_pairs(tokenizer: BytePair, after: Mapping[str, int]) -> dict[str, Any]
     return {**file, "added_tokens": _added([END_TEXT, *after], vocabulary), "decoder": BYTES, "model": model}
 
 
-def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], decoder: Any) -> dict[str, Any]:
+def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], decoder: Any) -> Json:
     """A word for each id."""
     taken = {END_TEXT, UNKNOWN_TEXT, *after} & set(words)
     if taken - {UNKNOWN_TEXT}:
@@ -87,10 +88,10 @@ def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], d
     }
 
 
-def _split(pattern: str, behavior: str) -> dict[str, Any]:
+def _split(pattern: str, behavior: str) -> Json:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
 
 
-def _added(names: Sequence[str], vocabulary: Mapping[str, int]) -> list[dict[str, Any]]:
+def _added(names: Sequence[str], vocabulary: Mapping[str, int]) -> list[Json]:
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [{"id": vocabulary[name], "content": name, **plain, "special": True} for name in names]
