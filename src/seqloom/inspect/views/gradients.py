@@ -31,12 +31,9 @@ from torch import Tensor, nn
 
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import UsageError
-from seqloom.core.operations import definitions_only
-from seqloom.core.protocols import DecodeState
 from seqloom.inspect.capture import Step, capture, cells_of, model_of
 from seqloom.inspect.views.cells import Place, cell_name, grouped, part_title, reading_order
-from seqloom.inspect.views.texts import ReadText, Text, Told, encode, read_text, recurrent_lm, with_end
-from seqloom.models.recurrent_lm import RecurrentLM
+from seqloom.inspect.views.texts import ReadText, Text, Told, read_text, recurrent_lm
 from seqloom.nn.cells import Cell, Elman
 from seqloom.runs.run import Run
 
@@ -72,54 +69,28 @@ class GradientTrace:
 
 
 def gradient_trace(source: Any, text: Text, *, of: Of = "last", allow_unknown: bool = False) -> GradientTrace:
-    """‖∂L/∂h_t‖ of every layer at every step, through all that comes after t.
+    """‖∂L/∂h_t‖ of every layer of a recurrent language model at every step, through all that comes after t.
 
     L is −log p of the text's last token given all before it (`last`), or summed over all its tokens (`total`).
     `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids.
     """
-    ids, tokens = encode(source, text, allow_unknown)
-    log_probs, states = _unroll(_exact(source), ids)
-    for state in states:
-        for layer in state:
-            for leaf in layer.values():
-                leaf.retain_grad()
-    loss = -log_probs[-1] if of == "last" else -log_probs.sum()
-    loss.backward()
-    layers = tuple(
-        {name: np.array([_norm(state[depth][name].grad) for state in states]) for name in states[0][depth]}
-        for depth in range(len(states[0]))
-    )
-    return GradientTrace(tokens[:-1], tokens[-1], of, loss.item(), layers)
+    return _language_model_gradients(source, text, of, allow_unknown)[0]
 
 
-def _exact(source: Any) -> RecurrentLM:
-    """A copy to do with as we like. MPS has no float64, so it moves first."""
-    return exact_copy(recurrent_lm(source))
+def _language_model_gradients(
+    source: Any, text: Text, of: Of, allow_unknown: bool
+) -> tuple[GradientTrace, list["Flow"], float]:
+    """The trace, the flows where all cells are Elman cells, and the norm of the gradient of the mean loss."""
+    cells = recurrent_lm(source).stack.cells
+    found = gradient_parts(source, text, of=of, allow_unknown=allow_unknown, patience=None)
+    part = found.parts["reader"]
+    trace = GradientTrace(part.tokens, found.told[-1], of, found.loss, part.layers)
+    return trace, part.flows if all(isinstance(cell, Elman) for cell in cells) else [], found.norm
 
 
 def exact_copy(model: Model) -> Model:
+    """A copy in float64 on the CPU. MPS has no float64, so it moves first."""
     return copy.deepcopy(model).cpu().double().eval().requires_grad_()
-
-
-def _unroll(model: RecurrentLM, ids: Sequence[int]) -> tuple[Tensor, list[Any]]:
-    """log p of each token given those before it (T,), and the state of all layers after each step.
-
-    The tokens are read one by one, each step going on from the state tensors the one before handed out; so the gradient
-    of such a tensor is all that flows back through it. A fused kernel would hand out a copy, so all
-    is computed by definition.
-    """
-    tokens = with_end(ids)  # (1, T + 1)
-    state, scores, states = model.start(rows=1), [], []
-    with definitions_only():
-        for t in range(len(ids)):
-            score, state = model.score(tokens[:, t : t + 1], tokens[:, t + 1 : t + 2], DecodeState(state.carry))
-            scores.append(score[0, 0])
-            states.append(state.carry[: len(model.stack.cells)])
-    return torch.stack(scores), states
-
-
-def _norm(gradient: Tensor | None) -> float:
-    return 0.0 if gradient is None else gradient.norm().item()
 
 
 # --- matrices and the bound -----------------------------------------------------------------------------------------
@@ -170,15 +141,10 @@ class Flow:
 
 def flows(source: Any, text: Text, *, allow_unknown: bool = False) -> list[Flow]:
     """Jacobian norms and their bound for each layer; the bound is for Elman cells, so other models give none."""
-    ids, _ = encode(source, text, allow_unknown)
-    model = _exact(source)
-    if not all(isinstance(cell, Elman) for cell in model.stack.cells):
-        return []
-    with torch.no_grad():
-        traces = model.trace(with_end(ids[:-1]))
-        return [flow_of(depth, cell, traces[depth]["h"][0]) for depth, cell in enumerate(model.stack.cells)]
+    return _language_model_gradients(source, text, "last", allow_unknown)[1]
 
 
+@torch.no_grad()
 def flow_of(depth: int, cell: Cell, hidden: Tensor, most: int | None = None) -> Flow:
     """From the hidden states (T, H) alone: the slope of each g can be read off its value. `most` is how many steps back
     it is followed, each of which takes some 20 H³ operations; all of them, if it is not given."""
@@ -227,12 +193,7 @@ def clipping(source: Any, text: Text, clip: float | None, *, allow_unknown: bool
     """The gradient of the mean loss over a text by all parameters together, and what clipping would make of it."""
     if clip is not None and clip <= 0:
         raise UsageError(f"clip must be above 0, or nothing for no clipping; got {clip}.")
-    ids, _ = encode(source, text, allow_unknown)
-    model = _exact(source)
-    log_probs, _ = _unroll(model, ids)
-    (-log_probs.mean()).backward()
-    squares = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None)
-    return Clipping(math.sqrt(squares), clip)
+    return Clipping(_language_model_gradients(source, text, "total", allow_unknown)[2], clip)
 
 
 def training_norms(run: Run) -> list[tuple[int, float]]:
@@ -270,15 +231,15 @@ def report(
     trained: Any, text: Text, *, of: Of = "last", allow_unknown: bool = False, name: str | None = None
 ) -> Report:
     """All of the above for what `seqloom.load` gives, with the clipping of its own recipe."""
-    model, run = recurrent_lm(trained), trained.run
-    unknown: dict[str, bool] = {"allow_unknown": allow_unknown}
+    run = trained.run
+    trace, flows, norm = _language_model_gradients(trained, text, of, allow_unknown)
     return Report(
         name or run.path.name,
-        model.config.cell,
-        gradient_trace(trained, text, of=of, **unknown),
+        recurrent_lm(trained).config.cell,
+        trace,
         recurrent_matrices(trained),
-        flows(trained, text, **unknown),
-        clipping(trained, text, run.recipe["train"].get("clip"), **unknown),
+        flows,
+        Clipping(norm, run.recipe["train"].get("clip")),
         training_norms(run),
     )
 
@@ -322,8 +283,10 @@ def gradient_parts(
     at: int | None = None,
     allow_unknown: bool = False,
     longest: int | None = None,
+    patience: float | None = PATIENCE,
 ) -> GradientParts:
-    """‖∂L/∂h_t‖ of every layer of every part at every step. L is of what is told at place `at`, counted from 0."""
+    """‖∂L/∂h_t‖ of every layer of every part at every step. L is of what is told at place `at`, counted from 0.
+    `patience` is how many operations ‖∂h_t/∂h_k‖ may take; None is any number."""
     read = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest)
     at = _place(read, of, at)
     model = exact_copy(model_of(source))
@@ -334,7 +297,7 @@ def gradient_parts(
     loss = -told.total if at is None else -told.each[at]
     norms = _state_norms(loss, {name: steps[name] for name in cells})
     layers = {name: (cell, norms[name], steps[name]) for name, cell in cells.items()}
-    parts = {name: _part(name, own, read) for name, own in grouped(layers).items()}
+    parts = {name: _part(name, own, read, patience) for name, own in grouped(layers).items()}
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return GradientParts(read.told, read.what, at, loss.item(), _norm_by(told, weights), parts, read.answer, read.notes)
 
@@ -351,7 +314,7 @@ def _place(read: ReadText, of: Of, at: int | None) -> int | None:
 Layer = tuple[Cell, dict[str, Array], list[Step]]
 
 
-def _part(name: str, layers: dict[Place, Layer], read: ReadText) -> PartGradients:
+def _part(name: str, layers: dict[Place, Layer], read: ReadText, patience: float | None) -> PartGradients:
     place, (cell, _, steps) = next(iter(layers.items()))
     order = reading_order(place, read, len(steps))
     return PartGradients(
@@ -362,16 +325,21 @@ def _part(name: str, layers: dict[Place, Layer], read: ReadText) -> PartGradient
         order,
         tuple({state: _by_tokens(norms, order) for state, norms in own.items()} for _, own, _ in layers.values()),
         [
-            flow_of(depth, cell, torch.stack([step.after["h"][0].detach() for step in steps]), _followed(cell.hidden))
+            flow_of(
+                depth,
+                cell,
+                torch.stack([step.after["h"][0].detach() for step in steps]),
+                _steps_within(patience, cell.hidden),
+            )
             for depth, (cell, _, steps) in enumerate(layers.values())
             if isinstance(cell, Elman)
         ],
     )
 
 
-def _followed(hidden: int) -> int:
-    """Over how many steps back ‖∂h_t/∂h_k‖ is measured, so that nobody waits for it longer than some seconds."""
-    return max(8, int(PATIENCE / (20 * hidden**3)))
+def _steps_within(patience: float | None, hidden: int) -> int | None:
+    """Over how many steps back ‖∂h_t/∂h_k‖ is measured."""
+    return None if patience is None else max(8, int(patience / (20 * hidden**3)))
 
 
 def _by_tokens(norms: Array, order: Sequence[int]) -> Array:
@@ -395,9 +363,13 @@ def _state_norms(loss: Tensor, steps: dict[str, list[Step]]) -> dict[str, dict[s
     return {name: {state: np.array(norms) for state, norms in own.items()} for name, own in found.items()}
 
 
+def _norm(gradient: Tensor | None) -> float:
+    return 0.0 if gradient is None else gradient.norm().item()
+
+
 def _norm_by(told: Told, weights: Sequence[Tensor]) -> float:
     gradients = torch.autograd.grad(-told.total / len(told.each), weights, allow_unused=True)
-    return math.sqrt(sum(_norm(gradient) ** 2 for gradient in gradients))
+    return math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients if gradient is not None))
 
 
 def part_matrices(source: Any) -> dict[str, list[Matrix]]:

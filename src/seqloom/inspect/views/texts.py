@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.protocols import DecodeState
 from seqloom.inspect.capture import cells_of, evaluating, model_of
 from seqloom.inspect.views.alignment import one_line, say, unknown_note
 from seqloom.models.bilm import BiLM
@@ -153,8 +154,11 @@ def _language_model(source: Any, model: Any, text: Text, _: str | None, allow_un
     ids, shown = encode(source, text, allow_unknown)
 
     def log_probs(model: Any) -> Told:
-        tokens = with_end(ids, model.embed.weight.device)
-        each = model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=1))[0][0]
+        tokens, state, scores = with_end(ids, model.embed.weight.device), model.start(rows=1), []
+        for t in range(len(ids)):  # one by one, so that every step starts from the state tensors of the one before
+            score, state = model.score(tokens[:, t : t + 1], tokens[:, t + 1 : t + 2], DecodeState(state.carry))
+            scores.append(score[0, 0])
+        each = torch.stack(scores)
         return Told(each, each.sum())
 
     def let(model: Any) -> Any:
