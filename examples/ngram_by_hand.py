@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from seqloom.classical.ngram.arpa import write_arpa
-from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.classical.ngram.backoff import NGramConfig
+from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.text import WordsConfig, encode_documents, train_tokenizer
 
 SENTENCES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog sat"]

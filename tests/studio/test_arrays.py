@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.studio.arrays import half, lines, packed, plain, thumbnail
+from seqloom.inspect.values import to_plain as plain
+from seqloom.studio.arrays import half, lines, packed, thumbnail
 from seqloom.studio.queues import Queues
 
 

@@ -10,7 +10,6 @@ megabyte so, or a quarter as a thumbnail, where JSON would be five.
 """
 
 import json
-import math
 from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from starlette.types import Receive, Scope, Send
 
 from seqloom.core.errors import SeqloomError
+from seqloom.inspect.values import to_plain
 from seqloom.studio.queues import Place
 
 MEDIA_TYPE = "application/x-seqloom-arrays"
@@ -119,23 +119,5 @@ def lines(events: Events) -> Lines:
     return Lines(events)
 
 
-def plain(value: Any) -> Any:
-    """The same as lists, numbers and words that JSON has: arrays become lists, what is not finite None, and a lone
-    surrogate, which UTF-8 has no bytes for, is written as \\ud800."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, np.integer | np.bool_):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [plain(item) for item in value]
-    return value
-
-
 def _json(value: Any) -> bytes:
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    return json.dumps(to_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")

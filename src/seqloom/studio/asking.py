@@ -5,7 +5,7 @@ A question is a pydantic model with these fields. What does not fit is refused b
 
 from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from seqloom.studio.shelf import Shelf
@@ -36,8 +36,26 @@ class Question(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
+class RunQuestion(Question):
+    run: RunId
+
+
+class TextQuestion(RunQuestion):
+    """A text that a model reads, and the translation that a translator is made to say; None is its own."""
+
+    text: Line
+    target: Line | None = None
+
+    @property
+    def forced_target(self) -> str | None:
+        return (self.target or "").strip() or None
+
+
 def the_shelf(request: Request) -> Shelf:
-    """For `Depends`: the runs of this studio."""
+    """The runs of this studio."""
     shelf: Any = request.app.state.shelf
     assert isinstance(shelf, Shelf)
     return shelf
+
+
+StudioShelf = Annotated[Shelf, Depends(the_shelf)]

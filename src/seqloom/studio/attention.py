@@ -69,6 +69,19 @@ def alignment_of(
     return view
 
 
+def described_sentence(found: AlignmentView | Looks) -> dict[str, Any]:
+    """What was read, what was said of it, and how sure the model was."""
+    view = found.view if isinstance(found, Looks) else found
+    return {
+        "source": view.source,
+        "text": view.text,
+        "given": view.given,
+        "finished": view.finished,
+        "logProb": view.log_prob,
+        "notes": view.notes,
+    }
+
+
 def check_length(trained: Any, text: str, most: int | None) -> None:
     """Every token looks at every other: refuse what would be too large to draw, before it is computed."""
     if most is not None and (count := len(trained.tokenizer.encode(text)) + 1) > most:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request, Response
 
+from seqloom.inspect.values import to_plain
 from seqloom.studio.arrays import Lines
 from seqloom.studio.queues import Queues
 
@@ -23,7 +24,8 @@ class Disconnected(Exception):
 def queued(compute: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
     """Make an endpoint of a function whose argument `ask` names a `run`: it is computed in the queue of that run.
 
-    An answer in lines keeps its place in the queue until the last line is sent.
+    It returns a response, or any values that `to_plain` takes. An answer in lines keeps its place in the queue until
+    the last line is sent.
     """
 
     @wraps(compute)
@@ -32,7 +34,7 @@ def queued(compute: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any
         place = queues.enter(arguments["ask"].run)
         answer: Any = None
         try:
-            answer = await _until_disconnected(request, place.run(partial(compute, **arguments)))
+            answer = await _until_disconnected(request, place.run(partial(_answer, compute, arguments)))
         except Disconnected:
             answer = Response(status_code=CLIENT_CLOSED_REQUEST)
         finally:
@@ -46,6 +48,12 @@ def queued(compute: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any
     request = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
     endpoint.__signature__ = own.replace(parameters=[*own.parameters.values(), request])  # type: ignore[attr-defined]
     return endpoint
+
+
+def _answer(compute: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """What an endpoint returns: a response as it is, anything else as JSON has it."""
+    found = compute(**arguments)
+    return found if isinstance(found, Response) else to_plain(found)
 
 
 async def _until_disconnected(request: Request, computation: Coroutine[Any, Any, T]) -> T:

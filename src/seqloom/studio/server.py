@@ -16,8 +16,8 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from seqloom.core.errors import ResourceError, SeqloomError
+from seqloom.inspect.values import to_plain
 from seqloom.studio import views
-from seqloom.studio.arrays import plain
 from seqloom.studio.connections import Limits, protocol_with
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
 from seqloom.studio.safety import TOO_LARGE, Guard, new_token
@@ -63,7 +63,7 @@ def _sender(path: Path) -> Callable[[], Any]:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
-    return JSONResponse({"error": plain(str(error))}, status)
+    return JSONResponse({"error": to_plain(str(error))}, status)
 
 
 async def _refuse_question(request: Request, error: Exception) -> Response:
@@ -72,7 +72,7 @@ async def _refuse_question(request: Request, error: Exception) -> Response:
     problems = [
         f"{'.'.join(str(part) for part in one['loc'][1:]) or 'the body'}: {one['msg']}" for one in error.errors()
     ]
-    return JSONResponse({"error": plain("; ".join(problems)[:500])}, 422)
+    return JSONResponse({"error": to_plain("; ".join(problems)[:500])}, 422)
 
 
 async def _refuse_address(request: Request, error: Exception) -> Response:
@@ -83,7 +83,7 @@ async def _refuse_address(request: Request, error: Exception) -> Response:
 
 async def _apologise(request: Request, error: Exception) -> Response:
     words = readable(error) or f"Something went wrong in the studio itself ({type(error).__name__})."
-    return JSONResponse({"error": plain(words)}, 500)
+    return JSONResponse({"error": to_plain(words)}, 500)
 
 
 class Studio:

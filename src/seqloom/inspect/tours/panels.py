@@ -5,8 +5,8 @@ many there are, and where a sum runs over all of them, `rest` is what those that
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class Link(NamedTuple):
 class Panel:
     """One drawing."""
 
-    kind: ClassVar[str]
+    kind: str = field(default="", init=False)
     title: str
     note: str = ""  # how to read it, in a sentence
 
@@ -35,7 +35,7 @@ class Panel:
 class Tokens(Panel):
     """Pieces of text, each with its number."""
 
-    kind = "tokens"
+    kind: str = field(default="tokens", init=False)
     tokens: Sequence[str]
     ids: Sequence[int]
     followed: int | None = None  # the place of the one that is followed, from 0
@@ -46,7 +46,7 @@ class Tokens(Panel):
 class Matrix(Panel):
     """Rows of numbers: a vector each, or how much each row attends to each column."""
 
-    kind = "matrix"
+    kind: str = field(default="matrix", init=False)
     rows: Sequence[str]
     columns: Sequence[str]  # empty where they are only numbered
     values: Array  # (rows, columns)
@@ -71,7 +71,7 @@ class Term(NamedTuple):
 class Sum(Panel):
     """Vectors under each other that are put together number by number; the last is the result."""
 
-    kind = "sum"
+    kind: str = field(default="sum", init=False)
     terms: Sequence[Term]
     of: int
     units: Sequence[int] = ()  # as of a `Matrix`
@@ -82,7 +82,7 @@ class Sum(Panel):
 class Dot(Panel):
     """Two vectors multiplied number by number, and the sum of that; then perhaps scaled, or something added."""
 
-    kind = "dot"
+    kind: str = field(default="dot", init=False)
     names: tuple[str, str]
     a: Array
     b: Array
@@ -97,7 +97,7 @@ class Dot(Panel):
 class Shares(Panel):
     """A softmax: scores to shares of 1."""
 
-    kind = "shares"
+    kind: str = field(default="shares", init=False)
     labels: Sequence[str]
     scores: Array
     powers: Array  # e^(score − largest)
@@ -112,7 +112,7 @@ class Shares(Panel):
 class Mix(Panel):
     """One vector made of several, each with a weight."""
 
-    kind = "mix"
+    kind: str = field(default="mix", init=False)
     labels: Sequence[str]
     weights: Array
     vectors: Array  # (labels, numbers)
@@ -133,7 +133,7 @@ class Stop(NamedTuple):
 class Map(Panel):
     """The whole way at a glance, from left to right."""
 
-    kind = "map"
+    kind: str = field(default="map", init=False)
     stops: Sequence[Stop]
     back: tuple[int, str] | None = None  # from the last stop the way leads back to this one, and why
 
@@ -142,7 +142,7 @@ class Map(Panel):
 class Lines(Panel):
     """A small table of words and numbers."""
 
-    kind = "lines"
+    kind: str = field(default="lines", init=False)
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     marked: int | None = None
@@ -163,21 +163,3 @@ class Stage:
     panels: Sequence[Panel] = ()
     links: Sequence[Link] = ()
     output: Array | None = field(default=None, repr=False, metadata={"json": False})  # all of what goes out, uncut
-
-
-def to_json(value: Any) -> Any:
-    """Dataclasses and named tuples as dictionaries, arrays as lists."""
-    if is_dataclass(value) and not isinstance(value, type):
-        kept = {
-            each.name: to_json(getattr(value, each.name)) for each in fields(value) if each.metadata.get("json", True)
-        }
-        return {"kind": value.kind, **kept} if isinstance(value, Panel) else kept
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: to_json(each) for name, each in value._asdict().items()}
-    if isinstance(value, Mapping):
-        return {name: to_json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(each) for each in value]
-    return value

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.capture import evaluating
-from seqloom.inspect.tours.panels import Stage, to_json
+from seqloom.inspect.tours.panels import Stage
 from seqloom.inspect.tours.template import quoted, render_stage, visible
+from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.alignment import Said
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
@@ -69,7 +70,7 @@ class Walk:
         return next(stage for stage in self.stages if stage.key == key)
 
     def to_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = to_json(self)
+        plain: dict[str, Any] = to_plain(self)
         return plain
 
 

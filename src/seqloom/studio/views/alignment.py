@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.inspect.views.alignment import AlignmentView, Grid
 from seqloom.studio.arrays import half, packed
-from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
-from seqloom.studio.attention import Looks, alignment_of
+from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
+from seqloom.studio.attention import Looks, alignment_of, described_sentence
 from seqloom.studio.endpoints import queued
-from seqloom.studio.shelf import Shelf
 from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/alignment")
@@ -27,10 +26,7 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return model.get("kind") == "transformer"
 
 
-class Ask(Question):
-    run: RunId
-    text: Line
-    target: Line | None = None  # the translation to look at; None is the one the model finds
+class AlignmentQuestion(TextQuestion):
     layer: int | None = Field(None, ge=1, le=1000)  # of a Transformer; None is the one that aligns best
     head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the layer's
     tokens: bool = False  # the model's own pieces in the place of words
@@ -39,41 +35,29 @@ class Ask(Question):
 
 @router.post("")
 @queued
-def alignment(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
-    text, target = ask.text.strip(), (ask.target or "").strip() or None
+def alignment(ask: AlignmentQuestion, shelf: StudioShelf) -> Response:
+    text, target = ask.text.strip(), ask.forced_target
     with shelf.using(ask.run) as trained:
         # The same key as in heads: who looks at both views waits once.
         found = shelf.remember(
             ask.run, ("looks", text, target), lambda: alignment_of(trained, text, target, most=TOKENS)
         )
-    grid, which = _chosen(found, ask)
-    view = found.view if isinstance(found, Looks) else found
-    said = {
-        "source": view.source,
-        "text": view.text,
-        "given": view.given,
-        "finished": view.finished,
-        "logProb": view.log_prob,
-        "notes": view.notes,
-        "rows": grid.target,
-        "columns": grid.source,
-        "sides": grid.axes._asdict(),
-        **which,
-    }
+    grid, which = _choose_map(found, ask)
+    said = {**described_sentence(found), "rows": grid.target, "columns": grid.source, "sides": grid.axes, **which}
     return packed(said, map=half(grid.weights))
 
 
-def _chosen(found: AlignmentView | Looks, ask: Ask) -> tuple[Grid, dict[str, Any]]:
+def _choose_map(found: AlignmentView | Looks, ask: AlignmentQuestion) -> tuple[Grid, dict[str, Any]]:
     """The map asked for, and which of the model's it is."""
-    if isinstance(found, Looks):
-        part = found.view.cross
-        which = {
-            "layers": part.layers,
-            "heads": part.heads,
-            "layer": part.layer(ask.layer),
-            "head": ask.head,
-            "title": part.title(ask.layer, ask.head),
-        }
-        return part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end), which
-    alone = {"layers": 0, "heads": 0, "layer": None, "head": None, "title": "attention"}
-    return found.grid(tokens=ask.tokens, end=ask.end), alone
+    if isinstance(found, AlignmentView):
+        alone = {"layers": 0, "heads": 0, "layer": None, "head": None, "title": "attention"}
+        return found.grid(tokens=ask.tokens, end=ask.end), alone
+    part = found.view.cross
+    which = {
+        "layers": part.layers,
+        "heads": part.heads,
+        "layer": part.layer(ask.layer),
+        "head": ask.head,
+        "title": part.title(ask.layer, ask.head),
+    }
+    return part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end), which

@@ -1,19 +1,18 @@
 """Inside the cell: gates and states of any recurrent cell over a text, unit by unit, and one step with its numbers."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.views.cells import CellPart, CellTraces, LayerTrace, cell_traces, describe
-from seqloom.inspect.views.units import Arithmetic, By, Ranked, arithmetic, rank, token_classes
-from seqloom.studio.arrays import half, packed, plain
-from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.inspect.views.units import By, Ranked, arithmetic, rank, token_classes
+from seqloom.studio.arrays import half, packed
+from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 from seqloom.tasks import has_view
@@ -30,17 +29,14 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return has_view(recipe, "cell") and reader.get("kind") in WITH_CELLS
 
 
-class Where(Question):
+class Where(TextQuestion):
     """A layer of a part of a model on a text."""
 
-    run: RunId
-    text: Line
-    target: Line | None = None  # the translation a translator is made to say; None is its own
     part: str | None = Field(None, max_length=40)
     layer: int | None = Field(None, ge=1, le=1000)  # None is the top one
 
 
-class Ask(Where):
+class CellQuestion(Where):
     quantity: str | None = Field(None, max_length=20)  # None is the hidden state
     by: By = "variance"
     token_class: str | None = Field(None, max_length=100)  # of correlation
@@ -59,7 +55,7 @@ class AskStep(AskUnit):
 
 @router.post("")
 @queued
-def cell(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
+def cell(ask: CellQuestion, shelf: StudioShelf) -> Response:
     """One quantity over the text, of the units that come first in an order or that are named."""
     traces, part, layer = looked(shelf, ask)
     name = ask.quantity or "h"
@@ -88,42 +84,34 @@ def cell(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 @router.post("/unit")
 @queued
-def unit(ask: AskUnit, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def unit(ask: AskUnit, shelf: StudioShelf) -> dict[str, Any]:
     """One unit over the text: every number the cell computes of it."""
     _, part, layer = looked(shelf, ask)
     found = layer.unit(ask.unit)
     gates = [gate(layer, name, ask.unit) for name in layer.gates]
-    answer: dict[str, Any] = plain({"unit": ask.unit, "tokens": part.tokens, "values": found, "gates": gates})
-    return answer
+    return {"unit": ask.unit, "tokens": part.tokens, "values": found, "gates": gates}
 
 
 @router.post("/step")
 @queued
-def step(ask: AskStep, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def step(ask: AskStep, shelf: StudioShelf) -> dict[str, Any]:
     """One step of one unit along the cell's equations."""
     _, part, _ = looked(shelf, ask)
     layer, number = part.layer(ask.layer), part.step_of(ask.place)
     before = {name: values[number] for name, values in layer.before.items()}
-    answer: dict[str, Any] = plain(
-        {
-            **written(arithmetic(layer.cell, layer.x[number], before, ask.unit)),
-            "place": ask.place,
-            "step": number,
-            "steps": len(part.order),
-            "order": part.order,
-            "cell": part.trace.cell,
-        }
-    )
-    return answer
-
-
-def written(found: Arithmetic) -> dict[str, Any]:
-    return asdict(found)
+    return {
+        **vars(arithmetic(layer.cell, layer.x[number], before, ask.unit)),
+        "place": ask.place,
+        "step": number,
+        "steps": len(part.order),
+        "order": part.order,
+        "cell": part.trace.cell,
+    }
 
 
 def looked(shelf: Shelf, ask: Where) -> tuple[CellTraces, CellPart, LayerTrace]:
     """Computed once for a text, then kept for a while."""
-    text, target = ask.text, (ask.target or "").strip() or None
+    text, target = ask.text, ask.forced_target
     with shelf.using(ask.run) as trained:
         found = shelf.remember(
             ask.run,
@@ -157,7 +145,7 @@ def gate(layer: LayerTrace, name: str, unit: int | None = None) -> dict[str, Any
     }
 
 
-def ordered(part: CellPart, layer: LayerTrace, name: str, ask: Ask) -> tuple[Ranked, list[str]]:
+def ordered(part: CellPart, layer: LayerTrace, name: str, ask: CellQuestion) -> tuple[Ranked, list[str]]:
     """The units in the order asked for, and the classes of tokens that could be asked for."""
     classes = token_classes(part.tokens, ask.containing)
     if ask.by != "correlation" or ask.units is not None:
@@ -168,7 +156,7 @@ def ordered(part: CellPart, layer: LayerTrace, name: str, ask: Ask) -> tuple[Ran
     return rank(layer.values[name], "correlation", classes[ask.token_class]), list(classes)
 
 
-def chosen(layer: LayerTrace, ranked: Ranked, ask: Ask) -> list[int]:
+def chosen(layer: LayerTrace, ranked: Ranked, ask: CellQuestion) -> list[int]:
     if ask.units is None:
         return ranked.units[: ask.count]
     for number in ask.units:

@@ -3,22 +3,14 @@
 from typing import Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import Field
 
+from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.curves import thinned
-from seqloom.inspect.views.gradients import (
-    GradientParts,
-    Matrix,
-    PartGradients,
-    gradient_parts,
-    part_matrices,
-    training_norms,
-)
-from seqloom.studio.arrays import plain
-from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.inspect.views.gradients import PartGradients, gradient_parts, part_matrices, training_norms
+from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
 from seqloom.studio.endpoints import queued
-from seqloom.studio.shelf import Shelf
 from seqloom.studio.views.cell import suits
 
 __all__ = ["router", "suits"]
@@ -28,19 +20,16 @@ LOGGED = 1500  # steps of a training that are drawn
 SIZES = 5000  # of their norms that are counted: all, or of a longer training so many quantiles
 
 
-class Ask(Question):
-    run: RunId
-    text: Line
-    target: Line | None = None  # the translation a translator is made to say; None is its own
+class GradientQuestion(TextQuestion):
     of: Literal["last", "total"] = "last"
     at: int | None = Field(None, ge=0, le=10_000)  # whose loss it is, where it is not the last one's
 
 
 @router.post("")
 @queued
-def gradients(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def gradients(ask: GradientQuestion, shelf: StudioShelf) -> dict[str, Any]:
     """Of one run; the page asks for several and draws them on one picture."""
-    text, target = ask.text, (ask.target or "").strip() or None
+    text, target = ask.text, ask.forced_target
     with shelf.using(ask.run) as trained:
         found = shelf.remember(
             ask.run,
@@ -49,19 +38,26 @@ def gradients(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
         )
         matrices = shelf.remember(ask.run, ("matrices",), lambda: part_matrices(trained))
         run = trained.run
-    answer: dict[str, Any] = plain(
-        {
-            **told(found),
-            "parts": [described(part) for part in found.parts.values()],
-            "matrices": [block(name, own) for name, all_of in matrices.items() for own in all_of],
-            "clip": run.recipe["train"].get("clip"),
-            **training(training_norms(run)),
-        }
-    )
-    return answer
+    return {
+        **to_plain(found),
+        "parts": [_described(part) for part in found.parts.values()],
+        "matrices": [
+            {
+                "part": name,
+                "layer": matrix.layer + 1,
+                "name": matrix.name,
+                "values": matrix.singular_values,
+                "radius": matrix.spectral_radius,
+            }
+            for name, of_part in matrices.items()
+            for matrix in of_part
+        ],
+        "clip": run.recipe["train"].get("clip"),
+        **describe_training(training_norms(run)),
+    }
 
 
-def training(norms: list[tuple[int, float]]) -> dict[str, Any]:
+def describe_training(norms: list[tuple[int, float]]) -> dict[str, Any]:
     """A line to draw, and all norms by size: how many are above θ is counted among these, not on the line."""
     sizes = np.sort([norm for _, norm in norms])
     if len(sizes) > SIZES:
@@ -69,44 +65,15 @@ def training(norms: list[tuple[int, float]]) -> dict[str, Any]:
     return {"training": thinned(norms, LOGGED), "logged": len(norms), "sizes": sizes}
 
 
-def told(found: GradientParts) -> dict[str, Any]:
-    return {
-        "told": found.told,
-        "what": found.what,
-        "at": found.at,
-        "loss": found.loss,
-        "norm": found.norm,
-        "answer": found.answer,
-        "notes": found.notes,
-    }
-
-
-def described(part: PartGradients) -> dict[str, Any]:
-    return {
-        "name": part.name,
-        "title": part.title,
-        "cell": part.cell,
-        "tokens": part.tokens,
-        "order": part.order,
-        "layers": part.layers,
-        "flows": [
-            {
-                "layer": flow.layer + 1,
-                "gammaW": flow.gamma_w,
-                "gammaG": flow.gamma_g,
-                "measured": flow.measured,
-                "bound": flow.bound,
-            }
-            for flow in part.flows
-        ],
-    }
-
-
-def block(part: str, matrix: Matrix) -> dict[str, Any]:
-    return {
-        "part": part,
-        "layer": matrix.layer + 1,
-        "name": matrix.name,
-        "values": matrix.singular_values,
-        "radius": matrix.spectral_radius,
-    }
+def _described(part: PartGradients) -> dict[str, Any]:
+    flows = [
+        {
+            "layer": flow.layer + 1,
+            "gammaW": flow.gamma_w,
+            "gammaG": flow.gamma_g,
+            "measured": flow.measured,
+            "bound": flow.bound,
+        }
+        for flow in part.flows
+    ]
+    return {**to_plain(part), "flows": flows}

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.heads import NAMES, HeadsView, Part
+from seqloom.inspect.views.heads import NAMES, Part
 from seqloom.studio.arrays import half, packed, thumbnail
-from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
-from seqloom.studio.attention import Looks, thumbnails
+from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
+from seqloom.studio.attention import Looks, described_sentence, thumbnails
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 from seqloom.tasks import has_view
@@ -27,37 +27,37 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return has_view(recipe, "heads") and reader.get("kind") in WITH_HEADS
 
 
-class Ask(Question):
-    run: RunId
-    text: Line
-    target: Line | None = None  # the translation to look at; None is the one the model finds
+class HeadsQuestion(TextQuestion):
     part: Literal["encoder", "decoder", "cross"] | None = None
     tokens: bool = False  # the model's own pieces in the place of words
     end: bool = True  # whether the sentence's end is shown, too
 
 
-class AskMap(Ask):
+class HeadQuestion(HeadsQuestion):
     layer: int | None = Field(None, ge=1, le=1000)
     head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the layer's
 
 
 @router.post("")
 @queued
-def heads(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
+def heads(ask: HeadsQuestion, shelf: StudioShelf) -> Response:
     """What was read and said, the parts that have heads, and of one of them a thumbnail of each head; after those of a
     layer comes the mean over them."""
-    found = looks(shelf, ask)
-    part = chosen(found.view, ask.part)
+    found, part = _read(shelf, ask)
     maps = part.maps(tokens=ask.tokens, end=ask.end)
     said = {
-        **sentence(found.view),
-        "parts": [described(one) for one in found.view.parts.values()],
+        **described_sentence(found),
+        "says": found.view.says,
+        "parts": [
+            {"name": one.name, "title": NAMES[one.name], "layers": one.layers, "heads": one.heads, "usual": one.usual}
+            for one in found.view.parts.values()
+        ],
         "part": part.name,
-        "sides": maps.axes._asdict(),
+        "sides": maps.axes,
         "rows": maps.rows,
         "columns": maps.columns,
         "endName": part.tokens.columns[0 if part.name == "decoder" else -1],
-        "habits": [habit._asdict() for habit in found.habits[part.name]],
+        "habits": found.habits[part.name],
     }
     small = thumbnails(np.concatenate([maps.weights, maps.weights.mean(axis=1, keepdims=True)], axis=1))
     return packed(said, grid=thumbnail(small, low=0.0, high=float(small.max())))
@@ -65,9 +65,9 @@ def heads(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 @router.post("/map")
 @queued
-def one_map(ask: AskMap, shelf: Shelf = Depends(the_shelf)) -> Response:
+def one_map(ask: HeadQuestion, shelf: StudioShelf) -> Response:
     """One head, or the mean over a layer's."""
-    part = chosen(looks(shelf, ask).view, ask.part)
+    _, part = _read(shelf, ask)
     grid = part.grid(ask.layer, ask.head, tokens=ask.tokens, end=ask.end)
     return packed(
         {"layer": part.layer(ask.layer), "head": ask.head, "title": part.title(ask.layer, ask.head)},
@@ -75,38 +75,11 @@ def one_map(ask: AskMap, shelf: Shelf = Depends(the_shelf)) -> Response:
     )
 
 
-def looks(shelf: Shelf, ask: Ask) -> Looks:
-    """Computed once for a text, then kept for a while."""
-    text, target = ask.text.strip(), (ask.target or "").strip() or None
+def _read(shelf: Shelf, ask: HeadsQuestion) -> tuple[Looks, Part]:
+    """Computed once for a text, then kept for a while; and the part asked for, the first if none is named."""
+    text, target = ask.text.strip(), ask.forced_target
     with shelf.using(ask.run) as trained:
         found = shelf.remember(ask.run, ("looks", text, target), lambda: Looks.of(trained, text, target, most=TOKENS))
     if not isinstance(found, Looks):  # the view of alignment found attention without heads, and kept it
         raise UsageError(f"{ask.run} has attention, but no heads.")
-    return found
-
-
-def chosen(view: HeadsView, part: str | None) -> Part:
-    return view.part(part or next(iter(view.parts)))
-
-
-def described(part: Part) -> dict[str, Any]:
-    return {
-        "name": part.name,
-        "title": NAMES[part.name],
-        "layers": part.layers,
-        "heads": part.heads,
-        "usual": part.usual,
-    }
-
-
-def sentence(view: HeadsView) -> dict[str, Any]:
-    """What was read, what was said of it, and how sure the model was."""
-    return {
-        "source": view.source,
-        "text": view.text,
-        "says": view.says,
-        "given": view.given,
-        "finished": view.finished,
-        "logProb": view.log_prob,
-        "notes": view.notes,
-    }
+    return found, found.view.part(ask.part or next(iter(found.view.parts)))

@@ -8,15 +8,15 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import Field
 
 from seqloom.core.errors import CheckpointError, SeqloomError
 from seqloom.core.files import open_regular, refuse_other_kind
+from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.curves import differences, run_curves
 from seqloom.runs.run import Run
-from seqloom.studio.arrays import plain
-from seqloom.studio.asking import Question, RunId, the_shelf
+from seqloom.studio.asking import Question, RunId, RunQuestion, StudioShelf
 from seqloom.studio.examples import examples_of, known_of
 from seqloom.studio.shelf import Shelf, displayable, readable
 
@@ -37,30 +37,24 @@ SHOWN = (  # of the metrics of dev, the first that there is speaks for a run
 )
 
 
-class Ask(Question):
+class RunsQuestion(Question):
     runs: list[RunId] = Field(max_length=12)
 
 
-class AskCard(Question):
-    run: RunId
-
-
 @router.post("")
-def runs(shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def runs(shelf: StudioShelf) -> dict[str, Any]:
     """Every run in a line. What cannot be read is listed, too, with the reason."""
     found = [_remembered(shelf, name, path) for name, path in shelf.paths().items()]
-    return {"folder": displayable(str(shelf.folder)), "single": shelf.single, "runs": plain(found)}
+    return {"folder": displayable(str(shelf.folder)), "single": shelf.single, "runs": to_plain(found)}
 
 
 @router.post("/curves")
-def curves(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def curves(ask: RunsQuestion, shelf: StudioShelf) -> dict[str, Any]:
     """What the logs say of several runs, and in what their recipes differ."""
     opened = {name: _open(shelf.find(name)) for name in ask.runs}
-    answer: dict[str, Any] = plain(
+    answer: dict[str, Any] = to_plain(
         {
-            "curves": {
-                name: {key: vars(curve) for key, curve in run_curves(run).items()} for name, run in opened.items()
-            },
+            "curves": {name: run_curves(run) for name, run in opened.items()},
             "live": [name for name, run in opened.items() if _is_live(run.path)],
             "differences": differences({name: run.recipe for name, run in opened.items()}),
         }
@@ -69,12 +63,12 @@ def curves(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
 
 
 @router.post("/card")
-def card(ask: AskCard, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def card(ask: RunQuestion, shelf: StudioShelf) -> dict[str, Any]:
     """All there is to read of one run: its card, its recipe, its metrics. As text; the page never makes HTML of it."""
     path = shelf.find(ask.run)
     run = _open(path)
     written = path / "card.md"
-    answer: dict[str, Any] = plain(
+    answer: dict[str, Any] = to_plain(
         {
             "card": written.read_text("utf-8", errors="replace") if written.is_file() else None,
             "recipe": (path / "recipe.yaml").read_text("utf-8", errors="replace"),

@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.alignment import one_line
-from seqloom.inspect.views.labels import TagPaths, Why, state_paths
-from seqloom.studio.asking import TOKENS, Document, Line, Question, RunId, the_shelf
+from seqloom.inspect.views.labels import TagPaths, state_paths
+from seqloom.studio.asking import TOKENS, Document, Line, RunQuestion, StudioShelf
 from seqloom.studio.attention import check_length
 from seqloom.studio.endpoints import queued
-from seqloom.studio.shelf import Shelf
 from seqloom.tasks import has_view
 
 router = APIRouter(prefix="/api/understand")
@@ -29,8 +28,7 @@ def suits(recipe: Mapping[str, Any]) -> bool:
 # --- what a text is ---------------------------------------------------------------------------------------------------
 
 
-class AskLabel(Question):
-    run: RunId
+class AskLabel(RunQuestion):
     text: Line
     label: Line | None = None  # the label to be explained; None is the most probable
     kind: Literal["attention", "influence", "left out"] | None = None
@@ -38,7 +36,7 @@ class AskLabel(Question):
 
 @router.post("/classify")
 @queued
-def classify(ask: AskLabel, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def classify(ask: AskLabel, shelf: StudioShelf) -> dict[str, Any]:
     """How probable each label is, and how much each word weighs for one of them."""
     text = one_line(ask.text, "text")
     with shelf.using(ask.run) as trained:
@@ -50,46 +48,32 @@ def classify(ask: AskLabel, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]
             raise UsageError(f"Words are left out one by one of texts with {WORDS} words at most.")
         why = plain if ask.kind in (None, plain.kind) else trained.why(text, chosen, ask.kind)
     return {
-        "labels": [{"label": one.label, "probability": one.probability} for one in said.candidates],
+        "labels": said.candidates,
         "chosen": chosen,
         "kinds": ["attention", "influence", "left out"] if plain.kind == "attention" else ["influence", "left out"],
-        "why": described(why),
-        "unknown": list(said.unknown),
+        "why": {"kind": why.kind, "words": why.words, "end": why.end},
+        "unknown": said.unknown,
         "cut": said.cut,
     }
-
-
-def described(why: Why) -> dict[str, Any]:
-    words = [{"text": word.text, "start": word.start, "end": word.end, "weight": word.weight} for word in why.words]
-    return {"kind": why.kind, "words": words, "end": why.end}
 
 
 # --- what each word is ------------------------------------------------------------------------------------------------
 
 
-class AskTags(Question):
-    run: RunId
+class AskTags(RunQuestion):
     text: Line
     spaces: bool = False  # words are what stands between white space
 
 
 @router.post("/tag")
 @queued
-def tag(ask: AskTags, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def tag(ask: AskTags, shelf: StudioShelf) -> dict[str, Any]:
     """How probable every tag of every word is, and every step from one to the next; and the best path."""
     text = one_line(ask.text, "text")
     with shelf.using(ask.run) as trained:
         found = shelf.remember(ask.run, ("paths", text, ask.spaces), lambda: paths_of(ask, trained, text))
-    return {
-        "words": found.words,
-        "tags": found.tags,
-        "posterior": found.posterior.tolist(),
-        "steps": steps(found),
-        "best": found.best,
-        "log_prob": found.log_prob,
-        "judged": found.judged,
-        "unknown": found.unknown,
-    }
+    names = ("words", "tags", "posterior", "best", "log_prob", "judged", "unknown")
+    return {**{name: getattr(found, name) for name in names}, "steps": steps(found)}
 
 
 def paths_of(ask: AskTags, trained: Any, text: str) -> TagPaths:
@@ -110,44 +94,40 @@ def steps(found: TagPaths) -> list[list[float]]:
 # --- texts that go together -------------------------------------------------------------------------------------------
 
 
-class AskPair(Question):
-    run: RunId
+class AskPair(RunQuestion):
     first: Line
     second: Line
 
 
 @router.post("/match")
 @queued
-def match(ask: AskPair, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def match(ask: AskPair, shelf: StudioShelf) -> dict[str, Any]:
     """How two texts go together: how probable each label is, or a score."""
     pair = one_line(ask.first, "first text"), one_line(ask.second, "second text")
     with shelf.using(ask.run) as trained:
         check(ask.run, trained, "match", "reads pairs of texts")
         (said,) = trained.match([pair])
-    labels = [{"label": one.label, "probability": one.probability} for one in said.candidates]
-    return {"labels": labels, "score": said.score, "unknown": list(said.unknown), "cut": said.cut}
+    return {"labels": said.candidates, "score": said.score, "unknown": said.unknown, "cut": said.cut}
 
 
-class AskChoice(Question):
-    run: RunId
+class AskChoice(RunQuestion):
     text: Line
     options: Annotated[list[Line], Field(min_length=2, max_length=20)]
 
 
 @router.post("/choose")
 @queued
-def choose(ask: AskChoice, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def choose(ask: AskChoice, shelf: StudioShelf) -> dict[str, Any]:
     """Which of several options goes with a text best."""
     options = [one_line(option, "option") for option in ask.options]
     with shelf.using(ask.run) as trained:
         check(ask.run, trained, "choose", "chooses between texts")
         (said,) = trained.choose([(one_line(ask.text, "text"), options)])
     labels = [{"label": one.text, "probability": one.probability} for one in said.options]
-    return {"labels": labels, "unknown": list(said.unknown), "cut": said.cut}
+    return {"labels": labels, "unknown": said.unknown, "cut": said.cut}
 
 
-class AskQuestion(Question):
-    run: RunId
+class AskQuestion(RunQuestion):
     question: Line
     context: Annotated[Document, Field(max_length=20_000)]
     top: int = Field(5, ge=1, le=20)
@@ -155,17 +135,14 @@ class AskQuestion(Question):
 
 @router.post("/answer")
 @queued
-def answer(ask: AskQuestion, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def answer(ask: AskQuestion, shelf: StudioShelf) -> dict[str, Any]:
     """The words of a text that answer a question, best first, and where they stand."""
     question, context = one_line(ask.question, "question"), ask.context
     one_line(context, "text")
     with shelf.using(ask.run) as trained:
         check(ask.run, trained, "answer", "answers questions")
         (said,) = trained.answer(question, context, top=ask.top)
-    found = [
-        {"text": one.text, "start": one.start, "end": one.end, "probability": one.probability} for one in said.answers
-    ]
-    return {"answers": found, "absent": said.absent, "windows": said.windows, "unknown": list(said.unknown)}
+    return {"answers": said.answers, "absent": said.absent, "windows": said.windows, "unknown": said.unknown}
 
 
 def check(run: str, trained: Any, method: str, wanted: str) -> None:

@@ -4,13 +4,12 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.points import (
     Colouring,
-    Neighbour,
     PointKind,
     Points,
     analogy,
@@ -22,7 +21,7 @@ from seqloom.inspect.views.points import (
 from seqloom.inspect.views.tsne import Layout
 from seqloom.predict.points import kinds_of_points, points_of
 from seqloom.studio.arrays import lines
-from seqloom.studio.asking import POINTS, Document, Line, Question, RunId, the_shelf
+from seqloom.studio.asking import POINTS, Document, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.shelf import Shelf
 from seqloom.tasks import has_view
@@ -35,13 +34,12 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return has_view(recipe, "vectors")
 
 
-class Ask(Question):
-    run: RunId
+class VectorQuestion(RunQuestion):
     kind: PointKind | None = None  # None is what the model has vectors of, words before texts
     lines: Document | None = None  # texts of one's own, one a line; None are those of the dev split
 
 
-class AskPoints(Ask):
+class AskPoints(VectorQuestion):
     count: int = Field(2_000, ge=4, le=POINTS)
 
 
@@ -49,12 +47,12 @@ class AskTsne(AskPoints):
     perplexity: float = Field(30.0, ge=2, le=100)
 
 
-class AskNear(Ask):
+class AskNear(VectorQuestion):
     name: Line
     top: int = Field(12, ge=1, le=100)
 
 
-class AskAnalogy(Ask):
+class AskAnalogy(VectorQuestion):
     a: Line
     b: Line
     c: Line
@@ -63,7 +61,7 @@ class AskAnalogy(Ask):
 
 @router.post("")
 @queued
-def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def vectors(ask: AskPoints, shelf: StudioShelf) -> dict[str, Any]:
     """The points, by PCA, with their names and all they can be coloured by."""
     with shelf.using(ask.run):  # one model from the vectors to the picture, also where it is trained meanwhile
         kinds, points = found(shelf, ask)
@@ -78,14 +76,14 @@ def vectors(ask: AskPoints, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]
         "total": len(points),
         "names": list(points.space.words[:count]),
         **placed(plane.points),
-        "shares": plane.shares.tolist(),
+        "shares": plane.shares,
         "colourings": [described(one, count) for one in points.colourings],
     }
 
 
 @router.post("/tsne")
 @queued
-def by_tsne(ask: AskTsne, shelf: Shelf = Depends(the_shelf)) -> Response:
+def by_tsne(ask: AskTsne, shelf: StudioShelf) -> Response:
     """The picture of t-SNE while it is made; a picture that was made before comes at once."""
     with shelf.using(ask.run):
         _, points = found(shelf, ask)
@@ -110,28 +108,28 @@ class Picture:
 
 @router.post("/near")
 @queued
-def near(ask: AskNear, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def near(ask: AskNear, shelf: StudioShelf) -> dict[str, Any]:
     """One point and those nearest to it, among all of its kind."""
     points = found(shelf, ask)[1]
     place = points.space.place(ask.name)
     return {
         "name": points.space.words[place],
         "place": place,
-        "near": [listed(one) for one in neighbours(points, ask.name, ask.top)],
+        "near": neighbours(points, ask.name, ask.top),
     }
 
 
 @router.post("/analogy")
 @queued
-def analogies(ask: AskAnalogy, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def analogies(ask: AskAnalogy, shelf: StudioShelf) -> dict[str, Any]:
     """What stands to c as b stands to a."""
     points = found(shelf, ask)[1]
     asked = [points.space.place(name) for name in (ask.a, ask.b, ask.c)]
     best = analogy(points, ask.a, ask.b, ask.c, ask.top)
-    return {"names": [points.space.words[place] for place in asked], "places": asked, "near": list(map(listed, best))}
+    return {"names": [points.space.words[place] for place in asked], "places": asked, "near": best}
 
 
-def found(shelf: Shelf, ask: Ask) -> tuple[list[PointKind], Points]:
+def found(shelf: Shelf, ask: VectorQuestion) -> tuple[list[PointKind], Points]:
     """What the run has vectors of, and those that are asked for."""
     with shelf.using(ask.run) as trained:
         kinds = kinds_of_points(trained)
@@ -157,7 +155,3 @@ def described(colouring: Colouring, count: int) -> dict[str, Any]:
         "log": colouring.log,
         "values": values.astype(int).tolist() if (values == values.astype(int)).all() else values.tolist(),
     }
-
-
-def listed(one: Neighbour) -> dict[str, Any]:
-    return {"name": one.name, "place": one.place, "cosine": one.cosine}

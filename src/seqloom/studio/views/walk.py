@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import Field
 
 from seqloom.core.specials import MASK_TEXT
@@ -11,11 +11,9 @@ from seqloom.inspect.tours.language_models import lacks_output
 from seqloom.inspect.tours.tour import NUMBERS, Follow, walk_through
 from seqloom.inspect.tours.tour import suits as can_walk
 from seqloom.inspect.views.alignment import Said, say
-from seqloom.studio.arrays import plain
-from seqloom.studio.asking import TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.asking import TOKENS, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.examples import example_of
-from seqloom.studio.shelf import Shelf
 
 router = APIRouter(prefix="/api/walk")
 SHORT = 12  # letters of a text to begin with that is read letter by letter
@@ -26,8 +24,7 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return can_walk(recipe)
 
 
-class Ask(Question):
-    run: RunId
+class WalkQuestion(RunQuestion):
     text: Line | None = None  # None is a text to begin with
     target: Line | None = None  # the translation to walk with; None is the one the model finds
     word: int | None = Field(None, ge=1, le=TOKENS)  # the token of the text that is followed
@@ -39,7 +36,7 @@ class Ask(Question):
 
 @router.post("")
 @queued
-def walk(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def walk(ask: WalkQuestion, shelf: StudioShelf) -> dict[str, Any]:
     follow = Follow(ask.word, ask.step, ask.layer, ask.head, ask.numbers)
     with shelf.using(ask.run) as trained:
         recipe = trained.run.recipe
@@ -49,8 +46,7 @@ def walk(ask: Ask, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
             target = (ask.target or "").strip() or None
             said = shelf.remember(ask.run, ("walk", text, target), lambda: say(trained, text, target))
         found = walk_through(trained, text, follow, said)
-    answer: dict[str, Any] = plain(found.to_json())
-    return {**answer, "name": ask.run}
+    return {**found.to_json(), "name": ask.run}
 
 
 def first_text(recipe: Mapping[str, Any], fills: bool = True) -> str:

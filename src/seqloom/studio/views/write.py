@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
@@ -20,10 +20,9 @@ from seqloom.inspect.views.next_tokens import (
     with_token,
     write,
 )
-from seqloom.studio.arrays import lines, packed, plain, single, thumbnail
-from seqloom.studio.asking import NEW_TOKENS, Line, Question, RunId, the_shelf
+from seqloom.studio.arrays import lines, packed, single, thumbnail
+from seqloom.studio.asking import NEW_TOKENS, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued
-from seqloom.studio.shelf import Shelf
 from seqloom.tasks import has_view
 from seqloom.text import END
 
@@ -38,8 +37,7 @@ def suits(recipe: Mapping[str, Any]) -> bool:
     return has_view(recipe, "write")
 
 
-class AskNext(Question):
-    run: RunId
+class AskNext(RunQuestion):
     text: Line = ""
     forced: Forced = ()
 
@@ -52,8 +50,7 @@ class AskStream(AskNext):
     max_tokens: int = Field(60, ge=1, le=NEW_TOKENS)
 
 
-class AskFill(Question):
-    run: RunId
+class AskFill(RunQuestion):
     text: Line
     mask: int | None = Field(None, ge=0)  # where `token` is put first
     token: Id | None = None
@@ -61,7 +58,7 @@ class AskFill(Question):
 
 @router.post("/next")
 @queued
-def expected(ask: AskNext, shelf: Shelf = Depends(the_shelf)) -> Response:
+def expected(ask: AskNext, shelf: StudioShelf) -> Response:
     """The model's own distribution, whole: temperature, top-k and top-p are the page's, so they act at once."""
     with shelf.using(ask.run) as trained:
         key = ("write", ask.text, ask.forced)
@@ -72,7 +69,7 @@ def expected(ask: AskNext, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 @router.post("/stream")
 @queued
-def stream(ask: AskStream, shelf: Shelf = Depends(the_shelf)) -> Response:
+def stream(ask: AskStream, shelf: StudioShelf) -> Response:
     """Token by token; each is one computation in the queue, so other requests come in between."""
     with shelf.using(ask.run) as trained:
         begun = beginning(trained, ask.text, ask.forced)
@@ -91,7 +88,7 @@ def stream(ask: AskStream, shelf: Shelf = Depends(the_shelf)) -> Response:
 
 @router.post("/fill")
 @queued
-def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
+def fill(ask: AskFill, shelf: StudioShelf) -> dict[str, Any]:
     with shelf.using(ask.run) as trained:
         if not hasattr(trained, "fill"):
             raise UsageError(f"{ask.run} is {trained.what}: it does not fill gaps.")
@@ -100,10 +97,7 @@ def fill(ask: AskFill, shelf: Shelf = Depends(the_shelf)) -> dict[str, Any]:
         if ask.mask is not None and ask.token is not None:
             text = with_token(trained, text, ask.mask, ask.token)
         found = gap_guesses(trained, text, NAMED)
-    answer: dict[str, Any] = plain(
-        {**vars(found), "masks": [[[one.id, one.token, one.probability] for one in own] for own in found.masks]}
-    )
-    return answer
+    return {**vars(found), "masks": [[[one.id, one.token, one.probability] for one in own] for own in found.masks]}
 
 
 def _events(begun: Beginning, tokens: Generator[WrittenToken, None, None]) -> Generator[dict[str, Any], None, None]:

@@ -61,7 +61,7 @@ function inNumbers(line) {
     const added = line.terms
         .map((term, i) => {
             const words = term.factors.length
-                ? term.factors.map((factor) => bracketed(factor[1])).join(" · ")
+                ? term.factors.map((factor) => bracketed(factor.value)).join(" · ")
                 : number(term.factors.length || i === 0 ? term.value : Math.abs(term.value));
             if (i === 0) return words;
             return term.factors.length ? ` + ${words}` : `${term.value < 0 ? " − " : " + "}${words}`;
@@ -169,7 +169,7 @@ export function summandBars(term) {
     const width = 860;
     const [left, right] = [330, 700];
     const rows = [
-        ...term.summands.map(([place, weight, input, product]) => [
+        ...term.summands.map(({ place, weight, input, product }) => [
             `${term.vector}[${place}]`,
             `${number(weight)} · ${bracketed(input)}`,
             product,
@@ -237,6 +237,6 @@ export function stepTable(lines) {
 export function termTable(term) {
     return {
         columns: ["place", "weight", "input", "product"],
-        rows: [...term.summands, ["the others", null, null, term.rest], ["sum", null, null, term.value]],
+        rows: [...term.summands.map(Object.values), ["the others", null, null, term.rest], ["sum", null, null, term.value]],
     };
 }
