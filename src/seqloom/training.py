@@ -12,8 +12,9 @@ from seqloom.core.errors import Interrupted, UsageError
 from seqloom.core.words import shown
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe, recipe_of, whole_recipe
+from seqloom.runs.creation import claim
 from seqloom.runs.record import record
-from seqloom.runs.run import Run, claim
+from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
@@ -63,7 +64,7 @@ def begin(recipe: Any, out: Path) -> Training:
         task = task_info(recipe.task).task.prepare(recipe)
         if isinstance(recipe.train, FitConfig):
             task.steps_per_epoch()  # what cannot be cut into batches is refused before the directory is made
-        run = Run.create_claimed(out, to_mapping(recipe), task.documents(), task.files())
+        run = Run.create(out, to_mapping(recipe), task.documents(), task.files(), claimed=True)
     return Training(run, task, recipe)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import temporary_path
-from seqloom.runs.run import Run, claim
+from seqloom.runs.creation import claim
+from seqloom.runs.run import Run
 from seqloom.training import begin
 
 

@@ -13,8 +13,9 @@ import torch
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.predict.loader import load
-from seqloom.runs import run as run_module
-from seqloom.runs.run import Run, refuse_existing
+from seqloom.runs import creation
+from seqloom.runs.creation import refuse_existing
+from seqloom.runs.run import Run
 from seqloom.training import begin, resume
 
 
@@ -54,7 +55,7 @@ def test_it_appears_complete_or_not_at_all(tmp_path, monkeypatch, failing, error
             raise error
         write(path, content)
 
-    monkeypatch.setattr(run_module, "write_flushed", fail)
+    monkeypatch.setattr(creation, "write_flushed", fail)
     expected = ResourceError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
         Run.create(tmp_path / "one", {"seed": 1}, {"tokenizer.json": {"b": 2}, "data.json": {"a": 1}})

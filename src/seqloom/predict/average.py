@@ -13,7 +13,8 @@ from seqloom.predict.loader import load
 from seqloom.recipes import recipe_of
 from seqloom.runs import average as averages
 from seqloom.runs.average import Figures, Mean
-from seqloom.runs.run import Run, refuse_existing
+from seqloom.runs.creation import refuse_existing
+from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 

@@ -18,7 +18,7 @@ from seqloom.evaluate.word_space import NearWord, WordSpace
 from seqloom.predict.base import Prediction, Predictor
 from seqloom.predict.batching import as_lines
 from seqloom.predict.loader import load
-from seqloom.runs.run import refuse_existing
+from seqloom.runs.creation import refuse_existing
 from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
 from seqloom.text import Words
 

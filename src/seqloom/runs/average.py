@@ -21,8 +21,9 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
 from seqloom.core.version import VERSION
 from seqloom.core.words import shown
+from seqloom.runs.layout import FROZEN_FILE
 from seqloom.runs.record import data_section, machine, number, vocabularies
-from seqloom.runs.run import FROZEN_FILE, Run
+from seqloom.runs.run import Run
 from seqloom.train.events import Evaluated, Finished, event_to_json
 
 MOST_SHOWN = 12  # steps named one by one

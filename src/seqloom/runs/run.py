@@ -1,76 +1,45 @@
-"""One run directory: create, open, read, and refuse by name what it cannot read.
-
-runs/<name>/
-    recipe.yaml          the resolved recipe, with the format of this directory
-    manifest.json        sha256 of the recipe and of the documents below: see seqloom.runs.manifest
-    data.json            which data it was trained on: source version, checksums, counts
-    tokenizer.json       of a model of text
-    sizes.json           what else the data decided of the model's shape: how many labels, how wide vectors are
-    labels.json          what a classifier or tagger can say, in the order of its output
-    characters.json      the alphabet of a model that also reads how words are spelled
-    model.safetensors    the best weights so far
-    frozen.safetensors   of a model most of which never changes: that part of it
-    checkpoints/         see seqloom.train.checkpoints
-    average.json         of a mean of others, instead of checkpoints: see seqloom.runs.average
-    log.jsonl            every event of the training
-    metrics/dev.json     the last evaluation of each split
-    tensorboard/         the curves of the training, where TensorBoard is installed
-    card.md              all of this for a reader
-    .lock                held by the process that trains the run
-
-The run directory may be reached through links. What is in it must be regular files and directories: a link, FIFO or
-device of one of these names is refused when the run is opened, and no write follows a link (see `seqloom.core.files`).
-"""
+"""A run directory: create, open and read it. `seqloom.runs.layout` lists its files."""
 
 import inspect
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqloom.config import build, dump_yaml, load_yaml
-from seqloom.config.yaml_text import decode_utf8
-from seqloom.core.allocations import build_within_memory
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.expected import check_tree
 from seqloom.core.files import (
-    disk_errors,
-    flush_directory,
     hold_lock,
     make_directory,
-    new_directory,
     parse_json,
     read_file,
-    refuse_other_kind,
     remove_directory,
     remove_leftovers,
-    reserve,
     tensors_from_file,
     tensors_to_bytes,
     to_json,
     write_atomic,
-    write_flushed,
 )
-from seqloom.core.version import VERSION
-from seqloom.core.words import is_unicode
+from seqloom.runs.creation import claim, write_directory
+from seqloom.runs.layout import (
+    DOCUMENTS,
+    FROZEN_FILE,
+    WEIGHTS_FILE,
+    parse_recipe,
+    read_recipe_file,
+    recipe_text,
+    refuse_other_kinds,
+)
+from seqloom.runs.loading import build_model, load_weights, model_config
 from seqloom.runs.manifest import MANIFEST_FILE, RECIPE_FILE, Manifest, is_missing, read_run_file
-from seqloom.runs.models import find_config
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
-FORMAT = 1
-WEIGHTS_FILE = "model.safetensors"
-FROZEN_FILE = "frozen.safetensors"
-DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
-OTHER_FILES = (RECIPE_FILE, MANIFEST_FILE, WEIGHTS_FILE, FROZEN_FILE, "average.json", "log.jsonl", "card.md", ".lock")
-FOLDERS = ("checkpoints", "metrics", "tensorboard")
 LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command that holds no lock was left by a kill
 
 
@@ -92,70 +61,38 @@ class Run:
         *,
         weights: Mapping[str, Tensor] | None = None,
         records: Mapping[str, bytes] | None = None,
+        claimed: bool = False,
     ) -> "Run":
         """Make a new run directory; it appears complete or not at all.
 
         The manifest covers its JSON `documents` and other `files`. It does not cover `records`, such as a log or a
-        card, on which nothing depends. `weights` become model.safetensors.
+        card, on which nothing depends. `weights` become model.safetensors. `claimed`: the caller holds the `claim` to
+        the path.
         """
-        with claim(path):
-            return cls.create_claimed(path, recipe, documents, files, weights=weights, records=records)
-
-    @classmethod
-    def create_claimed(
-        cls,
-        path: Path,
-        recipe: Mapping[str, Any],
-        documents: Mapping[str, Any],
-        files: Mapping[str, bytes] | None = None,
-        *,
-        weights: Mapping[str, Tensor] | None = None,
-        records: Mapping[str, bytes] | None = None,
-    ) -> "Run":
-        """Do what `create` does, for a caller that holds the `claim` to the path."""
-        text = _recipe_text(recipe).encode()
+        text = recipe_text(recipe).encode()
         covered = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
-        run = cls(path, _without_header(_parse_recipe(text, path)), Manifest.of(text, covered))
+        run = cls(path, parse_recipe(text, path), Manifest.of(text, covered))
         plain = {RECIPE_FILE: text, MANIFEST_FILE: run.manifest.to_json().encode(), **covered, **(records or {})}
         if weights is not None:
             plain[WEIGHTS_FILE] = tensors_to_bytes(weights, run.identity)
-        with new_directory(path) as folder:
-            for name, content in plain.items():
-                (folder / name).parent.mkdir(exist_ok=True)
-                write_flushed(folder / name, content)
-            for place in {(folder / name).parent for name in plain} - {folder}:
-                flush_directory(place)
+        with nullcontext() if claimed else claim(path):
+            write_directory(path, plain)
         return run
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         path = Path(path)
         refuse_other_kinds(path)
-        try:
-            content = read_file(path / RECIPE_FILE)
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise _not_a_run(path) from None
-        except OSError as error:
-            raise CheckpointError(f"{path / RECIPE_FILE} cannot be read ({error.strerror}).") from error
-        recipe = _parse_recipe(content, path)
-        if "format" not in recipe:
-            what = "damaged, or not seqloom's: its recipe.yaml does not say its run format"
-            what = what if recipe else "damaged: its recipe.yaml is empty"
-            raise CheckpointError(f"{path} is {what}. Bring the file back, copy the run again, or train anew.")
-        if recipe["format"] != FORMAT:
-            version, writer = recipe["format"], recipe.get("seqloom", "an unknown version")
-            raise CheckpointError(
-                f"{path} has run format {version}, written by seqloom {writer}; this is seqloom {VERSION}, which "
-                f"reads format {FORMAT}. Use the version that wrote it, or train again."
-            )
+        content = read_recipe_file(path)
+        recipe = parse_recipe(content, path)
         manifest = Manifest.read(path)
         manifest.check_recipe(path, content)
-        return cls(path, _without_header(recipe), manifest)
+        return cls(path, recipe, manifest)
 
     def update_recipe(self, recipe: Mapping[str, Any]) -> None:
-        text = _recipe_text(recipe).encode()
+        text = recipe_text(recipe).encode()
         self.manifest = self.manifest.replace_recipe(self.path, text)
-        self.recipe = _without_header(_parse_recipe(text, self.path))
+        self.recipe = parse_recipe(text, self.path)
 
     @property
     def identity(self) -> str:
@@ -264,8 +201,8 @@ class Run:
     def model(self, device: str = "auto") -> Any:
         """The best weights of this run, ready for use."""
         name = str(self.path / WEIGHTS_FILE)
-        model = self._fresh_model(name)  # before the weights: what is wrong with a document is said of the document
-        return self._loaded(model, self.weights(), device, name)
+        model = self._build_model(name)  # before the weights: what is wrong with a document is said of the document
+        return self._load_weights(model, self.weights(), device, name)
 
     @property
     def without_weights(self) -> str:
@@ -282,17 +219,13 @@ class Run:
 
     def model_of(self, weights: Mapping[str, Any], device: str = "auto", name: str = "This") -> Any:
         """The model of this run with these weights, ready for use; `name` is what to call them."""
-        return self._loaded(self._fresh_model(name), weights, device, name)
+        return self._load_weights(self._build_model(name), weights, device, name)
 
-    def _fresh_model(self, name: str) -> Any:
-        config, sizes = self._config(), self.sizes
-        with _refuse_unfitting(name), build_within_memory({"model": self.recipe.get("model"), **sizes}):
-            return config.build(**sizes)
+    def _build_model(self, name: str) -> Any:
+        return build_model(self._config(), self.sizes, name)
 
-    def _loaded(self, model: Any, weights: Mapping[str, Any], device: str, name: str) -> Any:
-        frozen = self.frozen()
-        with _refuse_unfitting(name):
-            load_weights(model, weights, frozen)
+    def _load_weights(self, model: Any, weights: Mapping[str, Any], device: str, name: str) -> Any:
+        load_weights(model, weights, self.frozen(), name)
         return model.to(choose_device(device)).eval()
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -308,17 +241,7 @@ class Run:
 
     def _config(self) -> Any:
         """What the recipe says of the model."""
-        section: Any = self.recipe.get("model")
-        kind = section.get("kind") if isinstance(section, dict) else None
-        config = find_config(self.recipe.get("task"), kind)
-        if config is None:
-            raise CheckpointError(
-                f"{self.path / 'recipe.yaml'} describes a model of kind {kind!r}, which this seqloom does not know."
-            )
-        try:
-            return build(config, section, source=f"{self.path / 'recipe.yaml'}, model,")
-        except UsageError as error:
-            raise CheckpointError(str(error)) from error
+        return model_config(self.recipe, self.path / RECIPE_FILE)
 
     def store(self, keep: int = 2) -> CheckpointStore:
         return CheckpointStore(self.path, keep, self.identity)
@@ -365,100 +288,3 @@ class Run:
             results = [self.path / "model.safetensors", *(self.path / "checkpoints").glob("*step-*")]
             if not any(map(os.path.lexists, results)) and all(entry["event"] == "started" for entry in self.log()):
                 remove_directory(self.path)
-
-
-@contextmanager
-def _refuse_unfitting(name: str) -> Iterator[None]:
-    """Turn what a model says of weights or sizes that are not its own into one line."""
-    try:
-        yield
-    except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error
-
-
-def load_weights(model: Any, weights: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
-    """Load tensors into a model; `CheckpointError`, and nothing is changed, unless they are finite and those it has.
-
-    `frozen` are tensors that are no part of its `state_dict()`. Classical models check their tensors themselves.
-    """
-    if isinstance(model, nn.Module):
-        check_tree(dict(weights), dict(model.state_dict()))
-    model.load_state_dict({**frozen, **weights})
-
-
-def _not_a_run(path: Path) -> CheckpointError:
-    """Why a directory without a recipe cannot be opened."""
-    if os.path.isfile(path / "config.json"):
-        return CheckpointError(
-            f"{path} is not a run: it looks like a Hugging Face directory. Import it first: "
-            f"seqloom import-hf {path} RUN"
-        )
-    problem = "has no recipe.yaml" if os.path.isdir(path) else "is a file" if os.path.exists(path) else "does not exist"
-    return CheckpointError(f"{path} is not a run: it {problem}. Name a directory that `seqloom train` made.")
-
-
-def _parse_recipe(content: bytes, run: Path) -> dict[str, Any]:
-    """The content of a recipe.yaml, with its header."""
-    name = str(run / RECIPE_FILE)
-    try:
-        return load_yaml(decode_utf8(content, name), name)
-    except UsageError as error:
-        raise CheckpointError(f"{run} is damaged: {error}") from error
-
-
-def _without_header(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in recipe.items() if key not in ("format", "seqloom")}
-
-
-def _recipe_text(recipe: Mapping[str, Any]) -> str:
-    return dump_yaml({"format": FORMAT, "seqloom": VERSION, **recipe})
-
-
-@contextmanager
-def claim(path: Path) -> Iterator[None]:
-    """Reserve the path of a new run, from before the work for it begins until the run exists.
-
-    A path that exists, or that another process has reserved, is refused. What a killed process left of a run of that
-    name is removed.
-    """
-    refuse_existing(path)
-    missing = [folder for folder in path.absolute().parents if not folder.exists()]
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        busy = f"{path} is being made by another process. Wait for it, or choose another place with --out."
-        with reserve(path, busy):
-            refuse_existing(path)  # it may have been made since
-            remove_leftovers(path.parent, path.name)
-            yield
-    finally:
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()  # unless there is something in it now
-
-
-def refuse_other_kinds(path: Path) -> None:
-    """Refuse a run in which a link, FIFO, device or directory stands where a file belongs."""
-    for name in (*OTHER_FILES, *DOCUMENTS):
-        refuse_other_kind(path / name)
-    for name in FOLDERS:
-        refuse_other_kind(path / name, stat.S_IFDIR)
-    with suppress(OSError):  # a directory that cannot be listed is refused by whoever opens a file in it
-        for file in (path / "metrics").glob("*.json"):
-            refuse_other_kind(file)
-
-
-def refuse_existing(path: Path) -> None:
-    """Refuse a path at which no new run can be made."""
-    if not is_unicode(str(path)):
-        raise UsageError(f"The path of a run must be UTF-8, got {str(path)!r}. Choose another place with --out.")
-    if not path.exists() and not path.is_symlink():
-        return
-    number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())
-    free = path.with_name(f"{path.name}-{number}")
-    if (path / "average.json").is_file():  # there is nothing to go on with
-        raise UsageError(f"{path} exists. Keep it and choose another place: --out {free}.")
-    if (path / "recipe.yaml").is_file():
-        raise UsageError(f"{path} exists. Go on with it: --resume {path}; or keep it and choose another: --out {free}.")
-    raise UsageError(f"{path} exists and is not a run. Choose another place: --out {free}.")

@@ -18,8 +18,9 @@ from seqloom.core.files import sha256
 from seqloom.core.words import shown
 from seqloom.models.bodies import BODIES, Body
 from seqloom.runs.init import ON_A_BODY, InitConfig
+from seqloom.runs.layout import WEIGHTS_FILE
 from seqloom.runs.manifest import is_missing, read_run_file
-from seqloom.runs.run import WEIGHTS_FILE, Run
+from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
 
 # What may be another in fine-tuning: it changes no weight.

@@ -25,7 +25,7 @@ from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.evaluate.classification import report
 from seqloom.evaluate.continuations import continuation_log_probs, in_common
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
-from seqloom.runs.run import FROZEN_FILE
+from seqloom.runs.layout import FROZEN_FILE
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.completion_base import CompletionRecipe, CompletionTask
 from seqloom.tasks.reading_base import BatchConfig
