@@ -19,7 +19,6 @@ from seqloom.predict.loader import load
 from seqloom.runs.transfer import Pretrained
 from seqloom.tasks.classify import Task
 from seqloom.text import Imported
-from seqloom.text.spans import token_spans
 from seqloom.text.word_spans import word_spans
 
 installed = pytest.mark.skipif(
@@ -101,7 +100,7 @@ def test_it_has_nothing_to_fill_gaps_with(run: Path, capfd: Any) -> None:
 @installed
 def test_words_keep_their_places(model: Any) -> None:
     for text in TEXTS:
-        spans = token_spans(model.tokenizer, text)
+        spans = model.tokenizer.spans(text)
         ends = {end for _, end in spans}
         for start, end in word_spans(text):
             assert any(a < end and b > start for a, b in spans), text[start:end]

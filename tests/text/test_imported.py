@@ -11,7 +11,6 @@ from tokenizers import Tokenizer as Library
 
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.text import END, Imported, ImportedConfig, encode_documents, tokenizer_from_json, train_tokenizer
-from seqloom.text.spans import token_spans
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog; it didn't bark.",
@@ -153,7 +152,7 @@ def test_a_document_begins_anew_after_the_end(name: str) -> None:
 @settings(max_examples=60)
 def test_spans_lie_in_the_text(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
-    spans = token_spans(tokenizer, text)
+    spans = tokenizer.spans(text)
     assert len(spans) == len(tokenizer.encode(text))
     assert all(0 <= start <= end <= len(text) for start, end in spans)
 
@@ -177,7 +176,7 @@ def test_no_text_spells_a_special_token(name: str, around: str) -> None:
     for id in special:
         text = around.format(vocabulary[id], vocabulary[id])
         assert not special & set(tokenizer.theirs(tokenizer.encode(text)))
-        assert len(token_spans(tokenizer, text)) == len(tokenizer.encode(text))
+        assert len(tokenizer.spans(text)) == len(tokenizer.encode(text))
         # The control: the library itself reads it as the special token, or could.
     assert END in tokenizer.ours([end])
 

@@ -16,8 +16,7 @@ from tokenizers.models import BPE
 from seqloom.data.readers import SentenceReader
 from seqloom.data.row_readers import covering
 from seqloom.text import Imported
-from seqloom.text.gaps import told_after
-from seqloom.text.spans import token_spans, with_marks
+from seqloom.text.imported import include_marks
 from seqloom.text.word_spans import first_tokens, split_words, word_spans
 
 TEXTS = [
@@ -43,7 +42,7 @@ TOKENIZERS = {"uncased": wordpiece(True), "cased": wordpiece(False), "bytes": by
 
 
 def check(tokenizer: Imported, text: str) -> None:
-    spans = token_spans(tokenizer, text)
+    spans = tokenizer.spans(text)
     assert len(spans) == len(tokenizer.encode(text))
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(spans))
@@ -69,7 +68,7 @@ def test_what_stands_there_is_what_the_token_says(text: str) -> None:
     """Token by token, whatever was left out: read alone, the characters of a token give the token."""
     tokenizer = TOKENIZERS["uncased"]
     normalizer = normalizers.BertNormalizer(lowercase=True)
-    for token, (start, end) in zip(tokenizer.encode(text), token_spans(tokenizer, text), strict=True):
+    for token, (start, end) in zip(tokenizer.encode(text), tokenizer.spans(text), strict=True):
         said = tokenizer.token(token).removeprefix("##")
         if token != tokenizer.unknown and not text[start:end].isspace():
             whole = normalizer.normalize_str(text[start:end]).strip()
@@ -79,18 +78,17 @@ def test_what_stands_there_is_what_the_token_says(text: str) -> None:
 def test_marks_stay_with_their_letter() -> None:
     tokenizer = TOKENIZERS["uncased"]
     text = "Cafe\u0301 हिन्दी"
-    shown = [text[start:end] for start, end in token_spans(tokenizer, text)]
+    shown = [text[start:end] for start, end in tokenizer.spans(text)]
     assert shown == ["Cafe\u0301", "ह", "ि", "न\u094d", "द", "ी"]
-    assert [text[start:end] for start, end in tokenizer.spans(text)] == ["Cafe", "ह", "ि", "न", "द", "ी"]
-    assert with_marks("e\u0301\u0323x\u0301", [(0, 1), (3, 4)]) == [(0, 3), (3, 5)]
-    assert with_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]  # a mark after a space is nobody's
+    assert include_marks("e\u0301\u0323x\u0301", [(0, 1), (3, 4)]) == [(0, 3), (3, 5)]
+    assert include_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]  # a mark after a space is nobody's
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("text", TEXTS)
 def test_an_answer_is_found_and_read_back(name: str, text: str) -> None:
     """Every word of a text, as an answer: the tokens that cover it give it back, marks included."""
-    spans = token_spans(TOKENIZERS[name], text)
+    spans = TOKENIZERS[name].spans(text)
     for start, end in word_spans(text):
         if (found := covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):
             back = text[spans[found[0]][0] : spans[found[1]][1]]
@@ -111,7 +109,7 @@ def test_a_tagger_reads_every_word(text: str) -> None:
     reader = SentenceReader(TOKENIZERS["uncased"], None, None)
     (piece,) = reader.pieces([words])
     joined = " ".join(words)
-    spans = token_spans(TOKENIZERS["uncased"], joined)
+    spans = TOKENIZERS["uncased"].spans(joined)
     start = 0
     for word, first in zip(words, piece.first, strict=True):
         if any(character.isalnum() for character in word):
@@ -136,6 +134,6 @@ def test_a_piece_that_goes_on_is_joined_to_its_word() -> None:
     tokenizer: Any = TOKENIZERS["uncased"]
     (goes_on,) = (id for id in range(len(tokenizer)) if tokenizer.token(id) == "##eme")
     (word,) = tokenizer.encode("york")
-    assert told_after(tokenizer, "La Cr ", goes_on) == "La Creme"
-    assert told_after(tokenizer, "New ", word) == "New york"
-    assert told_after(TOKENIZERS["bytes"], "a", TOKENIZERS["bytes"].encode("#")[0]) == "a#"
+    assert tokenizer.append_token("La Cr ", goes_on) == "La Creme"
+    assert tokenizer.append_token("New ", word) == "New york"
+    assert TOKENIZERS["bytes"].append_token("a", TOKENIZERS["bytes"].encode("#")[0]) == "a#"

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import CheckpointError, DataError, ResourceError, UsageError
 from seqloom.text import END, SentencePieceConfig, SentencePieces, tokenizer_from_json, train_tokenizer
-from seqloom.text.spans import decoded_spans, token_spans
 
 pytest.importorskip("sentencepiece")
 from tests.text.small_pairs import ENGLISH, FRENCH
@@ -79,7 +78,7 @@ def test_pieces_join_to_the_whole(text):
         decoder = tokenizer.stream()
         pieces = [decoder.push(token) for token in listed]
         assert "".join(pieces) + decoder.flush() == tokenizer.decode(listed)
-    assert len(token_spans(tokenizer, text)) == len(ids) == len(decoded_spans(tokenizer, ids))
+    assert len(tokenizer.spans(text)) == len(ids) == len(tokenizer.decoded_spans(ids))
 
 
 _KEPT: list[SentencePieces] = []
@@ -99,7 +98,7 @@ def _made():
 
 def test_spans_are_of_the_text_as_it_came(tokenizer):
     text = ">>fra<< the ﬁne  cat"
-    spans = token_spans(tokenizer, text)
+    spans = tokenizer.spans(text)
     assert spans[0] == (0, 7) and spans[-1][1] == len(text)
     assert "".join(text[start:end] for start, end in spans) == text.replace("<< ", "<<")  # the first is in no piece
 

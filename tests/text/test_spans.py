@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
-from seqloom.text.spans import decoded_spans, token_spans
 
 TEXTS = [
     "Sunday, November 15, 2026",
@@ -37,7 +36,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def check(tokenizer: Tokenizer, text: str) -> None:
-    spans = token_spans(tokenizer, text)
+    spans = tokenizer.spans(text)
     assert len(spans) == len(tokenizer.encode(text))
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(spans))
@@ -59,7 +58,7 @@ def test_of_any_text(text: str) -> None:
 @given(st.text())
 def test_bytes_stand_where_their_character_stands(text: str) -> None:
     expected = [(place, place + 1) for place, letter in enumerate(text) for _ in letter.encode()]
-    assert token_spans(TOKENIZERS["bytes"], text) == expected
+    assert TOKENIZERS["bytes"].spans(text) == expected
 
 
 @given(st.text())
@@ -72,12 +71,12 @@ def test_byte_pairs_against_counting_bytes(text: str) -> None:
         size = len(tokenizer._bytes[token])
         expected.append((owners[at], owners[at + size - 1] + 1))
         at += size
-    assert token_spans(tokenizer, text) == expected
+    assert tokenizer.spans(text) == expected
 
 
 @given(st.text())
 def test_a_character_is_where_it_is_even_if_unknown(text: str) -> None:
-    assert token_spans(TOKENIZERS["characters"], text) == [(place, place + 1) for place in range(len(text))]
+    assert TOKENIZERS["characters"].spans(text) == [(place, place + 1) for place in range(len(text))]
 
 
 def test_words_are_found_though_decoding_would_not_give_them_back() -> None:
@@ -86,12 +85,12 @@ def test_words_are_found_though_decoding_would_not_give_them_back() -> None:
         "words": ["Der", "Zebra-Tag,", "\n", "<unk>", "2026", "!"],
         "punctuation": ["Der", "Zebra", "-", "Tag", ",", "\n", "<unk>", "2026", "!"],
     }.items():
-        assert [text[start:end] for start, end in token_spans(TOKENIZERS[name], text)] == pieces
+        assert [text[start:end] for start, end in TOKENIZERS[name].spans(text)] == pieces
 
 
 def test_letters_that_change_in_number_when_made_lower_case() -> None:
     text = "İİ, İstanbul"
-    spans = token_spans(TOKENIZERS["punctuation"], text)
+    spans = TOKENIZERS["punctuation"].spans(text)
     assert re.sub(r"\s", "", text[spans[0][0] : spans[-1][1]]) == "İİ,İstanbul"
     assert spans[-1] == (4, 12)
 
@@ -99,11 +98,11 @@ def test_letters_that_change_in_number_when_made_lower_case() -> None:
 def test_tokens_that_a_model_made() -> None:
     """They need not be how `encode` would spell it, nor even UTF-8."""
     tokenizer = TOKENIZERS["bytes"]
-    assert decoded_spans(tokenizer, tokenizer.encode("né日")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
+    assert tokenizer.decoded_spans(tokenizer.encode("né日")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
     broken = [*tokenizer.encode("日")[:2], *tokenizer.encode("ab"), 0]
     assert tokenizer.decode(broken) == "\ufffdab"
-    assert decoded_spans(tokenizer, broken) == [(0, 1), (0, 1), (0, 2), (2, 3), (3, 3)]
+    assert tokenizer.decoded_spans(broken) == [(0, 1), (0, 1), (0, 2), (2, 3), (3, 3)]
 
 
 def test_a_long_line_takes_no_time() -> None:
-    assert len(token_spans(TOKENIZERS["bytes"], "日a" * 20_000)) == 80_000
+    assert len(TOKENIZERS["bytes"].spans("日a" * 20_000)) == 80_000

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.text import CharactersConfig, WordsConfig, train_tokenizer
-from seqloom.text.gaps import read_gaps
-from seqloom.text.specials import EXTRA, MASK_TEXT, Specials, frame_length, framed, shortened
+from seqloom.text.specials import EXTRA, MASK_TEXT, Specials, frame_length, framed, read_gaps, shortened
 
 SPECIALS = Specials.after(100)
 

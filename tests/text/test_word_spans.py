@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, TokenizerConfig, WordsConfig, train_tokenizer
-from seqloom.text.spans import token_spans
 from seqloom.text.word_spans import first_tokens, join_words, split_words, word_spans
 
 ENGLAND = "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"  # a flag spelled with invisible letters
@@ -94,7 +93,7 @@ def test_every_word_has_a_first_token(tokenizer: Tokenizer, text: str) -> None:
     words = split_words(text)
     joined, spans = join_words(words)
     assert [joined[start:end] for start, end in spans] == words
-    tokens = token_spans(tokenizer, joined)
+    tokens = tokenizer.spans(joined)
     first = first_tokens(tokens, spans)
     assert first == sorted(first) and first[0] == 0
     for place, (start, end) in zip(first, spans, strict=True):

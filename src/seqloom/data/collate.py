@@ -15,7 +15,6 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
 from seqloom.data.batching import Array, Batches, LengthSampler, Ragged, Shape, check_budget
 from seqloom.text import END, Tokenizer
-from seqloom.text.spans import token_spans
 from seqloom.text.specials import Row
 
 if TYPE_CHECKING:
@@ -284,7 +283,7 @@ def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> Pro
 
 def shorten_prompt(tokenizer: Tokenizer, text: str, over: int) -> str:
     """Return a text without so many tokens at its end, or a few more where one is part of a character; one stays."""
-    spans = token_spans(tokenizer, text)
+    spans = tokenizer.spans(text)
     kept = max(1, len(spans) - over)
     if kept >= len(spans):
         return text

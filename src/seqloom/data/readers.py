@@ -18,7 +18,7 @@ from torch import Tensor
 from seqloom.data.batching import Ragged
 from seqloom.data.collate import FIRST, SPELLING, TextBatches
 from seqloom.text import Characters, CharactersConfig, Tokenizer, Words
-from seqloom.text.spans import Span, token_spans
+from seqloom.text.base import Span
 from seqloom.text.specials import Form, Specials, frame_length, framed
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
@@ -108,7 +108,7 @@ class TextReader:
     def read(self, text: str) -> tuple[str, list[Span]]:
         """The text as its tokens are taken from it, and where in the text that was given each of them stands."""
         if not self._apart:
-            return text, token_spans(self.tokenizer, text)
+            return text, self.tokenizer.spans(text)
         found = [
             (match.start() + start, match.start() + end)
             for match in re.finditer(r"\S+", text)
@@ -195,7 +195,7 @@ class SentenceReader:
     def _sentence(self, number: int, words: Sequence[str]) -> Iterator[Piece]:
         text, spans = join_words(words)
         ids = self.tokenizer.encode(text)
-        first = first_tokens(token_spans(self.tokenizer, text), spans)
+        first = first_tokens(self.tokenizer.spans(text), spans)
         borders = [*first, len(ids)]
         added = 1 if self.frame is None else self.frame.length  # END comes after them, or a frame around
         most = len(ids) if self.max_length is None else self.max_length - added

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from seqloom.data.collate import Rows
 from seqloom.data.readers import Frame, TextReader
 from seqloom.text import Tokenizer
-from seqloom.text.spans import Span, token_spans
+from seqloom.text.base import Span
 from seqloom.text.specials import Row, framed, shortened
 from seqloom.text.word_spans import join_words, word_spans
 
@@ -50,7 +50,7 @@ class RowReader:
         words = word_spans(text)
         joined, places = join_words([text[start:end] for start, end in words])
         begins, ends = [start for start, _ in places], [end for _, end in places]
-        return [_back(span, words, begins, ends) for span in token_spans(self.tokenizer, joined)]
+        return [_back(span, words, begins, ends) for span in self.tokenizer.spans(joined)]
 
     def _written(self, text: str) -> str:
         return set_apart(text) if self.apart else self._texts.written(text)

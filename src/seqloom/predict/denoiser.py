@@ -19,10 +19,9 @@ from seqloom.predict.base import Prediction, Predictor, Problems
 from seqloom.predict.batching import as_lines, check_source, pad_rows, predict_batches, predict_windows
 from seqloom.predict.masked_lm import OTHERS
 from seqloom.predict.translator import change_search
-from seqloom.text.base import END
-from seqloom.text.gaps import read_gaps, with_gaps
+from seqloom.text.base import END, Span
 from seqloom.text.pieces import split_sentences
-from seqloom.text.spans import Span
+from seqloom.text.specials import read_gaps, with_gaps
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.heads import HeadsView

@@ -14,8 +14,7 @@ from seqloom.core.words import one_line, shown
 from seqloom.nn.softmax import at_least_float32
 from seqloom.predict.base import Prediction, Predictor, Problems
 from seqloom.predict.batching import as_lines, check_sizes, pad_rows, predict_batches, predict_windows
-from seqloom.text.gaps import Gaps, read_gaps, told_after
-from seqloom.text.specials import frame_length, framed
+from seqloom.text.specials import Gaps, frame_length, framed, read_gaps
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.heads import HeadsView
@@ -181,7 +180,7 @@ class MaskedLM(Predictor[FilledText]):
         found, end = "", 0
         for mask, own in zip(gaps.masks, guesses, strict=True):
             start, after = gaps.spans[mask]
-            found, end = told_after(self.tokenizer, found + text[end:start], own[0].id), after
+            found, end = self.tokenizer.append_token(found + text[end:start], own[0].id), after
         return found + text[end:]
 
     def heads(self, text: str) -> "HeadsView":

@@ -19,7 +19,7 @@ from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
 from seqloom.predict.base import Prediction, Problems, SplitPredictor
 from seqloom.predict.batching import as_lines, predict_batches, predict_windows
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
-from seqloom.text.spans import Span, token_spans
+from seqloom.text.base import Span
 from seqloom.text.word_spans import join_words, word_spans
 
 
@@ -158,7 +158,7 @@ class Tagger(SplitPredictor[TaggedLine]):
         text, piece = join_words(words)[0], reader.pieces([words])[0]
         batch = to_device(reader.batches([words], [piece], tokens=1).collate(np.array([0])), self.device)
         log_prob = self.model.log_likelihood({**batch, "tags": self.model.predict(batch)})[0].item()
-        spans = token_spans(self.tokenizer, text)
+        spans = self.tokenizer.spans(text)
         return Read(line, text, spans, batch, "tags", said.marked, log_prob, said.unknown, reader.frame)
 
     def reader(self) -> SentenceReader:

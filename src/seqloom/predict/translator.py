@@ -20,7 +20,6 @@ from seqloom.evaluate.translation import Report
 from seqloom.predict.base import Prediction, Predictor, Problems
 from seqloom.predict.batching import as_lines, check_sizes, check_source, pad_rows, similar_lengths, windows
 from seqloom.text import Tokenizer
-from seqloom.text.spans import decoded_spans, token_spans
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.alignment import AlignmentView
@@ -293,7 +292,7 @@ class _Search(LineReader):
         )
 
     def _translation(self, line: ReadLine, found: Sequence[Hypothesis]) -> Translation:
-        words = words_of(line.text, token_spans(self.tokenizer, line.text), end="") if self.attention else None
+        words = words_of(line.text, self.tokenizer.spans(line.text), end="") if self.attention else None
         return Translation(
             source=line.raw,
             candidates=[self._candidate(hypothesis, words) for hypothesis in found],
@@ -320,7 +319,7 @@ class _Search(LineReader):
                 f"{self.name} has no attention to align words by. Translate without --alignment (in Python "
                 "attention=True)."
             )
-        target = words_of(text, decoded_spans(self.tokenizer, found.tokens))
+        target = words_of(text, self.tokenizer.decoded_spans(found.tokens))
         links = hard_links(merge(found.attention.numpy(), target, source)) if target else []
         inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # not to the source's END
         return replace(made, words=[word.text for word in target], alignment=inside)

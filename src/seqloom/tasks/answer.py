@@ -30,7 +30,7 @@ from seqloom.models.matching import FineTunedAnswerConfig, Spans
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, read_length
 from seqloom.text import Tokenizer
-from seqloom.text.spans import Span
+from seqloom.text.base import Span
 from seqloom.train.config import FitConfig
 
 

@@ -24,7 +24,6 @@ from seqloom.evaluate.clusters import cluster_figures
 from seqloom.tasks.base import TaskInfo, TaskRecipe, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
-from seqloom.text.spans import token_spans
 from seqloom.text.word_spans import first_tokens
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Task(TextTask):
             states = model.likeliest(torch.tensor([t for own in tokens for t in [*own, self.tokenizer.end]])).tolist()
             begin = 0
             for sentence, own in zip(some, tokens, strict=True):
-                words = first_tokens(token_spans(self.tokenizer, sentence.text), sentence.spans)
+                words = first_tokens(self.tokenizer.spans(sentence.text), sentence.spans)
                 found += [states[begin + place] for place in words]
                 begin += len(own) + 1
         return cluster_figures([tag for sentence in sentences for tag in sentence.tags], found)

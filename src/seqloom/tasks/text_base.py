@@ -83,11 +83,10 @@ class TextTask(TokenTask):
         if asked is None:
             return {}
         from seqloom.evaluate.in_context import Question, recall
-        from seqloom.text.spans import token_spans
 
         documents, questions = self.corpus.split(split), []
         for document in documents:
-            ends = [end for _, end in token_spans(self.tokenizer, document)]
+            ends = [end for _, end in self.tokenizer.spans(document)]
             questions.append(
                 [
                     Question(bisect_right(ends, part.start), bisect_left(ends, part.end) + 1, part.group)

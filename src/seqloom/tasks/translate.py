@@ -33,8 +33,7 @@ from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, 
 from seqloom.runs.models import MODELS
 from seqloom.tasks.base import InitRecipe, TaskInfo, TokenTask
 from seqloom.text import BytePair, Tokenizer
-from seqloom.text.bytepair_dropout import DropoutTexts
-from seqloom.text.spans import token_spans
+from seqloom.text.bytepair import DropoutTexts
 from seqloom.train.config import FitConfig
 
 if TYPE_CHECKING:
@@ -330,7 +329,7 @@ class Task(TokenTask):
                 return
             rows = zip(members.tolist(), weights.float().cpu().numpy(), strict=True)
             for pair, looked in ((pairs[index], looked) for index, looked in rows):
-                source, target = token_spans(reader, pair.source), token_spans(speaker, pair.target)
+                source, target = reader.spans(pair.source), speaker.spans(pair.target)
                 yield Example(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links)
 
     def _every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:

@@ -9,16 +9,18 @@ import json
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from seqloom.core.errors import CheckpointError, DataError
+from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.tracking import track
 from seqloom.text.pieces import mark_last
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Span = tuple[int, int]  # characters of a text, from the first to the one after the last
 END, END_TEXT = 0, "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
@@ -49,6 +51,8 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     end: ClassVar[int] = END
     unknown: int | None = None
+    begins_words_with_space: bool = False  # whether a word's first token has the space before it
+    separates_words: ClassVar[bool] = False  # whether any two tokens are words with a space between
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -111,6 +115,34 @@ class Tokenizer(ABC):
     def token(self, token: int) -> str:
         """One id as it is shown to people."""
 
+    def append_token(self, text: str, token: int) -> str:
+        """Return a text and the token after it. A piece that continues a word (##ing) is joined to it."""
+        return text + self.decode([token])
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the part of `text` that each token of `encode(text)` stands for.
+
+        A byte-pair token may be a part of a character. The parts of one character all stand where that character
+        stands, so spans may overlap; they never go backwards.
+        """
+        return self.decoded_spans(self.encode(text))
+
+    def decoded_spans(self, ids: Sequence[int]) -> list[Span]:
+        """Return the part of `decode(ids)` that each of these tokens stands for. END stands for nothing.
+
+        For tokens that a model made: another spelling of the text than `encode` would choose, perhaps.
+        """
+        decoder, spans, start = self.stream(), list[Span](), 0
+        whole = 0  # where the tokens that are decoded anew begin: before it, no character was left half said
+        for position, token in enumerate(ids):
+            end = start + len(decoder.push(token))
+            again = self.stream()
+            again.read(ids[whole : position + 1])
+            half = bool(again.flush())  # the token ends within a character, which then belongs to it as well
+            spans.append((start, end + half))
+            start, whole = end, whole if half else position + 1
+        return spans
+
     @abstractmethod
     def unknown_pieces(self, text: str) -> list[str]:
         """What the vocabulary cannot spell, each piece once, in the order of the text."""
@@ -131,6 +163,40 @@ class Tokenizer(ABC):
         content = self.content()
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "sha256": digest(self.kind, content)}
         return {**head, "content": content}
+
+
+class ForeignTokenizer(Tokenizer):
+    """Base class of tokenizers from elsewhere, whose ids are put in our order: END first.
+
+    order[i]   their id of our row i,        i = 0 … rows − 1
+    """
+
+    rows: int  # tokens that have a vector in the model
+    order: list[int]
+    source: ClassVar[str]  # what the tokenizer belongs to
+
+    @classmethod
+    def train(cls, config: object, texts: Iterable[str]) -> Self:
+        raise UsageError(
+            f"tokenizer.kind={cls.kind} is the tokenizer of {cls.source} and cannot be trained. Import one with "
+            "`seqloom import-hf` and begin with it (init.from=RUN), or choose another tokenizer.kind."
+        )
+
+    @cached_property
+    def _our_ids(self) -> dict[int, int]:
+        return {theirs: ours for ours, theirs in enumerate(self.order)}
+
+    def theirs(self, tokens: Iterable[int]) -> list[int]:
+        """Return our ids, those of special tokens included, as theirs."""
+        listed = list(tokens)
+        check_ids(listed, self.rows)
+        return [self.order[token] for token in listed]
+
+    def ours(self, tokens: Iterable[int]) -> list[int]:
+        """Return their ids as ours."""
+        listed = list(tokens)
+        check_ids(listed, self.rows)
+        return [self._our_ids[token] for token in listed]
 
 
 def digest(kind: str, content: Mapping[str, Any]) -> str:

@@ -6,18 +6,24 @@ Since every byte is a token, a character never seen in training falls back to it
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, Self
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from tokenizers import Regex
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
+from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Split
+from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.trainers import BpeTrainer
 
 from seqloom.config import config
+from seqloom.config.constraints import Ge, Le, Probability
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
+from seqloom.core.seeding import derive
 from seqloom.core.tracking import track
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
 from seqloom.text.pieces import batches, cut_at_spaces
@@ -32,16 +38,8 @@ MIN_PAIRS = 2  # a pair seen once is not worth a token
 @config
 class BytePairConfig:
     kind: Literal["byte-pair"] = "byte-pair"
-    size: int = 8000  # tokens at most, the 256 bytes and </s> included
-    dropout: float = 0.0  # share of the merges skipped at random in training; see seqloom.text.bytepair_dropout
-
-    def problems(self) -> Iterator[str]:
-        if self.size < 257:
-            yield f"size must be at least 257 (256 bytes and </s>), got {self.size}"
-        if self.size > MAX_VOCABULARY:
-            yield f"size must be at most {MAX_VOCABULARY:,}, got {self.size:,}"
-        if not 0 <= self.dropout <= 1:
-            yield f"dropout must be from 0 to 1, got {self.dropout}"
+    size: Annotated[int, Ge(257), Le(MAX_VOCABULARY)] = 8000  # tokens at most, the 256 bytes and </s> included
+    dropout: Probability = 0.0  # share of the merges skipped at random in training; see DropoutTexts
 
 
 def _byte_letters() -> list[str]:
@@ -81,6 +79,7 @@ class BytePair(Tokenizer):
     """
 
     kind = "byte-pair"
+    begins_words_with_space = True
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -198,7 +197,7 @@ class _ByteStream(StreamDecoder):
 
 
 def _pre_tokenizer() -> PreTokenizer:
-    return Sequence([Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
+    return PreTokenizers([Split(Regex(WORD), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def not_unicode(texts: list[str]) -> Exception:
@@ -212,3 +211,70 @@ def not_unicode(texts: list[str]) -> Exception:
                 f"U+{ord(text[error.start]):04X}. Pass the text as UTF-8."
             )
     return TypeError(f"encode takes strings, got {[type(text).__name__ for text in texts]}")
+
+
+# --- byte-pair dropout ------------------------------------------------------------------------------------------------
+
+
+VARIANTS = 32  # segmentations of a word among which a step chooses
+
+Joins = Mapping[tuple[int, int], tuple[int, int]]
+Word = tuple[int, ...]
+
+
+def segment(word: Sequence[int], joins: Joins, rate: float, draw: Callable[[], float]) -> Word:
+    """The bytes of a word, joined as far as chance allows; `draw` gives numbers from 0 up to 1."""
+    pieces = list(word)
+    while True:
+        possible = [
+            (*joins[pair], place)
+            for place, pair in enumerate(pairwise(pieces))
+            if pair in joins and (not rate or draw() >= rate)
+        ]
+        if not possible:
+            return tuple(pieces)
+        _, joined, place = min(possible, key=lambda one: (one[0], one[2]))  # of equals the leftmost
+        pieces[place : place + 2] = [joined]
+
+
+class DropoutTexts:
+    """Texts that are segmented anew at each reading (Provilkov et al., 2020).
+
+    A word begins as its bytes. At each turn every pair of neighbours that may be joined is passed over with chance p;
+    of those left, the one learned first is joined; when none is left, the word is done. With p = 0 that is the plain
+    segmentation, with p = 1 the bytes. Only training reads text so: what is evaluated or translated is segmented
+    plainly.
+
+    The `tokenizers` library can do this too, but draws from a generator nobody can seed. Here the texts of a step are a
+    function of seed and step: a word has `VARIANTS` segmentations, each drawn from the seed, the word and its number
+    when it is first needed, and the step's own draws say which is read. So a word is rarely worked out anew.
+    """
+
+    def __init__(self, tokenizer: BytePair, texts: Iterable[str], rate: float):
+        self.rate, self._joins = rate, tokenizer.joins()
+        numbers: dict[Word, int] = {}
+        found = [
+            np.array([numbers.setdefault(word, len(numbers)) for word in tokenizer.words(text)], dtype=np.int32)
+            for text in texts
+        ]
+        self._texts, self._words = found, list(numbers)
+        self._seed: int | None = None
+        self._variants: list[list[Word | None]] = []
+
+    def draw(self, chosen: Iterable[int], seed: int, *path: int | str) -> list[list[int]]:
+        """The chosen texts as ids, a pure function of the arguments: `path` says which reading it is."""
+        if seed != self._seed:
+            self._seed, self._variants = seed, [[None] * VARIANTS for _ in self._words]
+        drawn = np.random.default_rng(derive(seed, "byte-pair dropout", *path))
+        return [self._read(self._texts[index], drawn) for index in chosen]
+
+    def _read(self, words: np.ndarray, drawn: np.random.Generator) -> list[int]:
+        ids: list[int] = []
+        for word, number in zip(words.tolist(), drawn.integers(VARIANTS, size=len(words)).tolist(), strict=True):
+            ids += self._variants[word][number] or self._variant(word, number)
+        return ids
+
+    def _variant(self, word: int, number: int) -> Word:
+        draw = random.Random(f"{self._seed}/{number}/{self._words[word]}").random
+        made = self._variants[word][number] = segment(self._words[word], self._joins, self.rate, draw)
+        return made

@@ -3,12 +3,11 @@
 Its ids are put in our order: END first, then all others as they stood, and last, where the model has them, [CLS],
 [SEP] and [MASK], which are then no tokens of the tokenizer any more (`seqloom.core.specials`). Rows of an embedding
 beyond the vocabulary of the file are tokens too; no text encodes to them.
-
-    order[i]   their id of our row i,        i = 0 … rows − 1
 """
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -16,9 +15,8 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Library
 
 from seqloom.config import config
-from seqloom.core.errors import UsageError
 from seqloom.core.words import shown
-from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
+from seqloom.text.base import END, END_TEXT, ForeignTokenizer, Span, StreamDecoder, check_ids, each_once
 from seqloom.text.bytepair import byte_text
 from seqloom.text.library_checks import check_time_and_growth, library_errors
 from seqloom.text.pieces import batches, cut_at_spaces
@@ -33,7 +31,7 @@ class ImportedConfig:
     kind: Literal["huggingface"] = "huggingface"
 
 
-class Imported(Tokenizer):
+class Imported(ForeignTokenizer):
     """What the library makes of a text, in our order of ids.
 
     No text encodes to END, to [CLS], [SEP], [MASK] or to another special token of the file: one that is spelled in a
@@ -41,6 +39,7 @@ class Imported(Tokenizer):
     """
 
     kind = "huggingface"
+    source = "an imported model"
 
     def __init__(self, file: Mapping[str, Any], end: int, last: Sequence[int], rows: int) -> None:
         """`file` is the tokenizer.json, `end` and `last` are their ids of END and of [CLS], [SEP], [MASK], if it has
@@ -49,48 +48,26 @@ class Imported(Tokenizer):
         self._library, self._names = _open(file)
         _check(self._names, end, self.last, rows)
         self.order = [end, *(id for id in range(rows) if id != end and id not in self.last), *self.last]
-        self._ours = [0] * rows
-        for ours, theirs in enumerate(self.order):
-            self._ours[theirs] = ours
         unknown = _unknown(file, self._names)
         special = {entry["id"] for entry in file.get("added_tokens") or () if entry.get("special")}
         self._silent = {end, *self.last} | (special - {unknown})  # their ids that no text has, and that say nothing
-        self.unknown = None if unknown is None or unknown in (end, *self.last) else self._ours[unknown]
+        self.unknown = None if unknown is None or unknown in (end, *self.last) else self._our_ids[unknown]
         decoder = json.dumps(file.get("decoder"))
-        self.of_bytes = "ByteLevel" in decoder  # words then begin with the space before them
+        self.begins_words_with_space = "ByteLevel" in decoder
         self._falls_back = "ByteFallback" in decoder
         self._cuts_at_spaces = _cuts_at_spaces(file)
         self._shifted = _shifted(file, self._library)
         self._back = {theirs: library for library, theirs in self._shifted.items()}
 
-    @classmethod
-    def train(cls, config: ImportedConfig, texts: Iterable[str]) -> Self:
-        raise UsageError(
-            "tokenizer.kind=huggingface is the tokenizer of an imported model and cannot be trained. Import one with "
-            "`seqloom import-hf` and begin with it (init.from=RUN), or choose another tokenizer.kind."
-        )
-
     def __len__(self) -> int:
         return self.rows - len(self.last)
-
-    def theirs(self, tokens: Iterable[int]) -> list[int]:
-        """Our ids, those of [CLS], [SEP] and [MASK] included, as theirs."""
-        listed = list(tokens)
-        check_ids(listed, self.rows)
-        return [self.order[token] for token in listed]
-
-    def ours(self, tokens: Iterable[int]) -> list[int]:
-        """Their ids as ours."""
-        listed = list(tokens)
-        check_ids(listed, self.rows)
-        return [self._ours[token] for token in listed]
 
     @property
     def padding(self) -> int | None:
         """Our id of the token that rows are filled up with there, where it is known and not END."""
         added = self.file.get("added_tokens") or ()
         found = next((entry["id"] for entry in added if entry.get("special") and entry["content"] in PADDING), None)
-        return None if found is None or found == self.order[END] else self._ours[found]
+        return None if found is None or found == self.order[END] else self._our_ids[found]
 
     # Text to ids.
 
@@ -108,11 +85,10 @@ class Imported(Tokenizer):
                 ids = self._library_to_theirs(encoding.ids)
                 if not self._silent.isdisjoint(ids):
                     ids = [id for id, _ in self._pieces(text)]
-                yield [self._ours[id] for id in ids]
+                yield [self._our_ids[id] for id in ids]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in `text` each token of `encode(text)` stands."""
-        return [span for _, span in self._pieces(text)]
+    def spans(self, text: str) -> list[Span]:
+        return include_marks(text, [span for _, span in self._pieces(text)])
 
     def unknown_pieces(self, text: str) -> list[str]:
         if self.unknown is None:
@@ -120,16 +96,16 @@ class Imported(Tokenizer):
         unknown = self.order[self.unknown]
         return each_once(text[start:end] for id, (start, end) in self._pieces(text) if id == unknown)
 
-    def _pieces(self, text: str) -> list[tuple[int, tuple[int, int]]]:
+    def _pieces(self, text: str) -> list[tuple[int, Span]]:
         """Their ids and where they stand.
 
         Every special token that was found is cut after its first character, and the parts are read anew, all of them at
         once: each turn reads every character once more, and there are no more turns than a special token is long.
         """
-        found: list[tuple[int, tuple[int, int]]] = []
+        found: list[tuple[int, Span]] = []
         parts = [(0, len(text))]
         while parts:
-            remaining: list[tuple[int, int]] = []
+            remaining: list[Span] = []
             for (start, end), encoding in zip(parts, self._encoded([text[a:b] for a, b in parts]), strict=True):
                 ids = self._library_to_theirs(encoding.ids)
                 read = [(id, (start + a, start + b)) for id, (a, b) in zip(ids, encoding.offsets, strict=True)]
@@ -192,7 +168,14 @@ class Imported(Tokenizer):
         name = self.name(token)
         if not self.says(token):
             return name
-        return byte_text(name) if self.of_bytes else name.replace(SPACE, " ")
+        return byte_text(name) if self.begins_words_with_space else name.replace(SPACE, " ")
+
+    def append_token(self, text: str, token: int) -> str:
+        model, piece = self.file["model"], self.decode([token])
+        mark = model.get("continuing_subword_prefix")
+        if mark and model.get("type") == "WordPiece" and piece.startswith(mark):
+            return text.rstrip() + piece.removeprefix(mark)
+        return text + piece
 
     def is_byte(self, token: int) -> bool:
         """Whether it is one of those bytes, such as <0xE2>, that only a whole run of makes characters."""
@@ -246,6 +229,21 @@ class _LibraryStream(StreamDecoder):
     def _new(self) -> str:
         known = self._tokenizer.text(self._document[self._before : self._said])
         return self._tokenizer.text(self._document[self._before :])[len(known) :]
+
+
+def include_marks(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Extend spans of tokens whose tokenizer reads letters without their marks.
+
+    An accent that is a character of its own, or the sign of a vowel, then stands in no token. It belongs to the one
+    before it.
+    """
+    found: list[Span] = []
+    begins = [*(start for start, _ in spans), len(text)]
+    for (start, end), following in zip(spans, begins[1:], strict=True):
+        while end < following and unicodedata.category(text[end]).startswith("M"):
+            end += 1
+        found.append((start, end))
+    return found
 
 
 def check_file(file: Mapping[str, Any]) -> None:

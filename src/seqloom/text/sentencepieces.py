@@ -5,21 +5,29 @@
 
 The models are read by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are put in our order: END
 first, then all others as they stood. Rows of an embedding beyond the vocabulary are tokens that no text encodes to.
-
-    order[i]   their id of our row i
 """
 
 import base64
 import codecs
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, Self
 
 from seqloom.config import config
-from seqloom.core.errors import ResourceError, UsageError
-from seqloom.text.base import END, END_TEXT, UNKNOWN_TEXT, StreamDecoder, Tokenizer, check_ids, each_once
+from seqloom.core.errors import ResourceError
+from seqloom.text.base import (
+    END,
+    END_TEXT,
+    UNKNOWN_TEXT,
+    ForeignTokenizer,
+    Span,
+    StreamDecoder,
+    Tokenizer,
+    check_ids,
+    each_once,
+)
 from seqloom.text.bytepair import not_unicode
 
 SPACE = "▁"  # how pieces write one
@@ -33,7 +41,7 @@ class SentencePieceConfig:
     kind: Literal["sentencepiece"] = "sentencepiece"
 
 
-class SentencePieces(Tokenizer):
+class SentencePieces(ForeignTokenizer):
     """What SentencePiece makes of a text, in our order of ids.
 
     `encode` reads a text as a source; `of_targets` is the same tokenizer, reading as targets are read. A text that
@@ -41,6 +49,7 @@ class SentencePieces(Tokenizer):
     """
 
     kind = "sentencepiece"
+    source = "an imported Marian model"
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         """`content` holds the vocabulary by name, the two models in base64, how many `rows` the model has, and which of
@@ -51,20 +60,12 @@ class SentencePieces(Tokenizer):
         end, padding, unknown = (content[name] for name in ("end", "padding", "unknown"))
         _check(vocabulary, self.rows, end, padding, unknown)
         self.order = [end, *(id for id in range(self.rows) if id != end)]
-        self._ours = {theirs: ours for ours, theirs in enumerate(self.order)}
-        self.unknown = self._unknown = self._ours[unknown]
-        self.padding = None if padding is None else self._ours[padding]
-        self._names = {self._ours[id]: name for name, id in vocabulary.items()}
+        self.unknown = self._unknown = self._our_ids[unknown]
+        self.padding = None if padding is None else self._our_ids[padding]
+        self._names = {self._our_ids[id]: name for name, id in vocabulary.items()}
         silent = (END, self.padding)
         self._ids = {name: id for id, name in self._names.items() if id not in silent}  # of what a text may spell
         self._processor, self._of_targets = (_open(content[side], f"{side}.spm") for side in ("source", "target"))
-
-    @classmethod
-    def train(cls, config: SentencePieceConfig, texts: Iterable[str]) -> Self:
-        raise UsageError(
-            "tokenizer.kind=sentencepiece is the tokenizer of an imported Marian model and cannot be trained. Import "
-            "one with `seqloom import-hf` and begin with it (init.from=RUN), or choose another tokenizer.kind."
-        )
 
     @cached_property
     def of_targets(self) -> Tokenizer:
@@ -86,25 +87,12 @@ class SentencePieces(Tokenizer):
         """Their tags: `source` and `target`, where both are known."""
         return dict(self._content.get("languages") or {})
 
-    def theirs(self, tokens: Iterable[int]) -> list[int]:
-        """Our ids as theirs."""
-        listed = list(tokens)
-        check_ids(listed, self.rows)
-        return [self.order[token] for token in listed]
-
-    def ours(self, tokens: Iterable[int]) -> list[int]:
-        """Their ids as ours."""
-        listed = list(tokens)
-        check_ids(listed, self.rows)
-        return [self._ours[token] for token in listed]
-
     # Text to ids.
 
     def encode(self, text: str) -> list[int]:
         return [self._id(piece) for piece, _, _ in self._pieces(text)]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in `text` each token of `encode(text)` stands."""
+    def spans(self, text: str) -> list[Span]:
         return [(start, end) for _, start, end in self._pieces(text)]
 
     def unknown_pieces(self, text: str) -> list[str]:

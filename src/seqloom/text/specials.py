@@ -7,10 +7,11 @@ ends     END a END              END a END b END               as a model reads t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from seqloom.core.specials import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT, Specials
-from seqloom.text.base import END
+from seqloom.text.base import END, Span, Tokenizer
 
 __all__ = [
     "CLASSIFY_TEXT",
@@ -18,11 +19,14 @@ __all__ = [
     "MASK_TEXT",
     "SEPARATE_TEXT",
     "Form",
+    "Gaps",
     "Row",
     "Specials",
     "frame_length",
     "framed",
+    "read_gaps",
     "shortened",
+    "with_gaps",
 ]
 
 Form = Literal["bert", "causal", "ends"]
@@ -85,3 +89,47 @@ def shortened(lengths: Sequence[int], room: int) -> list[int]:
     longer = [place for place, length in enumerate(lengths) if length > level]
     one_more = longer[len(longer) - more :]
     return [min(length, level + (place in one_more)) for place, length in enumerate(lengths)]
+
+
+# --- texts with gaps --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gaps:
+    ids: list[int]  # of its tokens; that of the mask where the text has one
+    spans: list[Span]  # where in the text each of them stands
+    masks: list[int]  # which of them are masks
+    unknown: tuple[str, ...]  # what the vocabulary cannot spell
+
+
+def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
+    """Byte-pair words begin with the space before them: one before a mask is the mask's own."""
+    ids: list[int] = []
+    spans: list[Span] = []
+    masks: list[int] = []
+    unknown: list[str] = []
+    start, (*before, last) = 0, text.split(MASK_TEXT)
+    for part, masked in [*((part, True) for part in before), (last, False)]:
+        spelled = part.removesuffix(" ") if masked and tokenizer.begins_words_with_space else part
+        ids += tokenizer.encode(spelled)
+        spans += [(start + a, start + b) for a, b in tokenizer.spans(spelled)]
+        unknown += tokenizer.unknown_pieces(spelled)
+        end = start + len(part) + len(MASK_TEXT)
+        if masked:
+            masks.append(len(ids))
+            ids.append(specials.mask)
+            spans.append((start + len(spelled), end))
+        start = end
+    return Gaps(ids, spans, masks, tuple(dict.fromkeys(unknown)))
+
+
+def with_gaps(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Tokens as a text, [MASK] for each that is not the tokenizer's: `read_gaps` reads it again as it was, unless its
+    tokens are characters or a word is cut in two."""
+    shown = ""
+    for gap, run in groupby(ids, key=lambda token: token >= len(tokenizer)):
+        tokens = list(run)
+        for part in [MASK_TEXT] * len(tokens) if gap else [tokenizer.decode(tokens)]:
+            has_space = not shown or shown[-1].isspace() or part[:1].isspace()
+            shown += part if has_space or not (gap or tokenizer.separates_words) else f" {part}"
+    return shown

@@ -6,15 +6,17 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from seqloom.config import config
+from seqloom.config.constraints import Ge, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.text.base import (
     END,
     END_TEXT,
     UNKNOWN,
     UNKNOWN_TEXT,
+    Span,
     StreamDecoder,
     Tokenizer,
     check_ids,
@@ -33,16 +35,10 @@ NEWLINE = "\n"
 @config
 class WordsConfig:
     kind: Literal["words"] = "words"
-    min_count: int = 1  # rarer words become <unk>
-    max_size: int | None = None  # at most so many tokens, </s> and <unk> included; the most frequent stay
+    min_count: PositiveInt = 1  # rarer words become <unk>
+    max_size: Annotated[int, Ge(3)] | None = None  # tokens, </s> and <unk> included; the most frequent stay
     split: Literal["whitespace", "punctuation"] = "whitespace"  # punctuation: marks are tokens of their own
     lowercase: bool = False
-
-    def problems(self) -> Iterator[str]:
-        if self.min_count < 1:
-            yield f"min_count must be at least 1, got {self.min_count}"
-        if self.max_size is not None and self.max_size < 3:
-            yield f"max_size must leave room for </s>, <unk> and a word: at least 3, got {self.max_size}"
 
 
 class Words(Tokenizer):
@@ -55,6 +51,7 @@ class Words(Tokenizer):
 
     kind = "words"
     unknown = UNKNOWN
+    separates_words = True
 
     def __init__(self, config: WordsConfig, words: Iterable[str]) -> None:
         self.config = config
@@ -98,8 +95,7 @@ class Words(Tokenizer):
     def cut(self, text: str) -> Iterator[str]:
         return cut_at_spaces(text)
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """The characters of the text, from the first to the one after the last, of each token of `encode(text)`."""
+    def spans(self, text: str) -> list[Span]:
         found = []
         for match in re.finditer(rf"{NEWLINE}|\S+", text):
             place, word = match.start(), match[0].lower() if self.config.lowercase else match[0]

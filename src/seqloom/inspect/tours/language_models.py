@@ -14,8 +14,7 @@ from seqloom.inspect.tours.tour import Tour, Walk, check_length, logits_of
 from seqloom.inspect.views.alignment import Said, one_line, unknown_note
 from seqloom.models.window_lm import ACTIVATIONS, windows
 from seqloom.text.base import END
-from seqloom.text.gaps import read_gaps
-from seqloom.text.specials import framed
+from seqloom.text.specials import framed, read_gaps
 
 CARRIED = 12  # units of a memory over time that are shown, at least
 WINDOW_ACTIVATIONS = {"tanh": "tanh", "relu": "ReLU", "sigmoid": "σ", "gelu": "GELU"}

@@ -20,7 +20,6 @@ from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, word
 from seqloom.inspect.capture import evaluating
 from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT
-from seqloom.text.spans import decoded_spans, token_spans
 
 Array = NDArray[np.floating[Any]]
 
@@ -132,11 +131,11 @@ def say(translator: Any, source: str, target: str | None = None, **options: Any)
     if target is None:
         (found,) = translator.translate([source], **options)
         ids, finished = found.candidates[0].ids, found.candidates[0].finished
-        text, spans = tokenizer.decode(ids), decoded_spans(tokenizer, ids)
+        text, spans = tokenizer.decode(ids), tokenizer.decoded_spans(ids)
     else:
         text, finished = one_line(target, "translation"), True
         speaker = tokenizer.of_targets
-        ids, spans = speaker.encode(text), token_spans(speaker, text)
+        ids, spans = speaker.encode(text), speaker.spans(text)
     read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
     return Said(
         source,
@@ -147,7 +146,7 @@ def say(translator: Any, source: str, target: str | None = None, **options: Any)
         said,
         [tokenizer.token(token) for token in read],
         [tokenizer.token(token) for token in said],
-        words_of(source, token_spans(tokenizer, source), END_TEXT),
+        words_of(source, tokenizer.spans(source), END_TEXT),
         words_of(text, spans, END_TEXT if finished else None),
         _notes(tokenizer, source, target, finished),
     )

@@ -53,10 +53,8 @@ from seqloom.inspect.views.alignment import (
     say,
     unknown_note,
 )
-from seqloom.text.base import END, END_TEXT
-from seqloom.text.gaps import read_gaps
-from seqloom.text.spans import Span, decoded_spans, token_spans
-from seqloom.text.specials import framed
+from seqloom.text.base import END, END_TEXT, Span
+from seqloom.text.specials import framed, read_gaps
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -291,7 +289,7 @@ def text_heads_view(writer: Any, text: str) -> HeadsView:
     with evaluating(model), torch.no_grad():
         layers = model.attentions(inputs)
         log_probs, _ = model.score(inputs, targets, model.start(rows=1))
-    words = words_of(text, token_spans(tokenizer, text), END_TEXT)
+    words = words_of(text, tokenizer.spans(text), END_TEXT)
     tokens = [tokenizer.token(token) for token in [END, *ids[:-1]]]
     read = words_before(words[:-1], len(ids))
     part = part_of("decoder", layers, (tokens, tokens), (read, read))
@@ -465,6 +463,6 @@ def _words(tokenizer: Any, ids: Sequence[int], names: dict[int, str]) -> list[Wo
         if special:
             found += [Word(names[token], (place,)) for place, token in zip(places, tokens, strict=True)]
         else:
-            own = words_of(tokenizer.decode(tokens), decoded_spans(tokenizer, tokens))
+            own = words_of(tokenizer.decode(tokens), tokenizer.decoded_spans(tokens))
             found += [Word(word.text, tuple(place + places[0] for place in word.tokens)) for word in own]
     return found

@@ -36,7 +36,7 @@ from seqloom.classical.hmm.tagger import HMMTagger
 from seqloom.core.errors import DataError
 from seqloom.core.tree import Tree
 from seqloom.text import Characters, Tokenizer, Words
-from seqloom.text.spans import Span
+from seqloom.text.base import Span
 from seqloom.text.word_spans import word_spans
 
 WhyKind = Literal["attention", "influence", "left out"]

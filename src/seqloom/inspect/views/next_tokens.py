@@ -37,7 +37,7 @@ from seqloom.inspect.capture import evaluating
 from seqloom.inspect.views.alignment import one_line, unknown_note
 from seqloom.text import END
 from seqloom.text.base import StreamDecoder
-from seqloom.text.gaps import read_gaps, told_after
+from seqloom.text.specials import read_gaps
 
 
 @dataclass(frozen=True)
@@ -381,4 +381,4 @@ def with_token(trained: Any, text: str, mask: int, token: int) -> str:
     if not 0 <= token < len(trained.tokenizer):
         raise UsageError(f"Token ids go from 0 to {len(trained.tokenizer) - 1}; got {token}.")
     start, end = gaps.spans[gaps.masks[mask]]
-    return told_after(trained.tokenizer, text[:start], token) + text[end:]
+    return trained.tokenizer.append_token(text[:start], token) + text[end:]
