@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.accel.test_graphed_search import fixed_search, made, same, sources
+from tests.accel.test_graphed_search import fixed_search, made, same, sources, weights_key
 
+from seqloom.accel.decoding import decoder_gpu
 from seqloom.accel.search import graphed_search
 from seqloom.core.tree import leaves
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn import decoder_gpu
 from seqloom.nn.positions import PositionsConfig
 
 OPTIONS = BeamConfig(beam=2, max_length=12)
@@ -114,7 +114,7 @@ def test_what_is_recorded_does_not_outlive_what_it_reads() -> None:
     beam_search(model, source=sources(2), options=OPTIONS, end=0)
     for parameter, data in zip(model.parameters(), kept, strict=True):
         parameter.data = data
-    assert known.weights != model.weights_key()
+    assert known.weights != weights_key(model)
 
 
 def test_a_source_without_a_mask_is_for_the_plain_search() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.fine_tuning import SHAPES
 from tests.models.small_transformer import SWITCHES, transformer
 from torch import Tensor, nn
 
+from seqloom.accel.attention import MAX_PLAIN_QUERIES
 from seqloom.config import build
 from seqloom.core.specials import Specials
 from seqloom.models.bert import BERTConfig
@@ -22,11 +24,12 @@ from seqloom.models.electra import ElectraConfig
 from seqloom.models.fine_tuned import FineTunedClassifierConfig, FineTunedTaggerConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.tagger import TaggerConfig
-from seqloom.nn.multihead import FEW, MultiHeadAttention
+from seqloom.nn import multihead
+from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import PositionsConfig
 from seqloom.text.specials import framed
 
-V, S, T = 11, FEW + 5, FEW + 3  # long enough for the fused kernel on a CPU
+V, S, T = 11, MAX_PLAIN_QUERIES + 5, MAX_PLAIN_QUERIES + 3  # long enough for the fused kernel on a CPU
 SHAPE: dict[str, Any] = {"width": 16, "heads": 4, "layers": 2, "feed_forward": 24, "dropout": 0.0}
 BODIES: dict[str, dict[str, Any]] = {**SHAPES, "transformer": {"width": 16, "heads": 4, "dropout": 0.0}}
 ENCODER = {"kind": "transformer", "width": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
@@ -57,23 +60,22 @@ def contributions(model: nn.Module, run: Callable[[], Any]) -> tuple[list[Tensor
 
 def agree(model: nn.Module, fast: Callable[[], Any], openly: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run both, compare what every attention gave; what the open pass came to."""
-    used = {"_fast": 0, "_openly": 0}
+    used = {"fused": 0, "open": 0}
 
-    def counting(name: str) -> Any:
-        own = getattr(MultiHeadAttention, name)
-
-        def counted(*arguments: Any) -> Any:
+    def counting(name: str, function: Callable[..., Any]) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
             used[name] += 1
-            return own(*arguments)
+            return function(*arguments, **options)
 
         return counted
 
-    for name in used:
-        monkeypatch.setattr(MultiHeadAttention, name, counting(name))
+    kernel, definition = F.scaled_dot_product_attention, multihead.attention_with_weights
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counting("fused", kernel))
+    monkeypatch.setattr(multihead, "attention_with_weights", counting("open", definition))
     first, _ = contributions(model, fast)
-    assert used["_fast"] == len(first) > 0 and used["_openly"] == 0
+    assert used["fused"] == len(first) > 0 and used["open"] == 0
     second, found = contributions(model, openly)
-    assert used["_fast"] == len(first) and used["_openly"] == len(second) == len(first)
+    assert used["fused"] == len(first) and used["open"] == len(second) == len(first)
     for one, other in zip(first, second, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
         assert one.std() > 0.01  # there was something to compare

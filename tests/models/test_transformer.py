@@ -266,6 +266,6 @@ def test_rows_of_any_length_follow_the_whole(lengths, name):
         own = output.log_probs.gather(1, batch["targets"][:, t : t + 1])
         exactly((own * real).squeeze(1), whole[:, t])
         state = output.state
-    known = state.carry["known"]
+    known = state.carry["cache"]
     length = torch.full((len(lengths),), known["read"]) if known["length"] is None else known["length"]
     assert torch.equal(length, batch["target_mask"].sum(dim=1))

@@ -13,7 +13,7 @@ from tests.nn.torch_layers import copied, copy_attention, plain_pairs
 from torch import nn
 
 from seqloom.core.tree import select_rows
-from seqloom.nn.cache import Reading
+from seqloom.nn.cache import extend_caches
 from seqloom.nn.multihead import MultiHeadAttention
 
 # --- against torch's layers ------------------------------------------------------------------------------------------
@@ -84,10 +84,10 @@ def test_it_is_a_stack_of_torchs_layers(norm_first):
 
 def unreordered(tree, rows):
     """What a beam would do that forgot whose tokens are whose."""
-    if isinstance(tree, dict) and "known" in tree:
-        own = tree["known"]["own"]
+    if isinstance(tree, dict) and "cache" in tree:
+        own = tree["cache"]["owned"]
         first = None if own is None else own.index_select(0, torch.arange(len(rows)) % len(own))
-        return {"readout": tree["readout"].index_select(0, rows), "known": {**tree["known"], "own": first}}
+        return {"readout": tree["readout"].index_select(0, rows), "cache": {**tree["cache"], "owned": first}}
     return select_rows(tree, rows)
 
 
@@ -117,10 +117,12 @@ def test_a_place_that_is_counted_wrong_shows(kind, monkeypatch):
     """A decoder that thinks every token it reads is its first."""
     model = transformer(positions=kind)
     follow(model)
-    of = Reading.of
-    monkeypatch.setattr(
-        "seqloom.models.transformer.Reading.of", lambda *given: replace(of(*given), places=of(*given).places * 0)
-    )
+
+    def miscounted(*given):
+        caches, update = extend_caches(*given)
+        return caches, replace(update, positions=update.positions * 0)
+
+    monkeypatch.setattr("seqloom.models.transformer.extend_caches", miscounted)
     with pytest.raises(AssertionError):
         follow(model)
 

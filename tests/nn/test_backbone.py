@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.nn.backbone import BackboneOptions, TransformerBackbone, document_positions
-from seqloom.nn.cache import nothing
+from seqloom.nn.cache import empty_state
 from seqloom.nn.positions import PositionsConfig
 
 V, D = 13, 12
@@ -59,7 +59,7 @@ def test_a_packed_document_is_the_document_alone(body: TransformerBackbone) -> N
     for first, last in pairwise(BORDERS):
         exactly(packed[:, first:last], body.read(tokens[:, first:last]))
     if body.shape.positions.kind != "none" or body.causal:
-        assert (packed[:, 5:] - body.read(tokens)[:, 5:]).abs().max() > 0.01  # or else it would say nothing
+        assert (packed[:, 5:] - body.read(tokens)[:, 5:]).abs().max() > 0.01  # or else it would say empty_state
 
 
 @pytest.mark.parametrize("changed", range(4))
@@ -99,7 +99,7 @@ def test_documents_that_fit_may_be_packed_beyond_the_learned_positions() -> None
 # --- padding --------------------------------------------------------------------------------------------------------
 
 
-def test_padding_changes_nothing(body: TransformerBackbone) -> None:
+def test_padding_changes_empty_state(body: TransformerBackbone) -> None:
     tokens, mask = some_tokens(3, 6), torch.arange(6) < torch.tensor([[6], [2], [4]])
     together = body.read(tokens, mask)
     for row, length in enumerate((6, 2, 4)):
@@ -107,7 +107,7 @@ def test_padding_changes_nothing(body: TransformerBackbone) -> None:
     assert torch.equal(body.read(tokens.where(mask, 3), mask)[mask], together[mask])
 
 
-def test_padding_after_packed_documents_changes_nothing(body: TransformerBackbone) -> None:
+def test_padding_after_packed_documents_changes_empty_state(body: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
     packed = body.read(tokens, mask, documents=documents())
     exactly(packed[:, :10], body.read(tokens, documents=documents())[:, :10])
@@ -149,7 +149,7 @@ def test_segments_tell_two_texts_apart() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_token_by_token_is_all_at_once(name: str) -> None:
     body, tokens = make(**SHAPES[name]), some_tokens(3, 9)
-    known, caches, parts = nothing(), body.caches(3), []
+    known, caches, parts = empty_state(), body.caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):
         h, known, caches = body.advance(piece, known, caches)
         parts.append(h)

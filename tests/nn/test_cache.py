@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tests.nn.torch_layers import D, N, exactly, wild
 
 from seqloom.core.tree import Growing, clone, select_rows
-from seqloom.nn.cache import ROOM, Reading, empty_cache, nothing, with_room
+from seqloom.nn.cache import STEPS_OF_GROWTH as ROOM
+from seqloom.nn.cache import empty_cache, empty_state, extend_caches
 from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
@@ -20,22 +21,21 @@ class Reader:
     """One layer that reads x (R, T, D) piece by piece, for so many sources."""
 
     def __init__(self, ours, sources):
-        self.ours, self.sources, self.known = ours, sources, nothing()
+        self.ours, self.sources, self.state = ours, sources, empty_state()
         self.caches: tuple[Growing, ...] = (empty_cache(ours, sources),)
 
     def read(self, x, mask=None):
         (R, T, _), B = x.shape, self.sources
-        self.caches, known = with_room(self.caches, self.known, x[..., 0], B)
-        reading = Reading.of(x[..., 0], mask, known, B)
+        self.caches, update = extend_caches(self.caches, self.state, x[..., 0], mask, B)
         x = x.reshape(B, -1, D)
-        cache = reading.write(self.caches[0], self.ours.keys_values(x, reading.places))
-        q = self.ours.queries(x, reading.places.clamp(min=0))
-        made, _ = self.ours.attend(q, reading.read(cache), reading.allowed, reading.allowed is None)
-        self.caches, self.known = (cache,), reading.known
+        cache = update.write(self.caches[0], self.ours.keys_values(x, update.positions))
+        q = self.ours.queries(x, update.positions.clamp(min=0))
+        made, _ = self.ours.attend(q, update.read(cache), update.mask, update.mask is None)
+        self.caches, self.state = (cache,), update.state
         return made.view(R, T, D)
 
     def reorder(self, rows):
-        self.known = select_rows(self.known, rows)
+        self.state = select_rows(self.state, rows)
 
     def leave(self, rows, sources):
         self.reorder(rows)
@@ -62,12 +62,12 @@ def test_in_pieces_is_at_once(data):
     with torch.set_grad_enabled(data.draw(st.booleans())):
         found, reader = read(ours, x, pieces, masks)
     real = torch.cat([x.new_ones(3, n) > 0 if m is None else m for n, m in zip(pieces, masks, strict=True)], dim=1)
-    length = reader.known["length"]
+    length = reader.state["length"]
     assert real.all() if length is None else torch.equal(length, real.sum(dim=1))
     for row in range(3):
         own = x[row, real[row]].unsqueeze(0)
         if own.shape[1]:
-            exactly(found[row, real[row]].unsqueeze(0), ours(own, causal=True)[0])
+            exactly(found[row, real[row]].unsqueeze(0), ours(own, is_causal=True)[0])
 
 
 @settings(max_examples=25)
@@ -91,7 +91,7 @@ def test_hypotheses_that_come_and_go(data):
         said = [torch.cat([before, new[own]]) for before, new, own in zip(said, x, real, strict=True)]
         for row, tokens in enumerate(said):
             new = int(real[row].sum())
-            exactly(found[row, real[row]], ours(tokens.unsqueeze(0), causal=True)[0][0, len(tokens) - new :])
+            exactly(found[row, real[row]], ours(tokens.unsqueeze(0), is_causal=True)[0][0, len(tokens) - new :])
         sources = torch.randperm(reader.sources)
         if data.draw(st.booleans()) and len(sources) > 1:
             sources = sources[:-1]
@@ -115,7 +115,7 @@ def test_a_beam_moves_no_keys_and_forgets_what_is_nobodys():
     living = 10 * ROOM + 1
     assert reader.caches[0].buffer.shape[3] <= living + (ROOM + 1) * k < living * k
     assert len(buffers) <= 12
-    assert torch.equal(reader.known["own"].sum(dim=1), torch.full((2 * k,), living))
+    assert torch.equal(reader.state["owned"].sum(dim=1), torch.full((2 * k,), living))
 
 
 def test_a_gradient_passes_through_the_cache():
@@ -124,7 +124,7 @@ def test_a_gradient_passes_through_the_cache():
     gradients = []
     for cached in (True, False):
         own = x.clone().requires_grad_()
-        found = read(ours, own, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(own, causal=True)[0]
+        found = read(ours, own, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(own, is_causal=True)[0]
         (found**2).sum().backward()
         gradients.append(own.grad)
     exactly(*gradients)
@@ -134,13 +134,13 @@ def test_a_gradient_passes_through_the_cache():
 def test_what_was_cloned_stays():
     ours, x = attention(), torch.randn(3, 4, D, dtype=torch.float64)
     _, reader = read(ours, x[:, :3], [3], [None])
-    kept = clone((reader.caches, reader.known))
+    kept = clone((reader.caches, reader.state))
     before = clone(kept)
     reader.read(x[:, 3:])
     torch.testing.assert_close(kept[0][0].buffer[:, :, :, :3], before[0][0].buffer[:, :, :, :3])
     other = Reader(ours, 3)
-    other.caches, other.known = kept
-    exactly(other.read(x[:, 3:]), ours(x, causal=True)[0][:, 3:])
+    other.caches, other.state = kept
+    exactly(other.read(x[:, 3:]), ours(x, is_causal=True)[0][:, 3:])
 
 
 @torch.no_grad()

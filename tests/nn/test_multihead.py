@@ -7,8 +7,10 @@ import torch
 from tests.nn.torch_layers import D, N, copy_attention, exactly, same_gradients, wild
 from torch import nn
 
+from seqloom.accel import attention as attention_module
+from seqloom.accel.attention import MAX_PLAIN_QUERIES, REGISTER_NUMBERS
 from seqloom.nn.masks import AttentionMask
-from seqloom.nn.multihead import FEW, REGISTER, MultiHeadAttention
+from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.nn.positions import Rotary
 
 B, T, S = 3, 4, 5
@@ -18,7 +20,7 @@ LENGTHS = torch.tensor([5, 2, 3])
 @pytest.fixture(autouse=True, params=["few", "many"])
 def way(request, monkeypatch):
     """Without weights, few queries take the open way on a CPU and many the fused kernel: as if these were many."""
-    monkeypatch.setattr("seqloom.nn.multihead.FEW", FEW if request.param == "few" else 0)
+    monkeypatch.setattr(attention_module, "MAX_PLAIN_QUERIES", MAX_PLAIN_QUERIES if request.param == "few" else 0)
 
 
 def padding(lengths=LENGTHS, width=S):
@@ -106,7 +108,7 @@ def test_fast_is_open(kv_heads, scale, rotary, causal):
     mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, may look nowhere
     mask[1] = False
     for own in (None, mask):
-        fast, openly = both_ways(ours, x, mask=own, causal=causal)
+        fast, openly = both_ways(ours, x, mask=own, is_causal=causal)
         for one, other in zip(fast, openly, strict=True):
             assert not one.isnan().any()
             exactly(one, other)
@@ -149,7 +151,7 @@ def test_shared_heads_are_repeated_heads():
                 wide.copy_(narrow.unflatten(0, (-1, D // 6)).repeat_interleave(times, dim=0).flatten(0, 1))
     x = torch.randn(B, T, D, dtype=torch.float64)
     for weights in (False, True):
-        exactly(grouped(x, causal=True, weights=weights)[0], full(x, causal=True, weights=weights)[0])
+        exactly(grouped(x, is_causal=True, weights=weights)[0], full(x, is_causal=True, weights=weights)[0])
 
 
 def test_the_equation():
@@ -172,11 +174,11 @@ def test_the_equation():
 def test_rotary_attention_knows_how_far_apart_places_are_and_no_more():
     ours, x, places = attention(rotary=Rotary()), torch.randn(B, T, D, dtype=torch.float64), torch.arange(T)
     for weights in (False, True):
-        wanted = ours(x, causal=True, weights=weights)[0]
-        exactly(ours(x, causal=True, weights=weights, places=places)[0], wanted)
-        exactly(ours(x, causal=True, weights=weights, places=places + 9)[0], wanted)
-        exactly(ours(x, causal=True, weights=weights, places=places + torch.tensor([[0], [5], [70]]))[0], wanted)
-        assert not torch.allclose(ours(x, causal=True, weights=weights, places=2 * places)[0], wanted)
+        wanted = ours(x, is_causal=True, weights=weights)[0]
+        exactly(ours(x, is_causal=True, weights=weights, positions=places)[0], wanted)
+        exactly(ours(x, is_causal=True, weights=weights, positions=places + 9)[0], wanted)
+        exactly(ours(x, is_causal=True, weights=weights, positions=places + torch.tensor([[0], [5], [70]]))[0], wanted)
+        assert not torch.allclose(ours(x, is_causal=True, weights=weights, positions=2 * places)[0], wanted)
 
 
 def test_memory_is_a_set_and_queries_do_not_hear_each_other():
@@ -188,10 +190,10 @@ def test_memory_is_a_set_and_queries_do_not_hear_each_other():
 
 def test_fewer_queries_than_keys_stand_at_the_end():
     ours, x = attention(), torch.randn(B, 6, D, dtype=torch.float64)
-    whole, looked = ours(x, causal=True, weights=True)
+    whole, looked = ours(x, is_causal=True, weights=True)
     for weights in (False, True):
         for last in (1, 2, 6):
-            made, own = ours.attend(ours.queries(x[:, -last:]), ours.keys_values(x), causal=True, weights=weights)
+            made, own = ours.attend(ours.queries(x[:, -last:]), ours.keys_values(x), is_causal=True, weights=weights)
             exactly(made, whole[:, -last:])
             if own is not None:
                 exactly(own, looked[:, :, -last:])
@@ -222,7 +224,7 @@ def test_a_choice_of_heads_is_checked():
             MultiHeadAttention(D, heads, kv_heads)
 
 
-@pytest.mark.parametrize("S", [1, REGISTER - 1, REGISTER, REGISTER + 1])
+@pytest.mark.parametrize("S", [1, REGISTER_NUMBERS - 1, REGISTER_NUMBERS, REGISTER_NUMBERS + 1])
 def test_however_many_keys(S):
     """Where they do not fill a register, the softmax is our own."""
     ours = attention()

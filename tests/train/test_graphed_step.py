@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from seqloom import accel
+from seqloom.accel.decoding.packed import versions
 from seqloom.accel.training.graphed_step import GraphedStep, shape_of
 from seqloom.core.protocols import Loss
-from seqloom.nn.packed import versions
 from seqloom.recipes import read_recipe
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped

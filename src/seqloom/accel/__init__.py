@@ -15,11 +15,19 @@ __all__ = ["disabled", "install"]
 @functools.cache
 def install() -> None:
     """Register every faster implementation. Calling it again changes nothing."""
-    from seqloom.accel import cross_entropy, hmm, recurrence, search, training, word_vectors
+    from seqloom.accel import (
+        attention,
+        cross_entropy,
+        decoding,
+        dropout,
+        hmm,
+        padding,
+        recurrence,
+        search,
+        training,
+        word_vectors,
+    )
 
-    recurrence.install()
-    cross_entropy.install()
-    hmm.install()
-    search.install()
-    training.install()
-    word_vectors.install()
+    parts = recurrence, cross_entropy, hmm, search, training, word_vectors, dropout, padding, decoding, attention
+    for part in parts:
+        part.install()

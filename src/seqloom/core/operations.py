@@ -43,7 +43,7 @@ class Operation(Generic[P, R]):
 
     def select(self, *args: P.args, **kwargs: P.kwargs) -> Callable[P, R]:
         """The implementation that a call with these arguments takes."""
-        if not _thread.definitions_only:
+        if torch.compiler.is_compiling() or not _thread.definitions_only:
             for implementation in self.implementations:
                 if implementation.applies(*args, **kwargs):
                     return implementation.run

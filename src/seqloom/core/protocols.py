@@ -8,7 +8,7 @@ Masks are boolean and True means "may be used"; a row with nothing to use gives 
 """
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -80,40 +80,6 @@ class Steppable(Protocol):
 
         T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is consumed: clone it first
         to branch.
-        """
-        ...
-
-
-@runtime_checkable
-class FixedSteppable(Protocol):
-    """A Steppable whose steps can all have one shape, so that a GPU may repeat them: see `seqloom.accel.search`.
-
-    It may have `longest_source`: no source is padded beyond that.
-    """
-
-    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState: ...
-
-    def weights_key(self) -> Hashable:
-        """Another one whenever its weights are others, or have other values."""
-        ...
-
-    @property
-    def fixable(self) -> bool:
-        """Whether that is so of this very model, as it is now."""
-        ...
-
-    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        """A state before its first token, with k hypotheses of each source and room for so many steps."""
-        ...
-
-    def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        """The same with room for more."""
-        ...
-
-    def fixed_step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
-        """Read tokens (R, 1) after `at` others, a tensor: what `ranked_tokens` says of what follows, and the carry.
-
-        The memory may be changed in place. Never waits for the device.
         """
         ...
 

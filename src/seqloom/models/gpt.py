@@ -21,8 +21,8 @@ from seqloom.config.constraints import NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.nn.backbone import BackboneOptions, Caches, TransformerBackbone
-from seqloom.nn.cache import nothing
+from seqloom.nn.backbone import BackboneOptions, TransformerBackbone
+from seqloom.nn.cache import Caches, empty_state
 from seqloom.nn.masks import last_real
 from seqloom.nn.positions import LEARNED
 from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
@@ -109,13 +109,13 @@ class GPT(nn.Module):
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """Nothing read yet. Of each hypothesis: readout (R, D), the last h; text (R, P), the tokens in its context; and
-        what is known of them. Keys and values are the memory's, one row for each text that was begun."""
+        the state of its cache. Keys and values are the memory's, one row for each text that was begun."""
         if source is not None:
             raise UsageError("A language model continues tokens and takes no source; feed the text to step instead.")
         rows, weight = 1 if rows is None else rows, self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
         return DecodeState(
-            {"readout": weight.new_zeros(rows, self.config.width), "text": text, "known": nothing()},
+            {"readout": weight.new_zeros(rows, self.config.width), "text": text, "cache": empty_state()},
             {"caches": self.body.caches(rows)},
         )
 
@@ -139,13 +139,13 @@ class GPT(nn.Module):
         parts = [carry["readout"].new_empty(len(tokens), 0, self.config.width)]
         done = 0
         while done < tokens.shape[1]:
-            if carry["known"]["read"] >= self.config.window:
+            if carry["cache"]["read"] >= self.config.window:
                 carry, caches = self._slide(carry, caches)
-            some = slice(done, done + self.config.window - carry["known"]["read"])
+            some = slice(done, done + self.config.window - carry["cache"]["read"])
             piece, real = tokens[:, some], None if mask is None else mask[:, some]
-            h, known, caches = self.body.advance(piece, carry["known"], caches, real)
+            h, cache, caches = self.body.advance(piece, carry["cache"], caches, real)
             text = torch.cat([carry["text"], piece if real is None else piece.masked_fill(~real, NO_TOKEN)], dim=1)
-            carry = {"readout": last_real(carry["readout"], h, real), "text": text, "known": known}
+            carry = {"readout": last_real(carry["readout"], h, real), "text": text, "cache": cache}
             parts.append(h)
             done += piece.shape[1]
         return torch.cat(parts, dim=1) if len(parts) > 2 else parts[-1], DecodeState(carry, {"caches": caches})
@@ -154,10 +154,10 @@ class GPT(nn.Module):
         """Rows whose context is full forget its earlier half. What is left is read anew, from place 0."""
         text, real = latest(carry["text"], self.config.window)
         mask = None if bool(real.all()) else real
-        _, known, caches = self.body.advance(
-            text.clamp(min=0), nothing(), self.body.caches(len(caches[0].buffer)), mask
+        _, cache, caches = self.body.advance(
+            text.clamp(min=0), empty_state(), self.body.caches(len(caches[0].buffer)), mask
         )
-        return {**carry, "text": text, "known": known}, caches
+        return {**carry, "text": text, "cache": cache}, caches
 
 
 def latest(text: Tensor, window: int) -> tuple[Tensor, Tensor]:

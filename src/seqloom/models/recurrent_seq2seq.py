@@ -25,14 +25,12 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
-from seqloom.core.tree import select_rows
 from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
 from seqloom.nn.attention import Attention
-from seqloom.nn.bidirectional import BidirectionalStack, Combination
+from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_sequences
 from seqloom.nn.cells import cell_problems, make_cell
 from seqloom.nn.dropout import dropout_notes, make_dropout
 from seqloom.nn.masks import choose, hypotheses, last_real, reversal
-from seqloom.nn.packed import packed_once
 from seqloom.nn.recurrent import Stack, StackState
 from seqloom.nn.scores import LOCATIONS, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, at_least_float32
@@ -235,11 +233,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         order = reversal(mask) if self.config.reverse else None
         tokens = tokens if order is None else tokens.gather(1, order)
         words = self.dropout(self.source_embed(tokens))  # (B, S, D)
-        if words.is_cuda:  # where leaving padding out would be to wait for the device
-            annotations, summary = self.encoder.read(words, mask)
-        else:
-            annotations, state = self.encoder(words, mask=mask)
-            summary = self.encoder.ends(state) if isinstance(self.encoder, BidirectionalStack) else state[-1]["h"]
+        annotations, summary = read_sequences(self.encoder, words, mask)
         if self.config.residual and self.attend is not None:
             annotations = annotations + words
         return annotations if order is None else annotations.take_along_dim(order.unsqueeze(-1), dim=1), summary
@@ -367,21 +361,6 @@ class RecurrentSeq2Seq(Seq2Seq):
         _, weights, carry = self.decode(tokens, state.carry, state.memory)
         values, ids = self.next_best(carry["readout"], count)
         return BestOutput(values, ids, DecodeState(carry, state.memory), None if weights is None else weights[:, 0])
-
-    @property
-    def fixable(self) -> bool:
-        return True
-
-    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        rows = torch.arange(len(state.memory["summary"]), device=state.memory["summary"].device)
-        return DecodeState(select_rows(state.carry, rows.repeat_interleave(k)), state.memory)
-
-    def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        return state
-
-    def fixed_step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
-        _, _, carry = self.decode(tokens, state.carry, state.memory)
-        return *packed_once(self.output).ranked(self.before_output(carry["readout"]), count), carry
 
     def before_output(self, r: Tensor) -> Tensor:
         seen: Tensor = self.project(self.dropout(r))

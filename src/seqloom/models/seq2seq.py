@@ -10,7 +10,6 @@ source, source-major. The memory is never copied k times.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -20,8 +19,8 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
 from seqloom.nn.cross_entropy import IGNORE_INDEX, consistent_cross_entropy
-from seqloom.nn.packed import packed_once, remade, versions
-from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax
+from seqloom.nn.masks import select_real
+from seqloom.nn.softmax import SCORED_AT_ONCE, FullSoftmax, best_next_tokens, next_token_log_probs
 
 Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
 BATCH = ("source", "source_mask", "inputs", "targets", "target_mask")
@@ -60,18 +59,11 @@ class Seq2Seq(nn.Module, ABC):
 
     def next_log_probs(self, r: Tensor) -> Tensor:
         """log p (R, V) of the token after each r (R, H)."""
-        if torch.is_grad_enabled() or self.training:
-            return self.output.log_probs(self.before_output(r))
-        return packed_once(self.output).log_softmax(self.before_output(r))
+        return next_token_log_probs(self.output, self.before_output(r))
 
     def next_best(self, r: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Of the same the `count` most probable, as `best_tokens` gives them."""
-        return packed_once(self.output).best(self.before_output(r), count)
-
-    # Steps that all have one shape: `seqloom.core.protocols.FixedSteppable`.
-
-    def weights_key(self) -> Hashable:
-        return versions(self.parameters()), remade()
+        return best_next_tokens(self.output, self.before_output(r), count)
 
     @property
     def longest_source(self) -> int | None:
@@ -103,11 +95,11 @@ class Seq2Seq(nn.Module, ABC):
         r, _ = self.taught(batch)
         targets, mask = batch["targets"], batch["target_mask"]
         count = mask.sum().clamp(min=1 + twice)
-        if mask.is_cuda:  # there, finding the real positions would wait for the device
-            seen, targets = self.before_output(r).flatten(0, 1), targets.masked_fill(~mask, IGNORE_INDEX).flatten()
+        if self.whole_sentences:
+            seen = select_real(self.before_output(r), mask)
         else:
-            seen = self.before_output(r)[mask] if self.whole_sentences else self.before_output(r[mask])
-            targets = targets[mask]
+            seen = self.before_output(select_real(r, mask))
+        targets = select_real(targets.masked_fill(~mask, IGNORE_INDEX), mask)
         if not twice:
             return self.output.total_loss(seen, targets, label_smoothing) / count, count
         value = consistent_cross_entropy(self.output(seen), targets, label_smoothing, consistency)

@@ -14,25 +14,27 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
-from seqloom.core.tree import Growing, Tree
+from seqloom.core.tree import Tree
 from seqloom.models.seq2seq import Batch, Carry, Seq2Seq
-from seqloom.nn.cache import AttentionScope, FixedReading, Reading, fixed_cache, nothing, with_room
-from seqloom.nn.decoder_step import decoder_step, fits
+from seqloom.nn.cache import AttentionScope, empty_state, extend_caches
 from seqloom.nn.embedded import Embedded, TokenTransformerOptions
-from seqloom.nn.encoder_pass import encoder_pass, keys_values, keys_values_pay, pays
 from seqloom.nn.masks import AttentionMask, hypotheses, last_real
 from seqloom.nn.mixers import MixerKind, Setting, mixer_class, mixer_problems
-from seqloom.nn.multihead import choose_kernels, each_of
-from seqloom.nn.packed import packed_once
 from seqloom.nn.softmax import FullSoftmax
-from seqloom.nn.transformer import Activation, Source, TransformerBlock, TransformerStack, Wanted
+from seqloom.nn.transformer import (
+    Activation,
+    Source,
+    TransformerBlock,
+    TransformerStack,
+    Wanted,
+    source_keys_values,
+)
 
 Weights = dict[str, list[Tensor]]  # by layer: encoder (B, N, S, S), decoder (B, N, T, T), cross (B, N, T, S)
 START_TOKENS = ("begin", "source_begin", "target_begin")  # the keys that name tokens which the model adds to texts
@@ -155,23 +157,13 @@ class Transformer(Seq2Seq):
         """The encoder's x (B, S, D), its mask (B, S), and if wanted the weights of each layer that has them."""
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         S = tokens.shape[1]
-        choose_kernels(tokens)
         x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
-        if not weights and pays(list(self.encoder)):
-            return self.encoder_norm(encoder_pass(list(self.encoder))(x, mask)), mask, []
         wanted = self.encoder.all_self_weights() if weights else None
         output = self.encoder(x, AttentionScope.within(mask), wanted=wanted)
         return self.encoder_norm(output.x), mask, output.self_weights
 
     def _memory(self, x: Tensor, mask: Tensor) -> dict[str, Any]:
-        if keys_values_pay(list(self.decoder)):
-            return {"mask": mask, "layers": keys_values(list(self.decoder), x)}
-        attentions = [block.cross_attention for block in self.decoder if block.cross_attention is not None]
-        made = each_of([layer for attention in attentions for layer in (attention.k, attention.v)], x)
-        layers = tuple(a.as_keys_values(*made[2 * i : 2 * i + 2]) for i, a in enumerate(attentions))
-        if not torch.is_grad_enabled():  # a decoder comes back to them at every step
-            layers = tuple((k.contiguous(), v.contiguous()) for k, v in layers)
-        return {"mask": mask, "layers": layers}
+        return {"mask": mask, "layers": source_keys_values(self.decoder, x)}
 
     # Decoding token by token.
 
@@ -182,9 +174,9 @@ class Transformer(Seq2Seq):
         return DecodeState(state.carry, {**state.memory, "caches": caches})
 
     def first(self, memory: dict[str, Any]) -> Carry:
-        """Nothing said yet. Of each hypothesis: readout (R, D), the last y, and what is known of its tokens."""
+        """Nothing said yet. Of each hypothesis: readout (R, D), the last y, and the state of its cache."""
         readout = self.output.weight.new_zeros(len(memory["mask"]), self.config.width)
-        return {"readout": readout, "known": nothing()}
+        return {"readout": readout, "cache": empty_state()}
 
     def input_tokens(self, tokens: Tensor) -> Tensor:
         """Target tokens, END first, as they are embedded."""
@@ -199,19 +191,13 @@ class Transformer(Seq2Seq):
         """
         (R, T), B = tokens.shape, len(memory["mask"])
         k = hypotheses(tokens, memory["mask"])
-        caches, known = with_room(memory["caches"], carry["known"], tokens, B)
-        reading = Reading.of(tokens, mask, known, B)
-        y = self.target_embed(tokens.reshape(B, k * T), reading.places, carry["known"]["read"] + T, reading.lengths)
-        if T == 1 and mask is None and tokens.device.type == "cpu" and fits(list(self.decoder)):
-            source_mask = AttentionMask(memory["mask"][:, None, None, :])
-            step = decoder_step(list(self.decoder))
-            y, caches, weights = step(y.view(R, -1), memory["layers"], source_mask, caches, reading, self.aligned)
-        else:
-            output = self.decoder(y, reading.scope, caches, _sources(memory), {self.aligned: ("cross",)})
-            y, caches, weights = output.x, output.caches, output.cross_weights[0]  # (B, N, k·T, S)
-        y, weights = self.decoder_norm(y).view(R, T, -1), weights.transpose(1, 2).reshape(R, T, *weights.shape[1::2])
-        carry = {"readout": last_real(carry["readout"], y, mask), "known": reading.known}
-        return y, weights, carry, {**memory, "caches": caches}
+        caches, update = extend_caches(memory["caches"], carry["cache"], tokens, mask, B)
+        y = self.target_embed(tokens.reshape(B, k * T), update.positions, update.state["read"], update.lengths)
+        output = self.decoder(y, update.scope, caches, _sources(memory), {self.aligned: ("cross",)})
+        y, weights = self.decoder_norm(output.x).view(R, T, -1), output.cross_weights[0]  # (B, N, k·T, S)
+        weights = weights.transpose(1, 2).reshape(R, T, *weights.shape[1::2])
+        carry = {"readout": last_real(carry["readout"], y, mask), "cache": update.state}
+        return y, weights, carry, {**memory, "caches": output.caches}
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """A row without any real token keeps its carry, predicts what it predicted before, and attends to nothing."""
@@ -225,35 +211,6 @@ class Transformer(Seq2Seq):
         _, weights, carry, memory = self.decode(tokens, state.carry, state.memory)
         values, ids = self.next_best(carry["readout"], count)
         return BestOutput(values, ids, DecodeState(carry, memory), weights[:, 0])
-
-    # Steps that all have one shape.
-
-    @property
-    def fixable(self) -> bool:
-        return self.config.target_begin is None and fits(list(self.decoder))
-
-    def fixed(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        """Of each hypothesis: own (R, P), which of the P = k · steps places of its source are its own."""
-        memory, mask = state.memory, state.memory["mask"]
-        caches = tuple(fixed_cache(block.self_attention, len(mask), k * steps) for block in self.decoder)
-        added = AttentionMask(mask[:, None, None, :], each=True).added
-        own = torch.zeros(len(mask) * k, k * steps, dtype=torch.bool, device=mask.device)
-        return DecodeState({"own": own}, {"layers": memory["layers"], "added": added, "caches": caches})
-
-    def fixed_room(self, state: DecodeState, k: int, steps: int) -> DecodeState:
-        own, memory = state.carry["own"], state.memory
-        more = k * steps - own.shape[1]
-        caches = tuple(Growing(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
-        return DecodeState({"own": F.pad(own, (0, more))}, {**memory, "caches": caches})
-
-    def fixed_step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
-        memory, own = state.memory, state.carry["own"]
-        B = len(memory["added"])
-        reading = FixedReading(own, at, len(tokens) // B)
-        y = self.target_embed(self.input_tokens(tokens).view(B, -1), reading.places, 0, at)
-        step = decoder_step(list(self.decoder))
-        y, _, _ = step(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], reading)
-        return *packed_once(self.output).ranked(self.decoder_norm(y), count), {"own": own}
 
     # All steps of a known target at once.
 
@@ -279,7 +236,6 @@ class Transformer(Seq2Seq):
         """
         mask = torch.ones_like(inputs, dtype=torch.bool) if mask is None else mask
         T = inputs.shape[1]
-        choose_kernels(inputs)
         if padding_last and self.config.causal:
             keys, positions = None, torch.arange(T, device=inputs.device)
         else:

@@ -16,14 +16,11 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveFloat, PositiveInt
-from seqloom.core.tree import Growing
-from seqloom.nn.cache import AttentionScope, Known, Reading, with_room
+from seqloom.nn.cache import AttentionScope, Caches, CacheState, extend_caches
 from seqloom.nn.embedded import Embedded, TokenTransformerOptions
 from seqloom.nn.masks import AttentionMask, causal_mask
-from seqloom.nn.multihead import choose_kernels
 from seqloom.nn.positions import PositionsConfig
 
-Caches = tuple[Growing, ...]  # of keys and values, one for each layer
 END = 0  # as in seqloom.text.base
 
 
@@ -90,7 +87,6 @@ class TransformerBackbone(nn.Module):
         that are packed into a row, each with a number of its own.
         """
         x, scope = self.embed_tokens(tokens, mask, segments, documents)
-        choose_kernels(tokens)
         h: Tensor = self.norm(self.blocks(x, scope).x)
         return h
 
@@ -146,20 +142,19 @@ class TransformerBackbone(nn.Module):
         return self.blocks.empty_caches(sources)
 
     def advance(
-        self, tokens: Tensor, known: Known, caches: Caches, mask: Tensor | None = None
-    ) -> tuple[Tensor, Known, Caches]:
-        """Tokens (R, T) that continue what is in the caches, to h (R, T, D), and to what is known and kept after it.
+        self, tokens: Tensor, state: CacheState, caches: Caches, mask: Tensor | None = None
+    ) -> tuple[Tensor, CacheState, Caches]:
+        """Tokens (R, T) that continue what is in the caches, to h (R, T, D), and to state and caches after them.
 
         For a causal backbone. Padding, where `mask` (R, T) is False, may stand anywhere. The hypotheses of a text are
         read side by side, as k·T tokens of one row; `seqloom.nn.cache` says more.
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)
-        caches, known = with_room(caches, known, tokens, B)
-        reading = Reading.of(tokens, mask, known, B, self.window)
-        tokens = self._replace_start(tokens.reshape(B, -1), reading.places)
-        x = self.embedded(tokens, reading.places, known["read"] + T, reading.lengths)
-        output = self.blocks(x, reading.scope, caches)
-        return self.norm(output.x).reshape(R, T, -1), reading.known, output.caches
+        caches, update = extend_caches(caches, state, tokens, mask, B, self.window)
+        tokens = self._replace_start(tokens.reshape(B, -1), update.positions)
+        x = self.embedded(tokens, update.positions, update.state["read"], update.lengths)
+        output = self.blocks(x, update.scope, caches)
+        return self.norm(output.x).reshape(R, T, -1), update.state, output.caches
 
 
 def draw_matrices(part: nn.Module, shape: BackboneOptions) -> None:

@@ -21,6 +21,7 @@ from typing import Literal, Protocol, TypedDict
 import torch
 from torch import Tensor, nn
 
+from seqloom.core.operations import operation
 from seqloom.nn.cells import Cell, CellChoice, State, cell_problems, make_cell
 from seqloom.nn.dropout import make_dropout
 from seqloom.nn.masks import at_last, turned, zero_padding
@@ -223,6 +224,12 @@ class BidirectionalStack(nn.Module):
 
 def _paired(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tuple[BothStates, ...]:
     return tuple({"forwards": a, "backwards": b} for a, b in zip(forwards, backwards, strict=True))
+
+
+@operation
+def read_sequences(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Read x (B, T, D) whole, padding last: outputs (B, T, H), zero at padding, and where the reading ended (B, H)."""
+    return stack.read(x, mask)
 
 
 # --- one way or both, as a config says --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.iob import Scheme, may_follow
-from seqloom.nn.masks import zero_padding
+from seqloom.nn.masks import any_known_true, zero_padding
 from seqloom.nn.softmax import at_least_float32
 
 FORBIDDEN = -1e6  # added to what may not be: exp of it is 0 in every precision, and sums of it stay finite
@@ -150,6 +150,6 @@ class LinearChainCRF(nn.Module):
         if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:
             shape = tuple(emissions.shape[:2])
             raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
-        if mask.device.type == "cpu" and bool((mask[:, 1:] & ~mask[:, :-1]).any()):  # elsewhere, asking would wait
+        if any_known_true(mask[:, 1:] & ~mask[:, :-1]):
             raise ValueError("words must stand first and padding last; a mask goes from False to True")
         return zero_padding(at_least_float32(emissions), mask)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.core.operations import operation
+
 
 def make_dropout(share: float, variational: bool = False) -> nn.Module:
     """Of recurrent models, and of what reads texts: every number on its own, or one mask for all steps of a sequence.
@@ -40,26 +42,16 @@ class _Dropout(nn.Module):
 
 
 class Dropout(_Dropout):
-    """Every number on its own, as in `nn.Dropout`; on a CPU several times as fast."""
+    """Every number on its own, as in `nn.Dropout`."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x if self.idle else drop(x, self.share)
 
 
+@operation
 def drop(x: Tensor, share: float) -> Tensor:
-    """x with a share of its numbers dropped, whether in training or not.
-
-    On a CPU torch draws one number after the other on a single core. Here each draw of 64 bits serves four. The share
-    is rounded to 1/65536, and what is kept is divided accordingly.
-    """
-    if x.device.type != "cpu":
-        return F.dropout(x, share)
-    levels = 1 << 16
-    dropped = min(round(share * levels), levels - 1)
-    drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    level = drawn[: x.numel()].view(x.shape)  # −levels/2 … levels/2 − 1
-    kept = torch.ge(level, dropped - levels // 2, out=torch.empty(x.shape, dtype=x.dtype))
-    return x * kept.mul_(levels / (levels - dropped))
+    """x with a share of its numbers dropped, in training and in evaluation."""
+    return F.dropout(x, share)
 
 
 class VariationalDropout(_Dropout):

@@ -7,7 +7,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqloom.core.operations import operation
 from seqloom.core.tree import Tree
+
+
+@operation
+def all_known_true(mask: Tensor) -> bool:
+    """Whether all of a mask is True. An implementation may answer False where to look would be to wait for a device."""
+    return bool(mask.all())
+
+
+@operation
+def any_known_true(mask: Tensor) -> bool:
+    """Whether any of a mask is True. An implementation may answer False where to look would be to wait for a device."""
+    return bool(mask.any())
+
+
+@operation
+def select_real(x: Tensor, mask: Tensor) -> Tensor:
+    """The positions of x (B, T, …) that matter, (N, …): those of `mask` (B, T), or all of them.
+
+    Whoever asks for targets too must have marked those at padding as ignored.
+    """
+    return x.flatten(0, 1)
 
 
 class AttentionMask:
@@ -29,7 +51,7 @@ class AttentionMask:
         if self.each:
             return None
         some = self.mask.any(dim=-1, keepdim=True)
-        return None if some.device.type == "cpu" and bool(some.all()) else some
+        return None if all_known_true(some) else some
 
     @cached_property
     def added(self) -> Tensor:

@@ -118,9 +118,9 @@ class SelfAttention(Mixer):
     ) -> tuple[Tensor, tuple[Growing | None, Tensor | None]]:
         """Attend to x itself, and to what is in the cache."""
         q, keys_values = self.attention.project_self(x, scope.positions)
-        if scope.reading is not None and cache is not None:
-            cache = scope.reading.write(cache, keys_values)
-            keys_values = scope.reading.read(cache)
+        if scope.update is not None and cache is not None:
+            cache = scope.update.write(cache, keys_values)
+            keys_values = scope.update.read(cache)
         y, attention_weights = self.attention.attend(q, keys_values, scope.mask, scope.is_causal, weights)
         return y, (cache, attention_weights)
 

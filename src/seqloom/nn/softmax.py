@@ -19,7 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
+from seqloom.core.candidates import best_tokens
 from seqloom.core.errors import UsageError
+from seqloom.core.operations import operation
 from seqloom.nn.cross_entropy import at_least_float32 as at_least_float32
 from seqloom.nn.cross_entropy import linear_cross_entropy, linear_log_softmax, target_log_probs
 
@@ -90,6 +92,18 @@ class FullSoftmax(nn.Linear):
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return target_log_probs(hidden, self.weight, self.bias, targets)
+
+
+@operation
+def next_token_log_probs(output: FullSoftmax, hidden: Tensor) -> Tensor:
+    """log p (R, V) of the token after each of hidden (R, H), as a decoder asks for it at every step."""
+    return output.log_probs(hidden)
+
+
+@operation
+def best_next_tokens(output: FullSoftmax, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Of the same the `count` most probable, as `best_tokens` gives them."""
+    return best_tokens(output.log_probs(hidden), count)
 
 
 # --- adaptive ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, Gt, Lt, PositiveInt
-from seqloom.core.operations import compiled_region
+from seqloom.core.operations import compiled_region, operation
 from seqloom.core.tree import Growing
 from seqloom.nn.cache import EVERYWHERE, AttentionScope, empty_cache
 from seqloom.nn.dropout import Dropout
@@ -198,18 +198,7 @@ class TransformerStack(nn.ModuleList):
         wanted: Wanted | None = None,
     ) -> StackOutput:
         """x (B, T, D) through all blocks; each has a cache and a source of its own, where there are any."""
-        new_caches: list[Growing] = []
-        self_weights: list[Tensor] = []
-        cross_weights: list[Tensor] = []
-        for depth, block in enumerate(self):
-            cache = None if caches is None else caches[depth]
-            source = None if sources is None else sources[depth]
-            output: BlockOutput = block(x, scope, cache, source, (wanted or {}).get(depth, ()))
-            x = output.x
-            new_caches += [] if output.cache is None else [output.cache]
-            self_weights += [] if output.self_weights is None else [output.self_weights]
-            cross_weights += [] if output.cross_weights is None else [output.cross_weights]
-        return StackOutput(x, tuple(new_caches), self_weights, cross_weights)
+        return run_blocks(self, x, scope, caches, sources, wanted or {})
 
     def empty_caches(self, sources: int) -> tuple[Growing, ...]:
         """Caches of keys and values before the first token, one for each block."""
@@ -218,6 +207,36 @@ class TransformerStack(nn.ModuleList):
     def all_self_weights(self) -> Wanted:
         """Name the self-attention weights of every block."""
         return dict.fromkeys(range(len(self)), ("self",))
+
+
+@operation
+def run_blocks(
+    stack: TransformerStack,
+    x: Tensor,
+    scope: AttentionScope,
+    caches: Sequence[Growing] | None,
+    sources: Sequence[Source] | None,
+    wanted: Wanted,
+) -> StackOutput:
+    """x (B, T, D) through all blocks of a stack."""
+    new_caches: list[Growing] = []
+    self_weights: list[Tensor] = []
+    cross_weights: list[Tensor] = []
+    for depth, block in enumerate(stack):
+        cache = None if caches is None else caches[depth]
+        source = None if sources is None else sources[depth]
+        output: BlockOutput = block(x, scope, cache, source, wanted.get(depth, ()))
+        x = output.x
+        new_caches += [] if output.cache is None else [output.cache]
+        self_weights += [] if output.self_weights is None else [output.self_weights]
+        cross_weights += [] if output.cross_weights is None else [output.cross_weights]
+    return StackOutput(x, tuple(new_caches), self_weights, cross_weights)
+
+
+@operation
+def source_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    """The keys and values (B, Nkv, S, d) that each block of a decoder has of an encoder's x (B, S, D)."""
+    return tuple(block.cross_attention.keys_values(x) for block in stack if block.cross_attention is not None)
 
 
 @config

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 
 from seqloom.core.errors import CheckpointError
 from seqloom.core.expected import Expected, check_tree
@@ -35,13 +36,21 @@ def build_optimizer(
             for number, parameters in enumerate(layer_groups.parameters)
             for group in _groups([p for p in parameters if p.requires_grad], weight_decay)
         ]
+    optimizer: torch.optim.Optimizer
     if name == "sgd":
-        sgd = torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=_fusable(trainable))
+        optimizer = torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=_fusable(trainable))
         for parameter in trainable if momentum else ():  # torch's own begin as whatever the memory holds, and stay so
-            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)  # where a first update is left out
-        return sgd
-    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return kind(groups, lr=lr, betas=betas, fused=_fusable(trainable))
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)  # where an update is left out
+    else:
+        kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+        optimizer = kind(groups, lr=lr, betas=betas, fused=_fusable(trainable))
+    optimizer.register_step_post_hook(count_step)
+    return optimizer
+
+
+def count_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Raise the versions of the parameters after a step: torch's fused optimizers leave them as they were."""
+    increment_version([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
 def _groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:

@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from seqloom.accel.cuda_graphs import capture
+from seqloom.accel.decoding.fixed_steps import fixed_steps
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.device import has_triton
 from seqloom.core.errors import DivergedError, out_of_memory
-from seqloom.core.protocols import DecodeState, FixedSteppable, Steppable
+from seqloom.core.protocols import DecodeState, Steppable
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
 from seqloom.decoding.beam import beam_search, length_limits
 from seqloom.decoding.hypotheses import Hypothesis, Nodes, Recorder, collect
@@ -91,7 +92,7 @@ def can_graph_search(
 
 def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
     """Whether a model can search this source by steps of one shape."""
-    if not isinstance(model, FixedSteppable) or not model.fixable or options.coverage_penalty > 0:
+    if options.coverage_penalty > 0 or fixed_steps(model) is None:
         return False
     mask = source.get("mask") if isinstance(source, dict) else None
     return mask is not None and bool(mask.any(dim=1).all())
@@ -111,7 +112,6 @@ def graphed_beam_search(
     recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
     """`beam_search` by CUDA graphs; without memory for them, by definition."""
-    assert isinstance(model, FixedSteppable)
     rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
     hypotheses = search_fixed(model, source, rules)
     if hypotheses is None:
@@ -120,7 +120,7 @@ def graphed_beam_search(
 
 
 def search_fixed(
-    model: FixedSteppable, source: dict[str, Tensor], rules: BeamRules, capture: bool = True
+    model: Steppable, source: dict[str, Tensor], rules: BeamRules, capture: bool = True
 ) -> list[list[Hypothesis]] | None:
     """Search by steps of one shape; None if there is not enough memory.
 
@@ -150,8 +150,10 @@ def release_graphs(model: Any) -> None:
 class FixedSearch:
     """A search whose steps all have one shape."""
 
-    def __init__(self, model: FixedSteppable, rules: BeamRules, capture: bool) -> None:
-        self.model, self.rules, self.k, self.capture = model, rules, rules.options.beam, capture
+    def __init__(self, model: Steppable, rules: BeamRules, capture: bool) -> None:
+        steps = fixed_steps(model)
+        assert steps is not None, "`can_fix_shapes` must be asked first"
+        self.steps, self.model, self.rules, self.k, self.capture = steps, model, rules, rules.options.beam, capture
         self.nodes, self.results = Nodes(), list[Finished]()
 
     def search(self, source: dict[str, Tensor], limit: Tensor) -> list[list[Hypothesis]]:
@@ -191,7 +193,7 @@ class FixedSearch:
         """Everything before the first step. The sources that only fill up the shape are done."""
         k, device, capacity = self.k, source["tokens"].device, first_capacity(int(limit.max()))
         padded, sources = pad_source(source, getattr(self.model, "longest_source", None)), len(limit)
-        state = self.model.fixed(self.model.start(padded), k, capacity)
+        state = self.steps.begin(self.model.start(padded), k, capacity)
         b = len(padded["tokens"])
         limits = torch.zeros(b, dtype=torch.long)
         limits[:sources] = limit
@@ -222,8 +224,8 @@ class FixedSearch:
         if not self.capture:
             return Buffers(tree, torch.tensor(self.rules.banned, device=device))
         graphs = _graphs.get(self.model)
-        if graphs is None or graphs.weights != self.model.weights_key():
-            graphs = _graphs[self.model] = ModelGraphs(self.model.weights_key())
+        if graphs is None or graphs.weights != self.steps.weights_key():
+            graphs = _graphs[self.model] = ModelGraphs(self.steps.weights_key())
         key = self.rules, capacity, tuple((leaf.shape, leaf.dtype) for leaf in leaves(tree))
         buffers = graphs.buffers.pop(key, None)
         if buffers is None:
@@ -259,7 +261,7 @@ class FixedSearch:
 
     def _with_capacity(self, tree: dict[str, Tree], capacity: int) -> dict[str, Tree]:
         search = tree["search"]
-        state = self.model.fixed_room(DecodeState(tree["carry"], tree["memory"]), self.k, capacity)
+        state = self.steps.enlarge(DecodeState(tree["carry"], tree["memory"]), self.k, capacity)
         history = {
             name: torch.cat([values, values.new_zeros(len(values), capacity - values.shape[1], self.k)], dim=1)
             for name, values in search["history"].items()
@@ -271,7 +273,7 @@ class FixedSearch:
         tree = buffers.tree
         search: dict[str, Any] = tree["search"]
         state, count = DecodeState(tree["carry"], tree["memory"]), self.k + 1 + len(self.rules.banned)
-        values, ids, carry = self.model.fixed_step(search["token"].view(-1, 1), state, search["step"], count)
+        values, ids, carry = self.steps.step(search["token"].view(-1, 1), state, search["step"], count)
         rows = choose(search, values, ids, buffers.banned, self.rules)
         _copy(select_rows(carry, rows), tree["carry"])
         search["step"].add_(1)

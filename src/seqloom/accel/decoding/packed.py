@@ -1,7 +1,7 @@
 """Linear layers for decoding: few rows at a time, the same weights again and again.
 
 On a CPU the weights are laid out once as oneDNN's product wants them, and bias, activation and a sum are made within
-the product. On a GPU that is `seqloom.nn.decoder_gpu`. Else it is the plain layer.
+the product. On a GPU that is `seqloom.accel.decoding.decoder_gpu`. Else it is the plain layer.
 """
 
 import threading
@@ -15,10 +15,9 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from seqloom.accel.decoding import decoder_gpu, decoder_numba
 from seqloom.core.candidates import best_tokens, ranked_tokens
-from seqloom.nn import decoder_compiled, decoder_gpu
 from seqloom.nn.cross_entropy import at_least_float32
 
 ROWS = 256  # for which weights are laid out; any other number will do
@@ -94,9 +93,9 @@ class Packed:
 
     def best(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` largest of log softmax(x Wᵀ + b) of rows x (R, D), and where they are: see `best_tokens`."""
-        count, many = min(count, len(self.weight)), len(x) >= decoder_compiled.ROWS
-        if many and count <= decoder_compiled.MOST and self._is_packed(x) and decoder_compiled.there():
-            return decoder_compiled.best_tokens(self._logits(x, IN_CACHE), len(x), count)
+        count, many = min(count, len(self.weight)), len(x) >= decoder_numba.ROWS
+        if many and count <= decoder_numba.MOST and self._is_packed(x) and decoder_numba.there():
+            return decoder_numba.best_tokens(self._logits(x, IN_CACHE), len(x), count)
         found = [best_tokens(part, count) for part in self._log_softmax(x)]
         values, ids = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*found, strict=True))
         return values, ids
@@ -126,26 +125,18 @@ class Packed:
         return (self(some) for some in x.split(at_once))
 
 
-_steps = 0  # of all optimizers: torch's fused ones change weights without a trace in their versions
-
-
-def _stepped(*_: Any) -> None:
-    global _steps
-    _steps += 1
-
-
-register_optimizer_step_post_hook(_stepped)
-
-
 def versions(weights: Iterable[Tensor]) -> Hashable:
-    """Another value whenever weights lie elsewhere, or were changed, as far as torch counts it: what is written through
-    `.data`, or into weights made in inference mode, is not."""
+    """Another value whenever weights lie elsewhere, or were changed, as far as torch counts it.
+
+    Not counted is what is written through `.data`, into weights made in inference mode, or by torch's fused optimizers;
+    `seqloom.train.optimizers` has these count their steps.
+    """
     own = list(weights)
     try:
         changes = tuple(map(attrgetter("_version"), own))
     except RuntimeError:  # some were made in inference mode, and count nothing
         changes = tuple(0 if weight.is_inference() else weight._version for weight in own)
-    return tuple(map(Tensor.data_ptr, own)), changes, _steps
+    return tuple(map(Tensor.data_ptr, own)), changes
 
 
 def parameters(modules: Iterable[nn.Module]) -> list[Tensor]:

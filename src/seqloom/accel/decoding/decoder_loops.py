@@ -1,6 +1,6 @@
 """What lies between the products of a decoder's step, in machine code by numba (extra `fast`).
 
-    look_back, look_at_source   softmax(q Kᵀ) V of one query of each hypothesis, which passes over its keys once
+    attend_to_cache, attend_to_source   softmax(q Kᵀ) V of one query of each hypothesis, which passes over its keys once
     best_tokens                 log softmax of logits, and the largest of each row, while the row is in the cache
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
@@ -9,7 +9,7 @@ are sixteen float32, for whatever registers a CPU has. Everything that is compil
 numba has kept of it is made anew when the file changes.
 
 What a loop is given are addresses of tensors, as they lie in memory, and their sizes: to look into tensors again and
-again takes Python longer than some of the loops take. `seqloom.nn.decoder_compiled` has them.
+again takes Python longer than some of the loops take. `seqloom.accel.decoding.decoder_numba` has them.
 """
 
 import math
@@ -347,7 +347,7 @@ def blend(weights: int, values: int, apart: int, places: int, count: int, out: i
 
 
 @loop("i8(b1[:,::1], i8)")
-def free_places(own: Any, k: int) -> int:
+def free_slots(own: Any, k: int) -> int:
     """The fewest places that none of the k hypotheses of a source owns, of all sources; own (R, P)."""
     R, P = own.shape
     fewest = P
@@ -363,7 +363,7 @@ def free_places(own: Any, k: int) -> int:
 
 
 @loop("void(b1[:,::1], i8[:,::1])")
-def take_places(own: Any, at: Any) -> None:
+def take_slots(own: Any, at: Any) -> None:
     """Give each hypothesis one more place, which none of its source's has: own (R, P) becomes True there, and at (B, k)
     says which it is."""
     B, k = at.shape
@@ -379,7 +379,7 @@ def take_places(own: Any, at: Any) -> None:
 
 
 @loop("void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8)")
-def look_back(
+def attend_to_cache(
     made: int, cache: int, own: int, at: int, out: int, B: int, k: int, N: int, P: int, C: int, d: int
 ) -> None:
     """Queries, keys and values (R, 3, N, d) of a token each: keys and values go to the places `at` (B, k) of the cache
@@ -412,7 +412,7 @@ def look_back(
 
 
 @loop("void(i8, i8, i8, i8, i8, f4[:,:,::1], i8, i8, i8, i8, i8)")
-def look_at_source(
+def attend_to_source(
     q: int, keys: int, values: int, mask: int, out: int, looked: Any, B: int, k: int, N: int, S: int, d: int
 ) -> None:
     """Queries (R, N, d) to what they see, `out` (R, N, d), of keys and values (B, N, S, d) where the mask (B, S) is

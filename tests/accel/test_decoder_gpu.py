@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.nn import decoder_gpu
-from seqloom.nn.packed import APART, Packed
+from seqloom.accel.decoding import decoder_gpu
+from seqloom.accel.decoding.packed import APART, Packed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -32,7 +32,7 @@ def test_hypotheses_look_at_what_they_own(sources: int, heads: int, k: int, widt
     written = cache.clone()
     new = made.view(sources, k, 3, heads, width)[:, :, 1:].permute(0, 3, 2, 1, 4)
     written[:, :, :, read * k : (read + 1) * k] = new
-    found = decoder_gpu.look_back(made, cache, own, torch.tensor(read, device=device))
+    found = decoder_gpu.attend_to_cache(made, cache, own, torch.tensor(read, device=device))
     torch.testing.assert_close(cache, written, rtol=0, atol=0, equal_nan=True)
     q = made[:, 0].view(sources, k, heads, width)
     scores = torch.einsum("bknd,bnpd->bnkp", q.double(), cache[:, :, 0].double())
@@ -49,7 +49,7 @@ def test_hypotheses_look_at_their_source(sources: int, heads: int, k: int, width
     both = torch.randn(sources, places, 2, heads, width, device=device).permute(2, 0, 3, 1, 4)
     added = torch.where(torch.rand(sources, 1, 1, places, device=device) < 0.6, 0.0, -torch.inf)
     added[..., 0] = 0
-    found = decoder_gpu.look_at_source(q, both[0], both[1], added)
+    found = decoder_gpu.attend_to_source(q, both[0], both[1], added)
     scores = torch.einsum("bknd,bnpd->bnkp", q.view(sources, k, heads, width).double(), both[0].double()) + added
     wanted = torch.einsum("bnkp,bnpd->bknd", scores.softmax(-1), both[1].double())
     torch.testing.assert_close(found.double(), wanted.reshape(rows, -1), rtol=1e-5, atol=3e-5)

@@ -12,16 +12,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.nn.test_decoder_step import KINDS, made, steps
+from tests.accel.test_decoder_step import KINDS, made, steps
 from torch import Tensor, nn
 
+from seqloom.accel.decoding import decoder_numba
+from seqloom.accel.decoding.packed import Packed
 from seqloom.core.candidates import best_tokens
 from seqloom.core.device import has_numba
 from seqloom.core.protocols import DecodeState, select
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer
-from seqloom.nn import decoder_compiled
-from seqloom.nn.packed import Packed
 
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 WIDE = {name: replace(config, width=48, heads=3) for name, config in KINDS.items()}  # heads of 16
@@ -30,8 +30,8 @@ WIDE = {name: replace(config, width=48, heads=3) for name, config in KINDS.items
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, too."""
-    monkeypatch.setattr(decoder_compiled, "SOURCES", 1)
-    monkeypatch.setattr(decoder_compiled, "ROWS", 1)
+    monkeypatch.setattr(decoder_numba, "SOURCES", 1)
+    monkeypatch.setattr(decoder_numba, "ROWS", 1)
 
 
 def generator(seed: int) -> torch.Generator:
@@ -40,7 +40,7 @@ def generator(seed: int) -> torch.Generator:
 
 def best_of(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """In parts, as they come."""
-    return decoder_compiled.best_tokens(logits.clone().split(4), len(logits), min(count, logits.shape[1]))
+    return decoder_numba.best_tokens(logits.clone().split(4), len(logits), min(count, logits.shape[1]))
 
 
 # --- the vocabulary ---------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def seen(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor,
 @pytest.mark.parametrize("size", [1, 3, 4, 15, 16, 17, 40])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (48, 2), (64, 3)])
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-def test_looking_at_the_source(size: int, d: int, k: int, scale: float) -> None:
+def test_attending_to_the_source(size: int, d: int, k: int, scale: float) -> None:
     """Any mask, of the last source an empty one; scores so far apart that most weights vanish."""
     B, N, draw = 4, 3, generator(size)
     q, (keys, values) = scale * torch.randn(B * k, N, d, generator=draw), torch.randn(2, B, N, size, d, generator=draw)
@@ -102,26 +102,26 @@ def test_looking_at_the_source(size: int, d: int, k: int, scale: float) -> None:
     mask[-1] = False
     wanted, wanted_looked = seen(q.view(B, k, N, d), keys, values, mask.unsqueeze(1).expand(-1, k, -1))
     looked, out = torch.full((B * k, N, size), torch.nan), torch.full((B * k, N * d), torch.nan)
-    found = decoder_compiled.look_at_source(q, keys, values, mask, out, looked)
+    found = decoder_numba.attend_to_source(q, keys, values, mask, out, looked)
     torch.testing.assert_close(found, wanted.float().reshape(B * k, N * d), rtol=1e-4, atol=1e-5 * scale)
     torch.testing.assert_close(looked.view(B, k, N, size), wanted_looked.float(), rtol=1e-4, atol=1e-6 * scale)
     assert found.view(B, -1)[-1].abs().max() == 0
-    assert torch.equal(decoder_compiled.look_at_source(q, keys, values, mask, torch.empty_like(out)), found)
+    assert torch.equal(decoder_numba.attend_to_source(q, keys, values, mask, torch.empty_like(out)), found)
 
 
 @pytest.mark.parametrize("size", [5, 16, 33])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (64, 3)])
 @pytest.mark.parametrize("room", [0, 7])
-def test_looking_back(size: int, d: int, k: int, room: int) -> None:
+def test_attending_to_the_cache(size: int, d: int, k: int, room: int) -> None:
     B, N, draw = 4, 2, generator(size)
     made, cache = torch.randn(B * k, 3, N, d, generator=draw), torch.randn(B, N, 2, size + room, d, generator=draw)
     cache = cache[:, :, :, :size]
     own = torch.rand(B * k, size, generator=draw) < 0.4
     own.view(B, k, size)[:, :, size - k :] = False
-    at = decoder_compiled.take_places(own, B)
+    at = decoder_numba.take_slots(own, B)
     expected = cache.clone()
     expected[torch.arange(B).unsqueeze(1), :, :, at] = made[:, 1:].view(B, k, 2, N, d).transpose(2, 3)
-    found = decoder_compiled.look_back(made, cache, own, at, torch.full((B * k, N * d), torch.nan))
+    found = decoder_numba.attend_to_cache(made, cache, own, at, torch.full((B * k, N * d), torch.nan))
     assert torch.equal(cache, expected)
     wanted, _ = seen(made[:, 0].view(B, k, N, d), cache[:, :, 0], cache[:, :, 1], own.view(B, k, size))
     torch.testing.assert_close(found, wanted.float().reshape(B * k, N * d), rtol=1e-4, atol=1e-5)
@@ -133,11 +133,11 @@ def test_places_that_are_nobodys_are_taken(sources: int, k: int, size: int, seed
     own = torch.rand(sources * k, k + size, generator=generator(seed)) < 0.15
     before = own.view(sources, k, -1)
     free = int((~before.any(dim=1)).sum(dim=1).min())
-    assert decoder_compiled.free_places(own, sources) == free
+    assert decoder_numba.free_slots(own, sources) == free
     if free < k:
         return
     before = before.clone()
-    at, after = decoder_compiled.take_places(own, sources), own.view(sources, k, -1)
+    at, after = decoder_numba.take_slots(own, sources), own.view(sources, k, -1)
     new = after & ~before
     assert torch.equal(after & before, before)
     assert torch.equal(new.sum(dim=2), torch.ones(sources, k, dtype=torch.long))
@@ -155,9 +155,9 @@ def test_layer_norm(width: int) -> None:
     with torch.no_grad():
         wanted, before, out = norm(x), x.clone(), torch.empty_like(x)
         given = norm.weight, norm.bias, norm.eps
-        torch.testing.assert_close(decoder_compiled.layer_norm(x, *given, out), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(decoder_numba.layer_norm(x, *given, out), wanted, rtol=1e-5, atol=1e-5)
         assert torch.equal(x, before)
-        assert torch.equal(decoder_compiled.layer_norm(x, *given, x), out)
+        assert torch.equal(decoder_numba.layer_norm(x, *given, x), out)
         assert torch.equal(x, out)
 
 
@@ -168,17 +168,17 @@ def test_layer_norm(width: int) -> None:
 @pytest.mark.parametrize("kind", WIDE)
 def test_a_step_in_machine_code_is_a_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hypotheses are moved about, and one source has nothing to look at."""
-    model, calls, taken = made(WIDE[kind]), [], decoder_compiled.look_back
+    model, calls, taken = made(WIDE[kind]), [], decoder_numba.attend_to_cache
 
-    def look_back(*given: Tensor) -> Tensor:
+    def attend_to_cache(*given: Tensor) -> Tensor:
         calls.append(given)
         return taken(*given)
 
-    monkeypatch.setattr(decoder_compiled, "look_back", look_back)
+    monkeypatch.setattr(decoder_numba, "attend_to_cache", attend_to_cache)
     with torch.no_grad():
         quick = steps(model)
         assert calls
-        monkeypatch.setattr(decoder_compiled, "SOURCES", 10**9)
+        monkeypatch.setattr(decoder_numba, "SOURCES", 10**9)
         slow = steps(model)
     for one, other in zip(quick, slow, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -209,7 +209,7 @@ def test_steps_of_all_kinds_go_together(monkeypatch: pytest.MonkeyPatch) -> None
         return found
 
     quick = walk()
-    monkeypatch.setattr(decoder_compiled, "SOURCES", 10**9)
+    monkeypatch.setattr(decoder_numba, "SOURCES", 10**9)
     for one, other in zip(quick, walk(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -239,8 +239,8 @@ def test_a_search_finds_the_same(
 ) -> None:
     model = made(WIDE[kind])
     quick = searched(model, options, **more)
-    monkeypatch.setattr(decoder_compiled, "SOURCES", 10**9)
-    monkeypatch.setattr(decoder_compiled, "ROWS", 10**9)
+    monkeypatch.setattr(decoder_numba, "SOURCES", 10**9)
+    monkeypatch.setattr(decoder_numba, "ROWS", 10**9)
     slow = searched(model, options, **more)
     for row, other in zip(quick, slow, strict=True):
         assert [one[:2] for one in row] == [one[:2] for one in other]
@@ -261,8 +261,8 @@ def test_ties_go_to_the_better_hypothesis_then_to_the_lower_token(monkeypatch: p
     options = BeamConfig(beam=3, n_best=3, max_length=3)
     found = searched(model, options)
     assert [one[0] for one in found[0]] == [[1, 1, 1], [1, 1, 2], [1, 1, 3]]
-    monkeypatch.setattr(decoder_compiled, "SOURCES", 10**9)
-    monkeypatch.setattr(decoder_compiled, "ROWS", 10**9)
+    monkeypatch.setattr(decoder_numba, "SOURCES", 10**9)
+    monkeypatch.setattr(decoder_numba, "ROWS", 10**9)
     assert [[one[0] for one in row] for row in found] == [[one[0] for one in row] for row in searched(model, options)]
 
 
@@ -270,7 +270,7 @@ def test_ties_go_to_the_better_hypothesis_then_to_the_lower_token(monkeypatch: p
 def test_without_numba_it_is_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     options = BeamConfig(beam=3, n_best=2)
     with_it = searched(made(WIDE["plain"]), options)
-    monkeypatch.setattr(decoder_compiled, "loops", lambda: None)
+    monkeypatch.setattr(decoder_numba, "loops", lambda: None)
     without = searched(made(WIDE["plain"]), options)
     assert [[one[:2] for one in row] for row in with_it] == [[one[:2] for one in row] for row in without]
 
@@ -281,15 +281,15 @@ def test_loops_that_cannot_be_compiled_are_not_there(error: type[Exception], mon
         raise error(name)
 
     assert has_numba()  # it is only about what comes after numba
-    monkeypatch.setattr(decoder_compiled, "loops", functools.cache(decoder_compiled.loops.__wrapped__))
+    monkeypatch.setattr(decoder_numba, "loops", functools.cache(decoder_numba.loops.__wrapped__))
     monkeypatch.setattr(importlib, "import_module", fails)
-    assert not decoder_compiled.there()
+    assert not decoder_numba.there()
 
 
 def test_loops_are_not_asked_for_where_numba_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder_compiled, "loops", functools.cache(decoder_compiled.loops.__wrapped__))
-    monkeypatch.setattr(decoder_compiled, "has_numba", lambda: False)
-    assert not decoder_compiled.there()
+    monkeypatch.setattr(decoder_numba, "loops", functools.cache(decoder_numba.loops.__wrapped__))
+    monkeypatch.setattr(decoder_numba, "has_numba", lambda: False)
+    assert not decoder_numba.there()
 
 
 @pytest.mark.usefixtures("few")
@@ -307,20 +307,20 @@ def test_what_torch_makes_where_nothing_is_said_does_not_matter() -> None:
     own = torch.zeros(3, 4, dtype=torch.bool)
     with torch.device("meta"):
         assert torch.equal(best_of(logits, 4)[1], best[1])
-        assert decoder_compiled.take_places(own, 3).tolist() == [[0], [0], [0]]
+        assert decoder_numba.take_slots(own, 3).tolist() == [[0], [0], [0]]
 
 
 def test_numbers_of_another_kind_are_refused() -> None:
     """Loops are given addresses, and would read whatever lies there."""
     x, mask = torch.ones(2, 16), torch.ones(2, 3, dtype=torch.bool)
     keys = torch.ones(2, 1, 3, 16)
-    decoder_compiled.look_at_source(x, keys, keys, mask, torch.empty_like(x))
+    decoder_numba.attend_to_source(x, keys, keys, mask, torch.empty_like(x))
     with pytest.raises(AssertionError):
-        decoder_compiled.look_at_source(x, keys.double(), keys, mask, torch.empty_like(x))
+        decoder_numba.attend_to_source(x, keys.double(), keys, mask, torch.empty_like(x))
     with pytest.raises(AssertionError):
-        decoder_compiled.look_at_source(x, keys, keys, mask.long(), torch.empty_like(x))
+        decoder_numba.attend_to_source(x, keys, keys, mask.long(), torch.empty_like(x))
     with pytest.raises(AssertionError):
-        decoder_compiled.layer_norm(x, x[0].bfloat16(), x[0], 1e-5, torch.empty_like(x))
+        decoder_numba.layer_norm(x, x[0].bfloat16(), x[0], 1e-5, torch.empty_like(x))
 
 
 @pytest.mark.usefixtures("few")
@@ -333,27 +333,27 @@ def test_sources_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
         return [row[0].tokens for row in beam_search(model, source=source, options=options, end=0)]
 
     quick = found()
-    monkeypatch.setattr(decoder_compiled, "loops", lambda: None)
+    monkeypatch.setattr(decoder_numba, "loops", lambda: None)
     assert quick == found()
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("count", [3, decoder_compiled.MOST, decoder_compiled.MOST + 1, 400])
+@pytest.mark.parametrize("count", [3, decoder_numba.MOST, decoder_numba.MOST + 1, 400])
 def test_many_of_a_row_are_sorted_by_torch(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    best = decoder_compiled.best_tokens
+    best = decoder_numba.best_tokens
 
     def noted(parts: Any, rows: int, count: int) -> tuple[Tensor, Tensor]:
         taken.append(count)
         return best(parts, rows, count)
 
-    monkeypatch.setattr(decoder_compiled, "best_tokens", noted)
+    monkeypatch.setattr(decoder_numba, "best_tokens", noted)
     torch.manual_seed(0)
     layer, x = nn.Linear(16, 300), torch.randn(4, 16)
     with torch.no_grad():
         values, ids = Packed.of(layer).best(x, count)
         wanted = best_tokens(layer(x).log_softmax(-1), count)
-    assert taken == ([count] if count <= decoder_compiled.MOST else [])
+    assert taken == ([count] if count <= decoder_numba.MOST else [])
     assert torch.equal(ids, wanted[1])
     torch.testing.assert_close(values, wanted[0])
 
@@ -376,8 +376,10 @@ def test_few_sentences_do_not_load_it() -> None:
     """So the first line of a translation comes soon."""
     code = (
         "import sys, torch\n"
+        "from seqloom import accel\n"
         "from seqloom.decoding.beam import BeamConfig, beam_search\n"
         "from seqloom.models.transformer import TransformerConfig\n"
+        "accel.install()\n"
         "torch.manual_seed(0)\n"
         "model = TransformerConfig(width=32, heads=2).build(50).eval()\n"
         "source = {'tokens': torch.ones(8, 4, dtype=torch.long), 'mask': torch.ones(8, 4, dtype=torch.bool)}\n"

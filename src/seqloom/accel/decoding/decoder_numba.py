@@ -1,4 +1,4 @@
-"""What lies between the products of a decoder's step, by `seqloom.nn.decoder_loops`, of tensors on a CPU in float32.
+"""What lies between the products of a decoder's step, by `decoder_loops`, of tensors on a CPU in float32.
 
 Everywhere else PyTorch computes the same, and the tests hold the one to the other. Whether it pays to load the loops is
 decided by how much is decoded together, not by what was decoded before: so the same search always finds the same.
@@ -33,7 +33,7 @@ def loops() -> Any:
     if not has_numba():
         return None
     try:
-        return importlib.import_module("seqloom.nn.decoder_loops")
+        return importlib.import_module("seqloom.accel.decoding.decoder_loops")
     except Exception:  # whatever a compiler may say of a machine it does not know
         return None
 
@@ -44,15 +44,15 @@ def suits(weight: Tensor, head_width: int) -> bool:
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and fits
 
 
-def free_places(own: Tensor, sources: int) -> int:
+def free_slots(own: Tensor, sources: int) -> int:
     """Of hypotheses that own places (R, P) of their sources, how many of a source's are nobody's; the fewest of all."""
-    return int(loops().free_places(own.numpy(), len(own) // sources))
+    return int(loops().free_slots(own.numpy(), len(own) // sources))
 
 
-def take_places(own: Tensor, sources: int) -> Tensor:
+def take_slots(own: Tensor, sources: int) -> Tensor:
     """One more place for each hypothesis (B, k), which from now on it owns; there must be as many that are nobody's."""
     at = torch.empty(sources, len(own) // sources, dtype=torch.long, device="cpu")
-    loops().take_places(own.numpy(), at.numpy())
+    loops().take_slots(own.numpy(), at.numpy())
     return at
 
 
@@ -61,17 +61,17 @@ def capacity(cache: Tensor) -> int:
     return cache.stride(2) // cache.shape[4]
 
 
-def look_back(made: Tensor, cache: Tensor, own: Tensor, at: Tensor, out: Tensor) -> Tensor:
+def attend_to_cache(made: Tensor, cache: Tensor, own: Tensor, at: Tensor, out: Tensor) -> Tensor:
     """Scaled queries, keys and values (R, 3, N·d), of which the latter go to places `at` (B, k) of the cache
     (B, N, 2, P, d), to what the queries see, `out` (R, N·d), of the places they own (R, P)."""
     (B, N, _, P, d), C, k = cache.shape, capacity(cache), at.shape[1]
     assert cache.stride() == (N * 2 * C * d, 2 * C * d, C * d, d, 1) and cache.dtype == torch.float32
     assert _as_it_lies(made, out) and _as_it_lies(own, dtype=torch.bool) and _as_it_lies(at, dtype=torch.long)
-    loops().look_back(*map(Tensor.data_ptr, (made, cache, own, at, out)), B, k, N, P, C, d)
+    loops().attend_to_cache(*map(Tensor.data_ptr, (made, cache, own, at, out)), B, k, N, P, C, d)
     return out
 
 
-def look_at_source(
+def attend_to_source(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, out: Tensor, looked: Tensor | None = None
 ) -> Tensor:
     """Scaled queries (R, N·d) to what they see, `out` (R, N·d), of keys and values (B, N, S, d) where the mask (B, S)
@@ -79,7 +79,7 @@ def look_at_source(
     B, N, S, d = keys.shape
     assert _as_it_lies(q, keys, values, out) and _as_it_lies(mask, dtype=torch.bool)
     weights = NOWHERE if looked is None else looked.numpy()
-    loops().look_at_source(*map(Tensor.data_ptr, (q, keys, values, mask, out)), weights, B, q.shape[0] // B, N, S, d)
+    loops().attend_to_source(*map(Tensor.data_ptr, (q, keys, values, mask, out)), weights, B, q.shape[0] // B, N, S, d)
     return out
 
 

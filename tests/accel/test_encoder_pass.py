@@ -5,16 +5,22 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nn.test_decoder_step import KINDS, PLAIN, V, made
+from tests.accel.test_decoder_step import KINDS, PLAIN, V, made
 from torch import Tensor
 
+from seqloom import accel
+from seqloom.accel.decoding import encoder_pass as module
+from seqloom.accel.decoding.encoder_pass import encoder_pass, keys_values, keys_values_apply
 from seqloom.models.transformer import TransformerConfig
-from seqloom.nn import encoder_pass as module
 from seqloom.nn.cache import AttentionScope
-from seqloom.nn.encoder_pass import encoder_pass, keys_values, keys_values_pay, pays
 from seqloom.nn.positions import PositionsConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+def pays(model: Any) -> bool:
+    x, mask = torch.empty(2, 3, model.config.width), torch.ones(2, 3, dtype=torch.bool)
+    return module.applies(model.encoder, x, AttentionScope.within(mask), None, None, {})
 
 
 def sources(device: str) -> tuple[Tensor, Tensor]:
@@ -30,7 +36,9 @@ def test_sources_in_few_passes_come_out_as_from_the_blocks(kind: str, device: st
     tokens, mask = sources(device)
     with torch.no_grad():
         x = model.source_embed(tokens, torch.arange(7, device=device), 7, mask.sum(dim=1))
-        found, wanted = encoder_pass(model.encoder)(x, mask), model.encoder(x, AttentionScope.within(mask)).x
+        found = encoder_pass(model.encoder)(x, mask)
+        with accel.disabled():
+            wanted = model.encoder(x, AttentionScope.within(mask)).x
     torch.testing.assert_close(found[mask], wanted[mask], rtol=1e-4, atol=1e-5)
     assert not found.isnan().any()
 
@@ -61,19 +69,19 @@ def test_other_weights_are_seen() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_takes_the_few_passes_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not pays(made(PLAIN).cuda().encoder)  # too narrow
-    monkeypatch.setattr(module, "WIDE", 1)
+    assert not pays(made(PLAIN).cuda())  # too narrow
+    monkeypatch.setattr(module, "MIN_WIDTH", 1)
     model, (tokens, mask) = made(PLAIN), sources("cuda")
     wanted = model.start({"tokens": tokens.cpu(), "mask": mask.cpu()}).memory
     model = model.cuda()
-    assert not pays(model.encoder)  # gradients may be wanted
+    assert not pays(model)  # gradients may be wanted
     others = [replace(PLAIN, activation="swiglu"), replace(PLAIN, positions=PositionsConfig(kind="rotary"))]
     with torch.no_grad():
-        assert pays(model.encoder) and keys_values_pay(model.decoder)
+        assert pays(model) and keys_values_apply(model.decoder, torch.empty(0))
         found = model.start({"tokens": tokens, "mask": mask}).memory
         for other in [*others, replace(PLAIN, encoder_layer="convolution")]:
-            assert not pays(made(other).cuda().encoder)
-        assert not pays(made(PLAIN).cuda().double().encoder)
+            assert not pays(made(other).cuda())
+        assert not pays(made(PLAIN).cuda().double())
     real = mask[:, None, :, None].cpu()
     for pair, other_pair in zip(found["layers"], wanted["layers"], strict=True):
         for one, other in zip(pair, other_pair, strict=True):
@@ -83,5 +91,5 @@ def test_a_gpu_takes_the_few_passes_where_it_can(monkeypatch: pytest.MonkeyPatch
 def test_a_cpu_takes_the_blocks() -> None:
     model = TransformerConfig(width=512, heads=2, encoder_layers=1, decoder_layers=1).build(V).eval()
     with torch.no_grad():
-        assert not pays(model.encoder)
-        assert not keys_values_pay(model.decoder)
+        assert not pays(model)
+        assert not keys_values_apply(model.decoder, torch.empty(0))

@@ -1,4 +1,4 @@
-"""Parts of a decoder's step, of tensors on a GPU in float32, by `seqloom.nn.decoder_triton`.
+"""Parts of a decoder's step, of tensors on a GPU in float32, by `seqloom.accel.decoding.decoder_triton`.
 
 Everywhere else PyTorch computes the same, and the tests hold the one to the other.
 """
@@ -28,7 +28,7 @@ ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
 
 @functools.cache
 def kernels() -> Any:
-    return importlib.import_module("seqloom.nn.decoder_triton")
+    return importlib.import_module("seqloom.accel.decoding.decoder_triton")
 
 
 def suits(weight: Tensor) -> bool:
@@ -114,14 +114,14 @@ def ranked(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
-def look_back(made: Tensor, cache: Tensor, own: Tensor, at: Tensor) -> Tensor:
+def attend_to_cache(made: Tensor, cache: Tensor, own: Tensor, at: Tensor) -> Tensor:
     """Scaled queries, keys and values (R, 3, N, d) to what the queries see (R, N·d): what they are and, in a cache (B,
     N, 2, P, d), the places of the `at` tokens before that they own (R, P). Keys and values are written there."""
     keys, values = cache.unbind(dim=2)
     return _attend(made[:, 0], keys, values, own.view(torch.uint8), at, own=True)
 
 
-def look_at_source(q: Tensor, keys: Tensor, values: Tensor, added: Tensor) -> Tensor:
+def attend_to_source(q: Tensor, keys: Tensor, values: Tensor, added: Tensor) -> Tensor:
     """Scaled queries (R, N, d) to what they see (R, N·d) of keys and values (B, N, S, d), with something added to the
     scores (B, 1, 1, S)."""
     if keys.stride() != values.stride():

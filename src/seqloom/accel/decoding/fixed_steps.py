@@ -1,0 +1,98 @@
+"""Encoder–decoders in steps of one fixed shape, which `seqloom.accel.search` captures as CUDA graphs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.accel.decoding.decoder_step import decoder_step, is_usual_decoder
+from seqloom.accel.decoding.fixed_update import FixedUpdate
+from seqloom.accel.decoding.packed import packed_once, remade, versions
+from seqloom.core.protocols import DecodeState, Steppable
+from seqloom.core.tree import Growing, Tree, select_rows
+from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
+from seqloom.models.seq2seq import Carry, Seq2Seq
+from seqloom.models.start_tokens import StartTokenTransformer
+from seqloom.models.transformer import Transformer
+from seqloom.nn.cache import empty_cache
+from seqloom.nn.masks import AttentionMask
+
+Model = TypeVar("Model", bound=Seq2Seq)
+
+
+def fixed_steps(model: Steppable) -> "FixedSteps[Any] | None":
+    """The steps of a model; None if it cannot be decoded so as it is now."""
+    if isinstance(model, RecurrentSeq2Seq):
+        return FixedRecurrent(model)
+    if isinstance(model, StartTokenTransformer) and model.config.target_begin is not None:
+        return None  # it reads two tokens first
+    return FixedTransformer(model) if isinstance(model, Transformer) and is_usual_decoder(model.decoder) else None
+
+
+class FixedSteps(ABC, Generic[Model]):
+    """A model in steps of one fixed shape. No step waits for the device; the memory may be changed in place."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def weights_key(self) -> Hashable:
+        """Another one whenever the model's weights are others, or have other values."""
+        return versions(self.model.parameters()), remade()
+
+    @abstractmethod
+    def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        """A state before its first token, with k hypotheses of each source and room for so many steps."""
+
+    @abstractmethod
+    def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        """The same with room for more."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
+        """Read tokens (R, 1) after `at` others, a tensor: what `ranked_tokens` finds of what follows, and the carry."""
+
+
+class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
+    """A recurrent encoder–decoder: its state never grows."""
+
+    def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        rows = torch.arange(len(state.memory["summary"]), device=state.memory["summary"].device)
+        return DecodeState(select_rows(state.carry, rows.repeat_interleave(k)), state.memory)
+
+    def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        return state
+
+    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
+        _, _, carry = self.model.decode(tokens, state.carry, state.memory)
+        return *packed_once(self.model.output).ranked(self.model.before_output(carry["readout"]), count), carry
+
+
+class FixedTransformer(FixedSteps[Transformer]):
+    """A Transformer. Of each hypothesis: owned (R, P), which of the P = k · steps slots of its source it owns."""
+
+    def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        memory, mask = state.memory, state.memory["mask"]
+        caches = tuple(empty_cache(block.self_attention, len(mask), k * steps) for block in self.model.decoder)
+        added = AttentionMask(mask[:, None, None, :], each=True).added
+        owned = torch.zeros(len(mask) * k, k * steps, dtype=torch.bool, device=mask.device)
+        return DecodeState({"owned": owned}, {"layers": memory["layers"], "added": added, "caches": caches})
+
+    def enlarge(self, state: DecodeState, k: int, steps: int) -> DecodeState:
+        owned, memory = state.carry["owned"], state.memory
+        more = k * steps - owned.shape[1]
+        caches = tuple(Growing(F.pad(cache.buffer, (0, 0, 0, more)), cache.length) for cache in memory["caches"])
+        return DecodeState({"owned": F.pad(owned, (0, more))}, {**memory, "caches": caches})
+
+    def step(self, tokens: Tensor, state: DecodeState, at: Tensor, count: int) -> tuple[Tensor, Tensor, Carry]:
+        model, memory, owned = self.model, state.memory, state.carry["owned"]
+        B = len(memory["added"])
+        update = FixedUpdate(owned, at, len(tokens) // B)
+        if isinstance(model, StartTokenTransformer):
+            tokens = model.input_tokens(tokens)
+        y = model.target_embed(tokens.view(B, -1), update.positions, 0, at)
+        run = decoder_step(model.decoder)
+        y, _, _ = run(y.flatten(0, 1), memory["layers"], memory["added"], memory["caches"], update)
+        return *packed_once(model.output).ranked(model.decoder_norm(y), count), {"owned": owned}
