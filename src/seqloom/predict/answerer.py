@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -97,10 +98,7 @@ class Answerer(SplitPredictor[QuestionAnswer]):
         context of similar length are computed `batch_size` at a time.
         """
         check_sizes(batch_size=batch_size, window=window, top=top)
-
-        def answer(asked: list[str]) -> Iterator[QuestionAnswer]:
-            return self._answer(asked, context, top, batch_size)
-
+        answer = partial(self._answer, context=context, top=top, batch_size=batch_size)
         return predict_windows(as_lines(questions), answer, batch_size=batch_size, window=window)
 
     def _answer(self, questions: Sequence[str], context: str, top: int, batch_size: int) -> Iterator[QuestionAnswer]:

@@ -1,21 +1,18 @@
 """Averaging: the mean of the newest checkpoints of a run, or of several runs, measured and kept as a run of its own."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqloom import accel
-from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.errors import UsageError
 from seqloom.core.files import check_writable
+from seqloom.predict.base import Predictor
 from seqloom.predict.loader import load
-from seqloom.recipes import recipe_of
 from seqloom.runs import average as averages
 from seqloom.runs.average import Figures, Mean
 from seqloom.runs.creation import refuse_existing
 from seqloom.runs.run import Run
-from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 
 LAST = 10  # checkpoints, where nothing is said
@@ -63,8 +60,12 @@ def average(
 
 
 def make_average(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> Averaged:
-    """Average, measure on dev, and write the run: in this order, so that a run that is there is complete."""
-    runs = [Run.open(path) for path in paths]
+    """Average, measure on dev, and write the run: in this order, so that a run that is there is complete.
+
+    Each of the runs is measured as its own recipe says, and the metrics are kept in it, as `evaluate` does.
+    """
+    parts: list[Predictor[Any]] = [load(path, device) for path in paths]
+    runs = [part.run for part in parts]
     if last is not None and (last < 1 or len(runs) > 1):
         raise UsageError(
             f"last must be at least 1, got {last}."
@@ -72,21 +73,19 @@ def make_average(paths: Sequence[Path], last: int | None, out: Path | None, devi
             else "How many checkpoints to average is asked of one run; of several, the best weights are averaged."
         )
     place = _place(runs, out)
-    for run in runs:
-        _refuse_counted(run)
+    for part in parts:
+        if not isinstance(part.recipe.train, FitConfig):
+            raise UsageError(
+                f"{part.name} was not trained by gradient, but estimated by counting: it has no checkpoints to average."
+                " Several such models are one with `seqloom evaluate RUN RUN --interpolate`."
+            )
     made = averages.mean_of_runs(runs) if len(runs) > 1 else averages.mean_of_checkpoints(runs[0], last or LAST)
-    tasks = [_task(run) for run in runs]  # each searches as its own recipe says
-    alone = [Figures(_name(run, runs), _measure_best(own, run, device)) for own, run in zip(tasks, runs, strict=True)]
-    task, model = tasks[0], runs[0].model_of(made.weights, device, f"The mean of {made.what}")
-    kept = _measure(task, model)
-    in_training = task.validate(model) if task.validates_part else _figures(kept)
+    alone = [Figures(_name(part.run, runs), _numbers(part.report("dev").kept())) for part in parts]
+    task, model = parts[0].own_task, runs[0].model_of(made.weights, device, f"The mean of {made.what}")
+    kept = task.report(model, "dev").kept()
+    in_training = task.validate(model) if task.validates_part else _numbers(kept)
     made_run = averages.create(place, made, kept, alone, in_training)
-    return Averaged(made_run, made, _figures(kept), alone, task.monitor.metric)
-
-
-def _task(run: Run) -> Any:
-    recipe = recipe_of(run)
-    return task_info(recipe.task).task.reopen(recipe, run)
+    return Averaged(made_run, made, _numbers(kept), alone, task.monitor.metric)
 
 
 def _place(runs: Sequence[Run], out: Path | None) -> Path:
@@ -103,14 +102,6 @@ def _place(runs: Sequence[Run], out: Path | None) -> Path:
     return out
 
 
-def _refuse_counted(run: Run) -> None:
-    if not isinstance(recipe_of(run).train, FitConfig):
-        raise UsageError(
-            f"{run.path} was not trained by gradient, but estimated by counting: it has no checkpoints to average. "
-            "Several such models are one with `seqloom evaluate RUN RUN --interpolate`."
-        )
-
-
 def _name(run: Run, runs: Sequence[Run]) -> str:
     if len(runs) > 1:
         return str(run.path)
@@ -118,20 +109,5 @@ def _name(run: Run, runs: Sequence[Run]) -> str:
     return f"best checkpoint, step {steps[-1]:,}" if steps else "best checkpoint"
 
 
-def _measure_best(task: Any, run: Run, device: str) -> dict[str, float]:
-    """Of the best weights, kept in their run as `evaluate` does, so that `compare` finds both measured alike."""
-    accel.install()
-    kept = _measure(task, run.model(device))
-    with suppress(ResourceError):  # a run that cannot be written to can still be measured
-        run.save_metrics("dev", kept)
-    return _figures(kept)
-
-
-def _measure(task: Any, model: Any) -> dict[str, Any]:
-    """Every metric of dev, and of translations how they were measured."""
-    found: dict[str, Any] = task.report(model, "dev").kept()
-    return found
-
-
-def _figures(kept: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(kept: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in kept.items() if isinstance(value, float)}

@@ -101,9 +101,17 @@ class Predictor(Generic[P]):
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         """Return every metric of a split of the training data; they are kept in the run for `compare`."""
-        metrics: dict[str, float] = self.task().evaluate(self.model, split)
-        self.save_metrics(split, metrics)
+        metrics: dict[str, float] = self.report(split).metrics
         return metrics
+
+    def report(self, split: str = "dev") -> Any:
+        """Return everything that an evaluation of a split finds; its metrics are kept in the run for `compare`."""
+        report = self.compute_report(split)
+        self.save_metrics(split, report.kept())
+        return report
+
+    def compute_report(self, split: str) -> Any:
+        return self.own_task.report(self.model, split)
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         """Return every metric of any other text."""
@@ -160,6 +168,11 @@ class Predictor(Generic[P]):
         return self.task_class.of_documents(self.recipe, self.run, documents)
 
     @cached_property
+    def own_task(self) -> Any:
+        """The task it was trained for, on its own data; opened once."""
+        return self.task()
+
+    @cached_property
     def recipe(self) -> Any:
         return recipe_of(self.run)
 
@@ -213,7 +226,7 @@ class TaskPredictor(Predictor[RecordPrediction]):
 
 
 class SplitPredictor(Predictor[P]):
-    """A predictor that also predicts whole splits of its data, each only once, and reports metrics with intervals."""
+    """A predictor that also predicts whole splits of its data, each only once."""
 
     @property
     def longest(self) -> int | None:
@@ -227,11 +240,6 @@ class SplitPredictor(Predictor[P]):
         return self.run.characters is not None
 
     @cached_property
-    def own_task(self) -> Any:
-        """The task it was trained for, on its own data; opened once."""
-        return self.task()
-
-    @cached_property
     def _outputs(self) -> dict[str, Any]:
         return {}
 
@@ -241,19 +249,6 @@ class SplitPredictor(Predictor[P]):
             self._outputs[split] = compute()
         output: T = self._outputs[split]
         return output
-
-    def evaluate(self, split: str = "dev") -> dict[str, float]:
-        metrics: dict[str, float] = self.report(split).metrics
-        return metrics
-
-    def report(self, split: str = "dev") -> Any:
-        """Return every metric of a split of its own data with intervals; they are kept in the run for `compare`."""
-        report = self.compute_report(split)
-        self.save_metrics(split, report.kept())
-        return report
-
-    def compute_report(self, split: str) -> Any:
-        raise NotImplementedError
 
     def heads(self, text: str) -> "HeadsView":
         from seqloom.inspect.views.heads import heads_of_reader

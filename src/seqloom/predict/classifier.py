@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,10 +162,7 @@ class Classifier(LabelPredictor[Classification]):
         word weighed. `window` and `batch_size` as in `predict`.
         """
         check_sizes(top=top)
-
-        def answer(lines: list[str]) -> Iterator[Classification]:
-            return self._classify(lines, batch_size, top, why)
-
+        answer = partial(self._classify, batch_size=batch_size, top=top, why=why)
         return predict_windows(as_lines(texts), answer, batch_size=batch_size, window=window)
 
     def _classify(self, lines: Sequence[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:

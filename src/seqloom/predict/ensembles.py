@@ -105,7 +105,7 @@ class TranslatorEnsemble(Translator):
     def report(self, split: str = "dev", **options: Any) -> Report:
         """Report every metric of a split of the data they were trained on. Nothing of it is kept in their runs."""
         refuse_other_data(self.parts, OTHER_SENTENCES)
-        report: Report = self.task().report(self.model, split, self.decode_options(**options))
+        report: Report = self.own_task.report(self.model, split, self.decode_options(**options))
         return report
 
     def __repr__(self) -> str:

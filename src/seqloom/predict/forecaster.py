@@ -19,7 +19,7 @@ from seqloom.inspect.views.series import Forecasted
 from seqloom.predict.base import Prediction, Predictor
 from seqloom.predict.batching import as_lines
 from seqloom.predict.classifier import read_numbers
-from seqloom.tasks.forecast import ForecastReport, horizon_of, refuse_not_positive, visible
+from seqloom.tasks.forecast import horizon_of, refuse_not_positive, visible
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,9 @@ class Forecaster(Predictor[ForecastLine]):
         name = f"line {number:,}"
         return self.forecast(Series(rows, times, self.columns, self.season, name, fill=self.recipe.data.fill))
 
-    def report(self, split: str = "dev") -> ForecastReport:
-        """Every figure of a split, by rolling origins; kept in the run for `compare`."""
-        report: ForecastReport = self.task().report(self.model, split)
-        self.save_metrics(split, report.kept())
-        return report
-
-    def evaluate(self, split: str = "dev") -> dict[str, float]:
-        return self.report(split).metrics
-
     def series(self) -> Series:
         """The whole of the series it was trained on, dev and test included."""
-        splits = self.task().corpus.splits
+        splits = self.own_task.corpus.splits
         whole: Series = list(splits.values())[-1][0]
         return whole.until(len(whole))
 

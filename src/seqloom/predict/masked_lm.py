@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -94,10 +94,7 @@ class MaskedLM(Predictor[FilledText]):
         """
         self._refuse_unlearned()
         check_sizes(top=top)
-
-        def answer(lines: list[str]) -> Iterator[FilledText]:
-            return self._fill(lines, top, batch_size)
-
+        answer = partial(self._fill, top=top, batch_size=batch_size)
         return predict_windows(as_lines(texts), answer, batch_size=batch_size, window=window)
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,7 @@ class Matcher(LabelPredictor[Match]):
         `top` is how many labels are named, best first; all, if left out. `window` and `batch_size` as in `predict`.
         """
         check_sizes(batch_size=batch_size, window=window, top=top)
-
-        def answer(read: list[tuple[str, str]]) -> Iterator[Match]:
-            return self._match(read, batch_size, top)
-
+        answer = partial(self._match, batch_size=batch_size, top=top)
         return predict_windows(pairs, answer, batch_size=batch_size, window=window)
 
     def _match(self, pairs: Sequence[tuple[str, str]], batch_size: int, top: int | None) -> Iterator[Match]:
@@ -163,10 +161,7 @@ class Chooser(SplitPredictor[Chosen]):
     ) -> Iterator[Chosen]:
         """Rank the options of each text, exactly one answer for each, in order; with `top`, only the best are named."""
         check_sizes(top=top)
-
-        def answer(read: list[Choice]) -> Iterator[Chosen]:
-            return self._choose(read, batch_size, top)
-
+        answer = partial(self._choose, batch_size=batch_size, top=top)
         return predict_windows(examples, answer, batch_size=batch_size, window=window)
 
     def _choose(self, examples: Sequence[Choice], batch_size: int, top: int | None) -> Iterator[Chosen]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -97,10 +98,7 @@ class Tagger(SplitPredictor[TaggedLine]):
         Words and punctuation are separated as `seqloom.text.word_spans` does; with `spaces`, words are what stands
         between white space. `window` and `batch_size` as in `predict`.
         """
-
-        def answer(some: list[str]) -> Iterator[TaggedLine]:
-            return self._tag(some, batch_size, spaces)
-
+        answer = partial(self._tag, batch_size=batch_size, spaces=spaces)
         return predict_windows(as_lines(lines), answer, batch_size=batch_size, window=window)
 
     def _tag(self, lines: Sequence[str], batch_size: int, spaces: bool) -> Iterator[TaggedLine]:

@@ -198,16 +198,13 @@ class Translator(Predictor[Translation]):
             raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
         return tokenizer.encode(prefix)
 
-    def evaluate(self, split: str = "dev") -> dict[str, float]:
-        return self.report(split).metrics
-
     def report(self, split: str = "dev", **options: Any) -> Report:
         """Translate a split of its own data by its `decode` section, and report every metric.
 
         They are kept in the run for `compare`, unless `options` change how it translates.
         """
         decode = self.decode_options(**options)
-        report: Report = self.task().report(self.model, split, decode)
+        report: Report = self.own_task.report(self.model, split, decode)
         if decode == self.decode:
             self.save_metrics(split, report.kept())
         return report
