@@ -14,6 +14,7 @@ import seqloom
 from seqloom.data.word_vectors import write_vectors
 from seqloom.inspect.views.points import project_tsne
 from seqloom.predict.points import points_of
+from seqloom.predict.word_vectors import import_vectors
 from seqloom.studio.server import Studio
 from seqloom.studio.views.vectors import suits
 
@@ -224,7 +225,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = tmp_path_factory.mktemp("crowd")
     vectors = np.random.default_rng(1).normal(size=(MANY, 8)).astype(np.float32)
     write_vectors(folder / "many.txt", [f"word{n}" for n in range(MANY)], vectors, "text")
-    seqloom.predict.word_vectors.import_vectors(folder / "many.txt", folder / "many")
+    import_vectors(folder / "many.txt", folder / "many")
     with Studio(folder, port=None).running() as serving:
         yield serving
 
