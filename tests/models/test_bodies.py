@@ -242,7 +242,7 @@ def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:
 
 
 def test_the_registry() -> None:
-    assert BODIES.keys() <= MODELS.keys()
+    assert BODIES.keys() <= MODELS.paths.keys()
     assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": "causal",
         "gpt": "causal",
