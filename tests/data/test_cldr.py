@@ -23,7 +23,8 @@ from babel import dates, lists, numbers, units
 from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
-from seqloom.data.cldr import kinds, phrases
+from seqloom.data.cldr import kinds
+from seqloom.data.cldr import language as phrases
 from seqloom.data.cldr.language import Language
 from seqloom.data.corpora import cldr
 from seqloom.data.corpus import Corpus
