@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 import seqloom.studio
 from seqloom.inspect.plots.figures import GATE_SCALE, OTHERS, QUANTITIES, Theme, gate_colour, quantity_colour
@@ -160,27 +161,32 @@ def test_cell_view_has_the_palette(studio_page: Any, theme: Theme) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize(("run", "gates"), [("lm-lstm", 3), ("translate-gru", 2)])
-def test_walk_has_the_palette(studio_page: Any, theme: Theme, run: str, gates: int) -> None:
-    """The panel of the gates, and the gate in every product with one."""
-    stage = {"lm-lstm": "step", "translate-gru": "encoder-step"}[run]
+@pytest.mark.parametrize(
+    ("run", "stage", "gate_rows"),
+    [("lm-lstm", "step", 6), ("translate-gru", "encoder-step", 3)],  # each gate, and each product with one
+)
+def test_walk_has_the_palette(
+    studio_page: Any, client: TestClient, theme: Theme, run: str, stage: str, gate_rows: int
+) -> None:
+    walk = client.post("/api/walk", json={"run": run}).json()
+    panels = next(each["panels"] for each in walk["stages"] if each["key"] == stage)
     page = studio_page.open("walk", run=run, stage=stage)
     if theme == "dark":
         page.get_by_role("button", name="Dark").click()
     figures = page.locator(".walk-panels figure")
     figures.first.wait_for()
     checked = 0
-    for figure in figures.all():
-        for row in figure.locator("svg.strips > g").all():
-            name = row.locator("text.name").text_content() or ""
-            if not re.match("[fiorz]: ", name):
+    for figure, panel in zip(figures.all(), panels, strict=True):
+        for number, row in enumerate(figure.locator("svg.strips > g:has(text.name)").all()):
+            if not (panel.get("gates") or panel.get("gate") == number):
                 continue
             cells = row.locator("rect.cell").evaluate_all(
                 "(cells) => cells.map((cell) => [getComputedStyle(cell).fill, cell.querySelector('title').textContent])"
             )
+            name = row.locator("text.name").text_content()
             assert cells and all(near(rgb(fill), float(value)) for fill, value in cells), name
             checked += 1
-    assert checked == (2 * gates if run == "lm-lstm" else gates)  # an LSTM multiplies by each once more
+    assert checked == gate_rows
     assert "Gates run from dark purple, closed, to yellow, open." in page.locator(".walk-panels").inner_text()
 
 
