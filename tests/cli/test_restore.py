@@ -42,6 +42,7 @@ class Told:
     """A model that says what it is told to."""
 
     step_best = None  # it is asked for all of a step
+    device = torch.device("cpu")
 
     def __init__(self, model: Any, said: list[int]):
         self.model, self.said = model, [*said, 0]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.nn import packed
+from seqloom.accel.decoding import packed
 from seqloom.nn.mixers import MIXERS
 from seqloom.recipes import read_recipe
 from seqloom.tasks.translate import Task
