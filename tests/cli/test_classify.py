@@ -252,7 +252,11 @@ def test_evaluate_as_json(seqloom: Any, runs: Path) -> None:
         (["--confusion", "x.jpeg"], 2, ".png or .svg"),
         (["--confusion", "no/x.png"], 2, "no"),
         (["--beam", "3"], 2, "--source and --reference are for translators"),
-        (["--text", "x.txt"], 2, "classifies: it is measured on texts with labels"),
+        (
+            ["--text", "x.txt"],
+            2,
+            "is measured on texts with labels, not on a text. Name a --split, or use it: seqloom classify",
+        ),
         (["--out", "no/answers.tsv"], 2, "the folder no does not exist"),
         (["--split", "train", "--interpolate"], 2, "--interpolate"),
     ],

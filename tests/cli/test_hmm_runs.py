@@ -173,7 +173,7 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
     made: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints after every iteration; broken off after each kind of them, whole models compared bit by bit."""
-    monkeypatch.setattr("seqloom.classical.hmm_search.PAUSE", -1.0)
+    monkeypatch.setattr("seqloom.classical.hmm.restarts.PAUSE", -1.0)
     assert PAUSE > 0
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     words = ["data.corpus=text", *files, "data.documents=line", "train.restarts=2", "train.iterations=6"]
@@ -200,11 +200,11 @@ def test_stopped_in_between_it_goes_on_to_the_same_model(
     ("words", "code", "message"),
     [
         (["hmm-letters", "model.smoothing=0"], 3, "never has '<unk>'"),
-        (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "states must be at least 1"),
-        (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "order must be 2 or 3"),
+        (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "model.states: must be at least 1, got 0"),
+        (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "model.order: must be at most 3, got 4"),
         (["hmm-tag-people", "tokenizer.split=punctuation"], 2, "split: whitespace"),
         (["hmm-letters", "data.corpus=people"], 2, "read=letters is for texts"),
-        (["hmm-weather", "model.min_variance=-1"], 2, "min_variance must be at least 0"),
+        (["hmm-weather", "model.min_variance=-1"], 2, "model.min_variance: must be at least 0.0, got -1"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(

@@ -94,7 +94,7 @@ def test_the_task_may_be_named(seqloom: Any, files: Path) -> None:
 def test_pairs_left_out_are_told(seqloom: Any, files: Path) -> None:
     (files / "a.de").write_text("".join(f"{target}\n" if n != 6 else "\n" for n, (_, target) in enumerate(pairs(40))))
     shown = seqloom("init", "a.en", "a.de")
-    assert "1 pair has a blank side and was left out, at line 7 of a.en and a.de.\n" in shown.out
+    assert "1 example has a blank side and was left out, at line 7 of a.en and a.de.\n" in shown.out
 
 
 def test_larger_files_get_larger_models_and_hold_out_less(seqloom: Any, files: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_name_of_the_recipe(names: list[str], made: str) -> None:
         (["a.en", "a.de", "a.tsv"], 2, "got 3"),
         (["a.en", "a.de", "--task", "language-model"], 2, "made from one text"),
         (["bad.tsv"], 3, "Line 2 of bad.tsv"),
-        (["few.tsv"], 3, "Too few pairs in few.tsv: "),
+        (["few.tsv"], 3, "few.tsv is too short: "),
         (["a.en", "--task", "translate"], 3, "no tab"),
         (["a.en", "bad\udce9.de"], 2, "must be UTF-8"),
         (["a.en", "a.de", "--task", "translation"], 2, "--task"),

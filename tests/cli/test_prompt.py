@@ -138,7 +138,9 @@ def test_evaluate_and_generate_know_these_runs(seqloom: Any, made: Path) -> None
     assert {"loss", "perplexity", "exact"} <= set(found)
     assert seqloom("generate", made / "tuned", "--prompt", "a", "--tokens", 3).code == 0
     assert seqloom("score", made / "instructed", "a film").code == 0
-    seqloom("evaluate", made / "tuned", "--text", made / "shots.tsv").refuses(2, "answers with labels")
+    seqloom("evaluate", made / "tuned", "--text", made / "shots.tsv").refuses(
+        2, "is measured on texts with labels, not on a text", "or use it: seqloom prompt"
+    )
     shown = seqloom("compare", made / "tuned", made / "instructed")
     assert "This is a bug" not in shown.err
 

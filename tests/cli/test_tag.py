@@ -153,7 +153,9 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
 
 
 def test_a_text_is_no_test(seqloom: Any, runs: Path) -> None:
-    seqloom("evaluate", runs / "names", "--text", "x.txt").refuses(2, "tags: it is measured on sentences with tags")
+    seqloom("evaluate", runs / "names", "--text", "x.txt").refuses(
+        2, "is measured on sentences with tags, not on a text", "or use it: seqloom tag"
+    )
 
 
 def test_compare_ranks_by_span_f1(seqloom: Any, runs: Path) -> None:

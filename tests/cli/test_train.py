@@ -287,7 +287,7 @@ def test_a_recipe_file_may_have_an_equals_sign_in_its_name(seqloom: Any, here: P
         ("model.layers=1000000", 2, "model: layers must be at most 10,000, got 1,000,000"),
         ("model.hidden=1000000", 5, "does not fit into memory"),
         ("model.hidden=100000000000", 5, "model.hidden=100000000000"),
-        ("tokenizer={kind: byte-pair, size: 1000000000000}", 2, "size must be at most 2,000,000"),
+        ("tokenizer={kind: byte-pair, size: 1000000000000}", 2, "tokenizer.size: must be at most 2000000"),
         ("model.embedding=1000000000000", 5, "model.embedding=1000000000000"),
     ],
 )

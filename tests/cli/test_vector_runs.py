@@ -130,11 +130,11 @@ def test_a_lost_or_wrong_size_is_a_damaged_run(seqloom: Any, vectors: Path, tmp_
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("data.length=1", "length must be at least 2"),
+        ("data.length=1", "data.length: must be at least 2"),
         ("data.lenght=9", "did you mean data.length?"),
         ("model.cell=lsmt", "did you mean lstm?"),
         ("model.outputs=3", "model.outputs: no such key"),
-        ("batch.rows=0", "rows must be at least 1"),
+        ("batch.rows=0", "batch.rows: must be at least 1"),
         ("tokenizer.kind=characters", "tokenizer: no such key"),
         ("model.kind=recurrent-lm", "model.kind"),
     ],
