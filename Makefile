@@ -21,7 +21,7 @@ PYTEST_ARGS ?=
 # The paragraphs of requirements.lock that match a pattern: each holds one pin and its hashes.
 pins = awk -v RS= '$(1)' requirements.lock
 
-.PHONY: help setup demo test browser check lint format slow bench lock licences clean
+.PHONY: help setup demo test browser check lint format slow bench lock licences reference clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo "make bench   training, cells and decoding beside other toolkits, which it installs into .venv-peers"
 	@echo "make lock    write requirements.lock with the newest versions and their hashes"
 	@echo "make licences write docs/licences.md, the licences of all dependencies"
+	@echo "make reference write the tables of keys in docs/recipes.md"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 setup: $(READY)
@@ -119,6 +120,10 @@ lock:
 # The page is made from the metadata of what is installed, so it is written anew after `make lock`.
 licences: $(READY)
 	@$(BIN)/python tools/licences.py
+
+# Keys and defaults come from the configs; a test checks that the page is current.
+reference: $(READY)
+	@$(BIN)/python tools/reference.py
 
 clean:
 	rm -rf .venv .venv-lock build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

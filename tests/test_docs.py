@@ -6,28 +6,25 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
+from tools import reference
 
 from seqloom import tasks
 from seqloom.cli import app
-from seqloom.config import to_mapping
-from seqloom.config.messages import field_types, key_of, options, tags
+from seqloom.config.constraints import Ge
+from seqloom.config.messages import key_of
 from seqloom.config.yaml_text import parse_yaml
 from seqloom.core.errors import SeqloomError
-from seqloom.recipes import read_recipe, recipe_names
+from seqloom.recipes import read_recipe, recipe_mapping, recipe_names
 from seqloom.train.events import Event
 from seqloom.training import RESUMABLE
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-TOP = "The top level"
 SHIPPED_CORPORA = json.loads((ROOT / "tests/data/fingerprints.json").read_text())["corpora"]
-SECTION = "section"  # stands where a default is a whole section, described further down
-
-Table = dict[str, str]  # key → default, as a page gives them
 
 
 def page(name: str) -> str:
@@ -37,117 +34,104 @@ def page(name: str) -> str:
 # --- recipes.md -----------------------------------------------------------------------------------------------------
 
 
-def tables(text: str) -> dict[str, Table]:
-    """The tables of keys, by the heading above them; each row must also say what the key means, or its kind."""
-    found: dict[str, Table] = {}
-    heading = ""
-    for line in text.split("\n"):
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-        elif row := re.fullmatch(r"\| `(\w+)` \| (.+?) \| (.*?) ?\|", line):
-            assert row[1] not in found.get(heading, {}), f"{heading}: {row[1]} stands twice"
-            assert row[3] or row[1] in ("kind", "corpus"), f"{heading}: what does {row[1]} mean?"
-            found.setdefault(heading, {})[row[1]] = row[2].strip("`")
-    return found
+def documented_tasks() -> list[str]:
+    """The tasks that the page names; a new one is a file and needs no other, so it may come without its tables."""
+    row = reference.table(dict(reference.parts(page("docs/recipes.md")))[reference.TOP])["task"]
+    return [task for task in tasks.names() if f"`{task}`" in row[1]]
 
 
-def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every config a recipe can hold, sections within sections too, with how its heading in recipes.md begins."""
-    for name, annotation in field_types(recipe).items():
-        if name == "body":  # a model itself, described as such
-            continue
-        key = prefix + name
-        found = options(annotation)
-        for member in found.members:
-            if not dataclasses.is_dataclass(member):
-                continue
-            if found.discriminator:
-                (tag,) = tags(member, found.discriminator)
-                yield f"`{key}`, {found.discriminator} `{tag}`", member
-            else:
-                yield f"`{key}` of the task", member
-            yield from sections(member, f"{key}.")
+def shipped_sections() -> dict[str, Any]:
+    """What the page must describe: the configs of the documented tasks, without new corpora that it does not name."""
+    headings = dict(reference.parts(page("docs/recipes.md")))
+    return {
+        heading: section
+        for heading, section in reference.all_sections(documented_tasks()).items()
+        if heading in headings or not heading.startswith("`data`, corpus") or heading.split("`")[3] in SHIPPED_CORPORA
+    }
 
 
-def default(entry: dataclasses.Field[Any]) -> Any:
-    if entry.default is not dataclasses.MISSING:
-        return to_mapping(entry.default)
-    return "required" if entry.default_factory is dataclasses.MISSING else to_mapping(entry.default_factory())
+def test_the_tables_of_keys_are_current() -> None:
+    text = page("docs/recipes.md")
+    assert reference.update(text, shipped_sections()) == text, "the configs have changed: run make reference"
 
 
-def all_sections() -> dict[str, Any]:
-    """By heading; a section without a kind is named by its tasks: all those that share it."""
-    found: dict[tuple[str, Any], list[str]] = {}
-    for task in tasks.names():
-        for heading, section in sections(tasks.task_info(task).recipe):
-            found.setdefault((heading, section), []).append(f"`{task}`")
-    users = {what: list(dict.fromkeys(names)) for what, names in found.items()}  # a task may have it in several places
-    made: dict[str, Any] = {}
-    for beginning, section in found:
-        again = " of the task" if beginning in made else ""  # a kind that means another model in this task
-        made[_heading(beginning + again, users[beginning, section])] = section
-    return made
+def test_the_task_of_every_shipped_recipe_is_documented() -> None:
+    assert {recipe_mapping(name)[1]["task"] for name in recipe_names()} <= set(documented_tasks())
 
 
-def _heading(beginning: str, users: list[str]) -> str:
-    if not beginning.endswith("of the task"):
-        return beginning
-    return f"{beginning} {users[0]}" if len(users) == 1 else f"{beginning}s {', '.join(users[:-1])} and {users[-1]}"
+@pytest.mark.parametrize("heading", shipped_sections())
+def test_recipes_names_every_key_and_its_default(heading: str) -> None:
+    """An independent reading of the page, which a mistake in the tool would not pass."""
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.*?) ?\|$", page_part(heading), re.MULTILINE)
+    assert len({key for key, _, _ in rows}) == len(rows), "a key stands twice"
+    assert all(meaning or key in ("kind", "corpus") for key, _, meaning in rows), "what does a key mean?"
+    assert mistakes({key: default.strip("`") for key, default, _ in rows}, shipped_sections()[heading]) == []
 
 
-def mistakes(table: Table, section: Any) -> list[str]:
+def page_part(heading: str) -> str:
+    """The text of recipes.md below a heading."""
+    _, _, after = page("docs/recipes.md").partition(f"# {heading}\n")
+    return re.split(r"^#", after, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def mistakes(table: dict[str, str], section: Any) -> list[str]:
+    """What is wrong with a table of keys and defaults, compared with the config itself."""
     entries = {key_of(entry.name): entry for entry in dataclasses.fields(section)}
     wrong = [f"{key} is missing" for key in entries.keys() - table.keys()]
     wrong += [f"{key} does not exist" for key in table.keys() - entries.keys()]
     for key in entries.keys() & table.keys():
-        expected, given = default(entries[key]), parse_yaml(table[key], key)
+        expected, given = reference.default_of(entries[key]), parse_yaml(table[key], key)
         if given != expected or isinstance(given, bool) != isinstance(expected, bool):
             wrong.append(f"{key} defaults to {expected!r}, not to {given!r}")
     return sorted(wrong)
 
 
-@pytest.mark.parametrize("heading", all_sections())
-def test_recipes_names_every_key_and_its_default(heading: str) -> None:
-    table = tables(page("docs/recipes.md")).get(heading)
-    if table is None and heading.startswith("`data`, corpus") and heading.split("`")[3] not in SHIPPED_CORPORA:
-        pytest.skip("a new corpus is documented by the comments of its Config")
-    assert mistakes(table or {}, all_sections()[heading]) == []
-
-
-def test_recipes_describes_no_section_that_is_gone() -> None:
-    assert set(tables(page("docs/recipes.md"))) <= {TOP, *all_sections()}
-
-
 def test_the_top_level_of_recipes() -> None:
-    table = tables(page("docs/recipes.md"))[TOP]
-    recipes = [tasks.task_info(task).recipe for task in tasks.names()]
+    table = {key: row[0].strip("`") for key, row in reference.table(page_part(reference.TOP).split("\n")).items()}
+    recipes = [tasks.task_info(task).recipe for task in documented_tasks()]
     assert set(table) == {entry.name for recipe in recipes for entry in dataclasses.fields(recipe)}
     for recipe in recipes:
         assert table["seed"] == str(recipe.seed)
-        assert f"`{recipe.task}`" in page("docs/recipes.md")
     assert table["task"] == table["data"] == table["tokenizer"] == "required"
-    assert table["batch"] == table["model"] == table["train"] == SECTION
+    assert table["batch"] == table["model"] == table["train"] == reference.SECTION
+
+
+@dataclasses.dataclass
+class Example:
+    """An example of a section."""
+
+    rows: Annotated[int, Ge(1)] = 32
+    tied: bool = False  # share a matrix
+    clip: float | None = None  # longest gradient; None is no clipping
+    lr: float = 2e-3
 
 
 def test_a_wrong_page_is_found_out() -> None:
     """The control: a key left out, one that is not there, and a default that differs."""
-
-    @dataclasses.dataclass
-    class Section:
-        rows: int = 32
-        tied: bool = False
-        clip: float | None = None
-        lr: float = 2e-3
-
     right = {"rows": "32", "tied": "false", "clip": "null", "lr": "0.002"}
-    assert mistakes(right, Section) == []
+    assert mistakes(right, Example) == []
     wrong = {"rows": "16", "tied": "0", "lr": "2e-3", "extra": "1"}
-    assert mistakes(wrong, Section) == [
+    assert mistakes(wrong, Example) == [
         "clip is missing",
         "extra does not exist",
         "rows defaults to 32, not to 16",
         "tied defaults to False, not to 0",
     ]
+
+
+def test_the_tool_mends_a_wrong_page() -> None:
+    """Rows that are right stay as they are; a new section comes with what its docstring and its comments say."""
+    head = "| key | default | meaning |\n|---|---|---|\n"
+    before, gone = "## `model`\n\n### `model`, kind `x`\n\nText.\n\n", "| `extra` | `1` | gone |\n"
+    after = "\n## `train`\n\nEnd.\n"
+    rows = "| `tied` | `false` | share a matrix |\n| `clip` | `null` | longest gradient; `null` is no clipping |\n"
+    wrong = f"{before}{head}| `rows` | `16` | of a batch |\n| `lr` | `2e-3` | rate |\n{gone}\n## `gone`\n\n{head}{gone}{after}"
+    right = f"{before}{head}| `rows` | `32` | of a batch |\n{rows}| `lr` | `2e-3` | rate |\n{after}"
+    assert reference.update(wrong, {"`model`, kind `x`": Example}) == right
+    assert reference.update(right, {"`model`, kind `x`": Example}) == right
+    new = f"{head}| `rows` | `32` | a whole number, at least 1 |\n{rows}| `lr` | `0.002` | a number |\n"
+    added = reference.update("## `model`\n\nText.\n", {"`model`, kind `x`": Example})
+    assert added == f"## `model`\n\nText.\n\n### `model`, kind `x`\n\nAn example of a section.\n\n{new}"
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
