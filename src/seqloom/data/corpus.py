@@ -189,6 +189,10 @@ class TextCorpus(Corpus[str]):
 
     asked: Callable[[str], Sequence[Asked]] | None = None  # what to ask of a document, where that is worth measuring
 
+    def texts(self, split: str) -> list[str]:
+        """Return the documents of a split; one that occurs twice counts twice."""
+        return list(self.split(split))
+
     def counts(self, split: str) -> Counts:
         return Counts.of(self.split(split))
 

@@ -152,6 +152,10 @@ class Predictor(Generic[P]):
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 
+    def translate(self, lines: str | Iterable[str], **options: Any) -> Iterator[P]:
+        """Translate each line; for views that show how a translation comes about."""
+        raise UsageError(f"{self.name} is {self.what}, which does not translate: {self.uses()}.")
+
     def heads(self, text: str) -> "HeadsView":
         """Return where every layer and head of a Transformer attends while it reads a text."""
         raise UsageError(

@@ -1,7 +1,7 @@
 """What tasks on plain text share: documents as a stream of tokens, and the perplexity of a language model."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,11 +51,6 @@ class TextTask(TokenTask):
                 "Name a corpus there, or evaluate a text: --text FILE."
             )
         return super().load(recipe)
-
-    @classmethod
-    def training_texts(cls, recipe: Any, corpus: Any) -> Iterable[str]:
-        texts: Sequence[str] = corpus.split("train")
-        return texts
 
     @classmethod
     def of_documents(cls, recipe: Any, run: "Run", documents: Sequence[str]) -> Self:
