@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -155,15 +155,15 @@ def test_weights_from_a_function_of_others_are_packed_once(monkeypatch: pytest.M
     model, twin = made(PLAIN), made(PLAIN)
     making: list[Any] = []
     monkeypatch.setattr(decoder_step.DecoderStep, "__init__", counted(decoder_step.DecoderStep.__init__, making))
-    q: Any = model.decoder[0].self_attention.q
+    q, twin_q = (cast(Any, one.decoder[0].self_attention).q for one in (model, twin))
     parametrize.register_parametrization(q, "weight", Twice())
-    twin.decoder[0].self_attention.q.weight.mul_(2)
-    q.parametrizations.weight.original.copy_(twin.decoder[0].self_attention.q.weight / 2)
+    twin_q.weight.mul_(2)
+    q.parametrizations.weight.original.copy_(twin_q.weight / 2)
     found = steps(model)
     assert len(making) == 1
     torch.testing.assert_close(found[0], steps(twin)[0])
     q.parametrizations.weight.original.mul_(3)
-    twin.decoder[0].self_attention.q.weight.mul_(3)
+    twin_q.weight.mul_(3)
     torch.testing.assert_close(steps(model)[0], steps(twin)[0])
 
 

@@ -51,6 +51,7 @@ def test_the_keys_and_values_of_all_blocks_are_one_product(kind: str, device: st
         x = torch.randn(9, 7, PLAIN.width, device=device)
         found = keys_values(model.decoder, x)
         for (k, v), block in zip(found, model.decoder, strict=True):
+            assert block.cross_attention is not None
             for one, other in zip((k, v), block.cross_attention.keys_values(x), strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
                 assert one.is_contiguous()

@@ -67,7 +67,7 @@ def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) 
     found = seqloom("inspect", "attention", runs / "tagger", LINE, "--layer", 1, "--head", 2, "--json").json
     assert found["tags"] == view.text == seqloom("tag", runs / "tagger", LINE).out.rstrip("\n")
     np.testing.assert_allclose(found["maps"][0]["word_weights"], part.words.weights[0, 1], atol=1e-6)
-    assert view.log_prob < 0
+    assert view.log_prob is not None and view.log_prob < 0
 
 
 def test_in_the_terminal_and_as_pictures(seqloom: Any, runs: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Constraints in annotations hold for recipes and for configs created in Python."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -37,7 +37,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "rule"), WRONG)
-def test_python_rejects_a_value_outside_its_bounds(name: str, value: object, rule: str) -> None:
+def test_python_rejects_a_value_outside_its_bounds(name: str, value: Any, rule: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name}\S* must (be|have) {rule}"):
         Settings(**{name: value})
 

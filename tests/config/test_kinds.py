@@ -58,7 +58,8 @@ def test_section_without_a_kind_is_of_the_default_kind() -> None:
     assert build(Recipe, {}).model.apples == 7
     assert build(Recipe, {"model": {"apples": 4}}).model.apples == 4
     assert build(Recipe, {"model": None}).model.apples == 7
-    assert build(Recipe, {"other": {"berries": 4}}).other.berries == 4
+    other = build(Recipe, {"other": {"berries": 4}}).other
+    assert other is not None and other.berries == 4
     assert build(Recipe, {"other": None}).other is None
 
 

@@ -226,8 +226,8 @@ def windows() -> list[Any]:
 
 
 def masked(source: Any, masking: Any) -> MaskedBatches:
-    settings = {"specials": SPECIALS, "vocabulary": VOCABULARY}
-    return MaskedBatches(source, masks=MasksConfig(), masking=masking, size=6, **settings)
+    masks = MasksConfig()
+    return MaskedBatches(source, masks=masks, masking=masking, size=6, specials=SPECIALS, vocabulary=VOCABULARY)
 
 
 def series(length: int) -> Any:

@@ -86,7 +86,7 @@ def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path
 
 def test_answers_come_back_as_they_are_written(run: Path, tmp_path: Path) -> None:
     """A model that points exactly at the right tokens is always right: accents, vowel signs and emoji included."""
-    task = task_info("answer").task.prepare(recipe_for("answer", tmp_path, run))
+    task: Any = task_info("answer").task.prepare(recipe_for("answer", tmp_path, run))
     for split in ("train", "dev", "test"):
         for window, (start, end) in zip(task.windows(split), task._targets(split), strict=True):
             question = task.corpus.split(split)[window.number]

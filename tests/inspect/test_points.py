@@ -167,7 +167,9 @@ def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> 
             TokenClassificationExample.of(["saw", "saw", "Saw", "the"], ["NOUN", "VERB", "VERB", "DET"])
         ]
     )
-    tagger = SimpleNamespace(run=SimpleNamespace(recipe={"task": "tag"}), task=lambda: SimpleNamespace(corpus=corpus))
+    tagger: Any = SimpleNamespace(
+        run=SimpleNamespace(recipe={"task": "tag"}), task=lambda: SimpleNamespace(corpus=corpus)
+    )
     found = _usual_tags(tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True))
     assert found is not None and [found.groups[int(n)] for n in found.values] == ["DET", "VERB", "other"]
 

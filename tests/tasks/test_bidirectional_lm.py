@@ -106,7 +106,7 @@ def test_what_it_is_used_for(tmp_path: Path) -> None:
         h = model.model.read(tokens, torch.ones_like(tokens).bool())[0].mean(dim=0)
     assert torch.allclose(torch.from_numpy(vectors[0]), h, atol=1e-6)
     with pytest.raises(UsageError, match="a bidirectional language model: `seqloom embed` makes vectors"):
-        load(run, use=LanguageModel)
+        load(run, "auto", LanguageModel)
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:

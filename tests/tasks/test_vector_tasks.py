@@ -32,7 +32,8 @@ def recipe(task: str, *overrides: str) -> Any:
 
 
 def prepared(task: str, *overrides: str) -> VectorTask:
-    made: VectorTask = task_info(task).task.prepare(recipe(task, *overrides))
+    made = task_info(task).task.prepare(recipe(task, *overrides))
+    assert isinstance(made, VectorTask)
     return made
 
 

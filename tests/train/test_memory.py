@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from seqloom.core.tree import leaves
-from seqloom.train.config import FitConfig
+from seqloom.train.config import FitConfig, OptimizerName
 from seqloom.train.events import Finished
 from seqloom.train.loop import make_step, training_step
 from seqloom.train.memory import watch
-from seqloom.train.optimizers import OptimizerName
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import measure_memory, wrap
 

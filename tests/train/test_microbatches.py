@@ -43,14 +43,14 @@ class Crowded(TinyTask):
     def __init__(self, fits: int = 100, backward: bool = False, dropout: float = 0.0) -> None:
         super().__init__(dropout, batch_rows=ROWS)
         self.fits, self.in_backward, self.refused = fits, backward, 0
-        self.counted = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(3)) < 0.6
-        self.counted[0] = False  # a row, and so perhaps a part, without any
+        self.is_counted = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(3)) < 0.6
+        self.is_counted[0] = False  # a row, and so perhaps a part, without any
 
     def model(self) -> TinyModel:
         return super().model().double()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        return {**super().batch(seed, step), "counted": self.counted, "read": 23}
+        return {**super().batch(seed, step), "counted": self.is_counted, "read": 23}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         full = len(batch["inputs"]) > self.fits
@@ -165,7 +165,7 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_says_what_its_loss_is_the_mean_of(name: str) -> None:
     _, recipe = read_recipe(name, TASKS[name])
-    task = task_info(recipe.task).task.prepare(recipe)
+    task: Any = task_info(recipe.task).task.prepare(recipe)
     torch.manual_seed(1)
     model = task.model().double().eval()
     if getattr(task, "class_weights", None) is not None:

@@ -15,12 +15,12 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Lt, Probability
 from seqloom.core.seeding import derive
 from seqloom.core.specials import Specials
+from seqloom.core.tree import Tree
 from seqloom.data.batching import KEPT_EPOCHS, Array, ShuffleSampler
 from seqloom.data.packing import NextSentencePairs, Packed
 from seqloom.text.base import END
@@ -121,12 +121,12 @@ class MaskedBatches:
     def steps_per_epoch(self) -> int:
         return len(self.sampler)
 
-    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> dict[str, Tensor | int]:
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return the batch of this step: a pure function of its arguments, of one shape."""
         epoch, members = self.sampler.choose(seed, step, rank, world)
         return collate_masked(self.epoch(seed, epoch), members)
 
-    def every(self, seed: int, size: int) -> Iterator[dict[str, Tensor | int]]:
+    def every(self, seed: int, size: int) -> Iterator[Tree]:
         """Yield all rows in their order, for an evaluation: its masks are those of the first epoch of its own seed."""
         shown = self.epoch(seed, 0)
         for start in range(0, self.total, size):
@@ -150,7 +150,7 @@ class MaskedBatches:
         return shown | masked._asdict()
 
 
-def collate_masked(shown: dict[str, Array], members: Array) -> dict[str, Tensor | int]:
+def collate_masked(shown: dict[str, Array], members: Array) -> Tree:
     """Return some rows as tensors, and how many real tokens they have: counted here, where nothing waits for a GPU."""
     rows = {name: own[members] for name, own in shown.items()}
     tensors = {name: torch.from_numpy(own if own.dtype == bool else own.astype(np.int64)) for name, own in rows.items()}

@@ -23,12 +23,12 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
 
 from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.corpus import Corpus, TextCorpus
+from seqloom.data.corpus import Corpus
 
 T = TypeVar("T")
 
@@ -91,12 +91,8 @@ else:
             return Annotated[Any, CorpusKinds(*forms)]
 
 
-@overload
-def load(config: "CorpusConfig[str]") -> TextCorpus: ...
-@overload
-def load(config: "CorpusConfig[T]") -> Corpus[T]: ...
-def load(config: "CorpusConfig[T]") -> Corpus[T]:
-    """Return the corpus that this configuration describes, with notes on what a model cannot learn from it."""
+def load(config: "CorpusConfig[T]") -> Any:
+    """Return the corpus of `T` that this configuration describes, with notes on what a model cannot learn from it."""
     corpus: Corpus[T] = find(config.corpus).load(config)
     return corpus.checked()
 
