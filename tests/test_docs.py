@@ -125,7 +125,8 @@ def test_the_tool_mends_a_wrong_page() -> None:
     before, gone = "## `model`\n\n### `model`, kind `x`\n\nText.\n\n", "| `extra` | `1` | gone |\n"
     after = "\n## `train`\n\nEnd.\n"
     rows = "| `tied` | `false` | share a matrix |\n| `clip` | `null` | longest gradient; `null` is no clipping |\n"
-    wrong = f"{before}{head}| `rows` | `16` | of a batch |\n| `lr` | `2e-3` | rate |\n{gone}\n## `gone`\n\n{head}{gone}{after}"
+    old = "| `rows` | `16` | of a batch |\n| `lr` | `2e-3` | rate |\n"
+    wrong = f"{before}{head}{old}{gone}\n## `gone`\n\n{head}{gone}{after}"
     right = f"{before}{head}| `rows` | `32` | of a batch |\n{rows}| `lr` | `2e-3` | rate |\n{after}"
     assert reference.update(wrong, {"`model`, kind `x`": Example}) == right
     assert reference.update(right, {"`model`, kind `x`": Example}) == right

@@ -55,8 +55,12 @@ def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed_step, "capture", lambda work, pool=None, stream=None: Again(work))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(graphed_step, "to_device", lambda tree, _: tree_map(torch.Tensor.clone, tree))
-    graphed: Any = Implementation(lambda step, state: state.config.fast, GraphedStep)
+    graphed: Any = Implementation(is_enabled, GraphedStep)
     monkeypatch.setattr(accelerate, "implementations", [graphed])
+
+
+def is_enabled(step: Any, state: Any) -> Any:
+    return state.config.fast
 
 
 class Trained:
