@@ -37,7 +37,7 @@ from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 
 LONGEST = 60
 SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2", "--fixed", "5"]  # does everything run?
@@ -214,7 +214,7 @@ def opened(wanted: Any) -> list[tuple[str, Transformer, Rows]]:
     """Name, model and sources of each run that is wanted."""
     found = []
     for folder in wanted.runs:
-        translator = load(folder, wanted.device, Translator)
+        translator = load(folder, wanted.device, TranslatorPredictor)
         task = translator.task()
         pairs = task.corpus.split("dev")[: wanted.sentences]
         sources = sorted(([*task.tokenizer.encode(pair.source), task.tokenizer.end] for pair in pairs), key=len)

@@ -13,7 +13,7 @@ import time
 
 from seqloom.evaluate.translation import score_translations
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
 
-    translator = load(arguments.run, arguments.device, Translator)
+    translator = load(arguments.run, arguments.device, TranslatorPredictor)
     corpus = translator.task().corpus
     pairs = corpus.split(arguments.split)[: arguments.sentences]
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]

@@ -20,7 +20,7 @@ from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import to_device
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 
 
 def batches(sources: list[list[int]], size: int) -> list[dict[str, torch.Tensor]]:
@@ -94,7 +94,7 @@ def main() -> None:
 
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    translator = load(arguments.run, arguments.device, Translator)
+    translator = load(arguments.run, arguments.device, TranslatorPredictor)
     device, tokenizer = translator.device, translator.tokenizer
     pairs = translator.task().corpus.split("dev")[: arguments.sentences]
     sources = sorted(([*tokenizer.encode(pair.source), tokenizer.end] for pair in pairs), key=len)

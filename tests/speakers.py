@@ -16,8 +16,8 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
-from seqloom.predict.language_model import LanguageModel
-from seqloom.predict.translator import Translator
+from seqloom.predict.language_model import LanguageModelPredictor
+from seqloom.predict.translate import TranslatorPredictor
 from seqloom.text.characters import Characters
 
 LETTERS = " abcdef"  # and </s>, <unk>
@@ -38,11 +38,11 @@ class Kept:
         self.name, self.model = name, model
 
 
-class SmallWriter(Kept, LanguageModel):
+class SmallWriter(Kept, LanguageModelPredictor):
     pass
 
 
-class SmallTranslator(Kept, Translator):
+class SmallTranslator(Kept, TranslatorPredictor):
     pass
 
 

@@ -9,9 +9,9 @@ import torch
 from tests.understanding import classify_recipe, trained
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.predict.classifier import Classifier
+from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
-from seqloom.predict.tagger import Tagger
+from seqloom.predict.tag import TaggerPredictor
 
 ODD = ["e\u0301", "\u202bשלום\u202c", "\u2028", "👩‍👩‍👧 film", "\x85", "\ufeff", "नमस्ते", "film", "x" * 500, "a " * 100]
 KINDS = {
@@ -33,12 +33,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=KINDS)
-def model(runs: Path, request: pytest.FixtureRequest) -> Classifier:
-    found: Classifier = load(runs / request.param, "cpu", Classifier)
+def model(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredictor:
+    found: ClassifierPredictor = load(runs / request.param, "cpu", ClassifierPredictor)
     return found
 
 
-def test_one_answer_for_each_text_in_order_however_they_are_read(model: Classifier) -> None:
+def test_one_answer_for_each_text_in_order_however_they_are_read(model: ClassifierPredictor) -> None:
     texts = ["a gripping, funny film", "", "a dull, bland plot", "   ", *ODD, "a warm, clever story"]
     alone = [next(model.classify(text)) for text in texts]
     assert [one.text for one in alone] == texts
@@ -52,7 +52,7 @@ def test_one_answer_for_each_text_in_order_however_they_are_read(model: Classifi
     assert alone[1].candidates == []
 
 
-def test_probabilities_are_of_all_labels(model: Classifier) -> None:
+def test_probabilities_are_of_all_labels(model: ClassifierPredictor) -> None:
     (one,) = model.classify("a gripping, funny film")
     assert sum(said.probability for said in one.candidates) == pytest.approx(1.0, abs=1e-5)
     assert [said.label for said in one.candidates] == ["good", "bad"]
@@ -60,7 +60,7 @@ def test_probabilities_are_of_all_labels(model: Classifier) -> None:
     assert top.candidates == one.candidates[:1]
 
 
-def test_it_answers_as_it_was_measured(model: Classifier) -> None:
+def test_it_answers_as_it_was_measured(model: ClassifierPredictor) -> None:
     judged = model.predict_split("test")
     found = list(model.classify(one.text for one in judged))
     assert [one.label for one in found] == [one.label for one in judged]
@@ -93,7 +93,7 @@ def test_what_came_before_a_broken_line_is_answered(runs: Path) -> None:
         next(answers)
 
 
-def test_a_text_of_a_hundred_thousand_words_is_read_at_its_beginning(model: Classifier) -> None:
+def test_a_text_of_a_hundred_thousand_words_is_read_at_its_beginning(model: ClassifierPredictor) -> None:
     text = "a gripping, funny film " + "dull " * 100_000
     (one,) = model.classify(text)
     assert one.cut
@@ -118,13 +118,13 @@ def test_another_model_is_refused_by_name(runs: Path) -> None:
     with pytest.raises(
         UsageError, match=r"is a classifier: `seqloom classify` uses it. What was asked for needs a tag"
     ):
-        load(runs / "bag", "cpu", Tagger)
+        load(runs / "bag", "cpu", TaggerPredictor)
 
 
 # --- why ------------------------------------------------------------------------------------------------------------
 
 
-def test_why_points_at_the_words_of_the_text(model: Classifier) -> None:
+def test_why_points_at_the_words_of_the_text(model: ClassifierPredictor) -> None:
     text = "  a gripping, नमस्ते film  "
     (one,) = model.classify([text], why=True)
     assert one.why is not None

@@ -1,6 +1,6 @@
 """Lines in windows and batches."""
 
-from seqloom.predict.batching import TOKENS, as_lines, predict_windows, similar_lengths
+from seqloom.predict.base import TOKENS, as_lines, predict_windows, similar_lengths
 
 
 def test_what_is_read_together_is_of_like_length() -> None:

@@ -14,7 +14,7 @@ import seqloom
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.prompts import Prompt, Shot, Template
 from seqloom.decoding.mixture import Mixture
-from seqloom.predict.prompter import fit_shots
+from seqloom.predict.language_model import fit_shots
 from seqloom.recipes import build_recipe
 
 SHOTS = [("a warm film", "good"), ("a dull plot", "bad"), ("a funny cast", "good")]

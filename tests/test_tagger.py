@@ -6,7 +6,7 @@ import pytest
 from tests.understanding import sentences, tag_recipe, trained, write_sentences
 
 from seqloom.predict.loader import load
-from seqloom.predict.tagger import Tagger
+from seqloom.predict.tag import TaggerPredictor
 
 ODD = [
     "e\u0301 \u0323",
@@ -39,12 +39,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=KINDS)
-def model(runs: Path, request: pytest.FixtureRequest) -> Tagger:
-    found: Tagger = load(runs / request.param, "cpu", Tagger)
+def model(runs: Path, request: pytest.FixtureRequest) -> TaggerPredictor:
+    found: TaggerPredictor = load(runs / request.param, "cpu", TaggerPredictor)
     return found
 
 
-def test_entities_stand_where_they_stand(model: Tagger) -> None:
+def test_entities_stand_where_they_stand(model: TaggerPredictor) -> None:
     line = "  Ann lives in New Delhi.  "
     (one,) = model.tag(line)
     assert one.marked == "  Ann:PER lives in [New Delhi]:LOC.  "
@@ -58,7 +58,7 @@ def test_entities_stand_where_they_stand(model: Tagger) -> None:
     assert all(0 < word.probability <= 1 + 1e-6 for word in one.words)
 
 
-def test_one_answer_for_each_line_in_order_however_they_are_read(model: Tagger) -> None:
+def test_one_answer_for_each_line_in_order_however_they_are_read(model: TaggerPredictor) -> None:
     lines = ["Ann lives in Rome .", "", *ODD, "Bob works in São Paulo."]
     alone = [next(model.tag(line)) for line in lines]
     assert [one.text for one in alone] == lines
@@ -71,7 +71,7 @@ def test_one_answer_for_each_line_in_order_however_they_are_read(model: Tagger) 
     assert alone[1].words == [] and alone[1].marked == "" and alone[-2].marked == "   "
 
 
-def test_it_answers_as_it_was_measured(model: Tagger) -> None:
+def test_it_answers_as_it_was_measured(model: TaggerPredictor) -> None:
     answers = model.answers("test")
     found = list(model.tag((" ".join(one.words) for one, _ in answers), spaces=True))
     assert [[word.tag for word in one.words] for one in found] == [tags for _, tags in answers]

@@ -13,10 +13,10 @@ import torch
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding import beam
 from seqloom.decoding.beam import BeamConfig
-from seqloom.predict import translator as translator_module
-from seqloom.predict.language_model import LanguageModel
+from seqloom.predict import translate as translate_module
+from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translation, Translator
+from seqloom.predict.translate import Translation, TranslatorPredictor
 from seqloom.runs import record
 from seqloom.training import train_recipe
 
@@ -69,9 +69,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def translator(runs: Path) -> Translator:
+def translator(runs: Path) -> TranslatorPredictor:
     """In float64, so that lines side by side come out as they do alone; and less undecided than it was born."""
-    made: Translator = load(runs / "bytes", "cpu", Translator)
+    made: TranslatorPredictor = load(runs / "bytes", "cpu", TranslatorPredictor)
     made.model.double()
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -95,7 +95,7 @@ def facts(found: Iterator[Translation]) -> list[tuple[str, str, float]]:
 
 
 @pytest.mark.parametrize("number", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_thousands_of_lines_at_any_batch_size(translator: Translator, number: int) -> None:
+def test_thousands_of_lines_at_any_batch_size(translator: TranslatorPredictor, number: int) -> None:
     lines = random_lines(number, 1)
     assert "" in lines and all(odd in "".join(lines) for odd in ODD)
     options: dict[str, Any] = {"beam": 1, "max_length": 4}
@@ -109,7 +109,7 @@ def test_thousands_of_lines_at_any_batch_size(translator: Translator, number: in
     assert [facts(translator.translate(line, **options))[0] for line in lines[:100]] == expected[:100]
 
 
-def test_beams_do_not_depend_on_their_company_either(translator: Translator) -> None:
+def test_beams_do_not_depend_on_their_company_either(translator: TranslatorPredictor) -> None:
     lines = random_lines(100, 2)
     found = [
         [
@@ -122,7 +122,7 @@ def test_beams_do_not_depend_on_their_company_either(translator: Translator) -> 
     assert max(map(len, found[0])) == 2
 
 
-def test_every_translation_is_one_line(translator: Translator) -> None:
+def test_every_translation_is_one_line(translator: TranslatorPredictor) -> None:
     for one in translator.translate(random_lines(80, 4), n_best=2, max_length=20):
         for candidate in one.candidates:
             assert "\n" not in candidate.text and "\r" not in candidate.text
@@ -130,21 +130,21 @@ def test_every_translation_is_one_line(translator: Translator) -> None:
 
 
 def test_a_line_break_in_a_translation_becomes_a_space(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = load(runs / "characters", "cpu", Translator)
+    model = load(runs / "characters", "cpu", TranslatorPredictor)
     monkeypatch.setattr(model.tokenizer, "decode", lambda ids: "one\r\ntwo\u2028three\n")
     (found,) = model.translate("the cat")
     assert found.text == "one  two\u2028three "
 
 
-def test_blank_lines_never_touch_the_model(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translator_module, "beam_search", None)
+def test_blank_lines_never_touch_the_model(translator: TranslatorPredictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate_module, "beam_search", None)
     found = list(translator.translate(["", "  ", "\t\u2028", "\u3000"], attention=True))
     assert [(one.text, one.score, one.log_prob) for one in found] == [("", 0, 0)] * 4
     assert found[0].source_words == [] and found[0].candidates[0].alignment == ""
 
 
 @pytest.mark.parametrize("window", [1, 3])
-def test_it_reads_no_further_than_its_window(translator: Translator, window: int) -> None:
+def test_it_reads_no_further_than_its_window(translator: TranslatorPredictor, window: int) -> None:
     read = []
 
     def lines() -> Iterator[str]:
@@ -157,7 +157,7 @@ def test_it_reads_no_further_than_its_window(translator: Translator, window: int
         assert len(read) <= (number // window + 1) * window
 
 
-def test_lines_before_one_that_cannot_be_read_are_answered(translator: Translator) -> None:
+def test_lines_before_one_that_cannot_be_read_are_answered(translator: TranslatorPredictor) -> None:
     def lines() -> Iterator[str]:
         yield from ["one", "", "three"]
         raise DataError("broken")
@@ -168,7 +168,7 @@ def test_lines_before_one_that_cannot_be_read_are_answered(translator: Translato
         next(found)
 
 
-def test_a_line_of_ten_thousand_tokens(translator: Translator) -> None:
+def test_a_line_of_ten_thousand_tokens(translator: TranslatorPredictor) -> None:
     long = "猫 dog " * 2_001
     began = time.perf_counter()
     short, found, other = translator.translate(["the cat", long, "the dog"], beam=2)
@@ -179,7 +179,9 @@ def test_a_line_of_ten_thousand_tokens(translator: Translator) -> None:
     assert time.perf_counter() - began < 60
 
 
-def test_a_long_line_changes_no_limit_of_the_others(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_line_changes_no_limit_of_the_others(
+    translator: TranslatorPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(beam, "DEFAULT_MAX_LENGTH", 40)
     lines = ["the", "the cat sat " * 9, "cat", "the dog saw " * 8]
     with torch.no_grad():  # it may never end
@@ -195,7 +197,7 @@ def test_a_long_line_changes_no_limit_of_the_others(translator: Translator, monk
 
 
 def test_a_line_too_long_for_the_model_is_named_and_no_line_before_it_is_lost(runs: Path) -> None:
-    model = load(runs / "location", "cpu", Translator)
+    model = load(runs / "location", "cpu", TranslatorPredictor)
     found = model.translate(["the cat", "", "the cat sat", "the cat sat a dog saw", "the"])
     assert [next(found).source for _ in range(3)] == ["the cat", "", "the cat sat"]
     with pytest.raises(DataError, match=r"Line 4 has 7 tokens.*only 6 places.*model.attention.max_length"):
@@ -203,16 +205,16 @@ def test_a_line_too_long_for_the_model_is_named_and_no_line_before_it_is_lost(ru
 
 
 def test_what_the_vocabulary_cannot_spell_is_translated_and_told(runs: Path) -> None:
-    words = load(runs / "words", "cpu", Translator)
+    words = load(runs / "words", "cpu", TranslatorPredictor)
     found = list(words.translate(["the cat", "the 猫 cat नमस्ते"]))
     assert [one.unknown for one in found] == [(), ("猫", "नमस्ते")]
     assert all("<unk>" not in one.text for one in found)
-    (spelled,) = load(runs / "bytes", "cpu", Translator).translate("the 猫")
+    (spelled,) = load(runs / "bytes", "cpu", TranslatorPredictor).translate("the 猫")
     assert spelled.unknown == ()
 
 
 def test_a_forced_beginning(runs: Path) -> None:
-    words = load(runs / "words", "cpu", Translator)
+    words = load(runs / "words", "cpu", TranslatorPredictor)
     for one in words.translate(["the cat", "a dog saw 3 .", ""], prefix="die Katze", n_best=2):
         assert all(candidate.text.startswith("die Katze") for candidate in one.candidates) == bool(one.source)
     with pytest.raises(DataError, match="cannot spell '猫' in the prefix"):
@@ -220,12 +222,12 @@ def test_a_forced_beginning(runs: Path) -> None:
 
 
 def test_a_beginning_longer_than_short_lines_may_become(runs: Path) -> None:
-    words, prefix = load(runs / "words", "cpu", Translator), "die Katze sass " * 10
+    words, prefix = load(runs / "words", "cpu", TranslatorPredictor), "die Katze sass " * 10
     for one in words.translate(["a", "the cat sat 3 .", "the cat sat " * 20], prefix=prefix):
         assert one.text.startswith(prefix.strip())
 
 
-def test_alignment_links_words(translator: Translator) -> None:
+def test_alignment_links_words(translator: TranslatorPredictor) -> None:
     (one,) = translator.translate("the cat, sat", attention=True, n_best=2)
     assert one.source_words == ["the", "cat", ",", "sat"]
     for candidate in one.candidates:
@@ -238,20 +240,20 @@ def test_alignment_links_words(translator: Translator) -> None:
     assert plain.text == one.text
 
 
-def test_the_view_says_the_same_as_the_links(translator: Translator) -> None:
+def test_the_view_says_the_same_as_the_links(translator: TranslatorPredictor) -> None:
     (one,) = translator.translate("the cat, sat", attention=True)
     assert translator.attention("the cat, sat").links == one.candidates[0].alignment
 
 
 def test_without_attention_there_is_nothing_to_align(runs: Path) -> None:
-    blind = load(runs / "blind", "cpu", Translator)
+    blind = load(runs / "blind", "cpu", TranslatorPredictor)
     assert len(list(blind.translate(["the cat", "a dog"]))) == 2
     with pytest.raises(UsageError, match="no attention"):
         list(blind.translate("the cat", attention=True))
 
 
 def test_options_stand_before_the_runs_own(runs: Path) -> None:
-    model = load(runs / "words", "cpu", Translator)
+    model = load(runs / "words", "cpu", TranslatorPredictor)
     assert model.decode_options() == BeamConfig(beam=2)
     assert model.decode_options(n_best=4).beam == 4
     assert model.decode_options(beam=1, length_penalty=0.0) == BeamConfig(beam=1, length_penalty=0.0)
@@ -270,9 +272,9 @@ def test_options_stand_before_the_runs_own(runs: Path) -> None:
 )
 def test_wrong_options_are_refused_before_a_line_is_read(runs: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        load(runs / "words", "cpu", Translator).translate(["the cat"], **options)
+        load(runs / "words", "cpu", TranslatorPredictor).translate(["the cat"], **options)
 
 
 def test_a_translator_is_no_language_model(runs: Path) -> None:
     with pytest.raises(UsageError, match=r"is a translator: `seqloom translate` uses it\. .* needs a language model"):
-        load(runs / "words", "cpu", LanguageModel)
+        load(runs / "words", "cpu", LanguageModelPredictor)

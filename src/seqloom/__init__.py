@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from seqloom.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from seqloom.predict.average import average
-    from seqloom.predict.ensembles import ensemble, interpolate
+    from seqloom.predict.ensembles import average, ensemble, interpolate
     from seqloom.predict.loader import export_hf, import_hf, import_minilm, load
     from seqloom.training import train_recipe
 
@@ -24,7 +23,7 @@ __all__ = [
 ]
 
 MODULES = {
-    "average": "predict.average",
+    "average": "predict.ensembles",
     "ensemble": "predict.ensembles",
     "export_hf": "predict.loader",
     "import_hf": "predict.loader",

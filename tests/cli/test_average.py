@@ -15,7 +15,7 @@ from seqloom.cli.app import main
 from seqloom.core.errors import UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 
@@ -161,7 +161,7 @@ def test_it_cannot_be_trained_further(seqloom: Any, averaged: Path, translators:
 
 def test_from_python(mine: Path) -> None:
     mean = package.average(mine / "one", last=2)
-    assert isinstance(mean, Translator)
+    assert isinstance(mean, TranslatorPredictor)
     assert mean.run.path == mine / "one-averaged"
     assert mean.run.average is not None and mean.run.average["steps"] == [8, 10]
     (found,) = mean.translate("the cat sat 3 .")

@@ -18,7 +18,7 @@ from seqloom.cli.classify import shaded
 from seqloom.inspect import doctor
 from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal
-from seqloom.predict.classifier import Classifier
+from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 
@@ -88,7 +88,7 @@ def test_why_in_colour(seqloom: Any, runs: Path) -> None:
 
 
 def test_why_where_there_are_few_colours(runs: Path) -> None:
-    (one,) = load(runs / "bag", "cpu", Classifier).classify("a gripping, dull film", why=True)
+    (one,) = load(runs / "bag", "cpu", ClassifierPredictor).classify("a gripping, dull film", why=True)
     assert one.why is not None
     styles = {str(span.style) for span in shaded(one.text, one.why, few=True).spans}
     assert styles & {"white on green", "white on red"} and styles <= {

@@ -16,7 +16,7 @@ from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig
 from seqloom.evaluate.alignment import from_pharaoh
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 from seqloom.text.base import digest
 
 LINES = ["the cat sat 3 .", "", "a dog ran", "the owl slept 5 ."]
@@ -56,7 +56,7 @@ def test_it_is_none_of_its_parts(seqloom: Any, translators: Path) -> None:
 
 
 def test_the_probability_is_the_mean_of_theirs(translators: Path) -> None:
-    parts = [load(translators / name, "cpu", Translator) for name in ("one", "transformer", "blind")]
+    parts = [load(translators / name, "cpu", TranslatorPredictor) for name in ("one", "transformer", "blind")]
     together = package.ensemble(parts)
     (found,) = together.translate("the cat sat 3 .", beam=1)
     tokenizer, ids = together.tokenizer, found.candidates[0].ids
@@ -89,7 +89,7 @@ def test_alignments_are_the_mean_of_those_that_have_one(seqloom: Any, translator
     found = seqloom("translate", one, two, blind, "the cat sat 3 .", "--alignment", "--json").json
     assert found["source_words"] == ["the", "cat", "sat", "3", "."]
     assert all(a < 5 and b < len(found["words"]) for a, b in from_pharaoh(found["alignment"]))
-    parts = [load(path, "cpu", Translator) for path in (one, two, blind)]
+    parts = [load(path, "cpu", TranslatorPredictor) for path in (one, two, blind)]
     together, target = package.ensemble(parts), found["translation"]
     view = together.attention("the cat sat 3 .", target)
     mean = (parts[0].attention("the cat sat 3 .", target).tokens.weights) / 2
@@ -223,7 +223,7 @@ def test_the_figures_of_all_together_then_of_each_alone(
 
 
 def test_the_loss_is_that_of_the_mean(translators: Path) -> None:
-    parts = [load(translators / name, "cpu", Translator) for name in ("one", "two", "blind")]
+    parts = [load(translators / name, "cpu", TranslatorPredictor) for name in ("one", "two", "blind")]
     task = parts[0].task()
     total = count = 0.0
     with torch.no_grad():
@@ -289,7 +289,7 @@ def test_language_models_are_still_interpolated_and_nothing_else(seqloom: Any, t
 
 
 def test_from_python(translators: Path) -> None:
-    one = load(translators / "one", "cpu", Translator)
+    one = load(translators / "one", "cpu", TranslatorPredictor)
     together = package.ensemble([one, translators / "transformer"], "cpu")
     assert repr(together) == f"<{translators / 'one'} + {translators / 'transformer'}>"
     assert together.decode == one.decode == BeamConfig(beam=3)

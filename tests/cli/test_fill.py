@@ -12,8 +12,8 @@ from tests.understanding import trained
 from seqloom.core.errors import UsageError
 from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.views.curves import curves
+from seqloom.predict.gaps import visible
 from seqloom.predict.loader import load
-from seqloom.predict.masked_lm import visible
 from seqloom.runs.run import Run
 
 PNG = b"\x89PNG"

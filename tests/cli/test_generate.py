@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.predict.language_model import LanguageModel
+from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
 
 
@@ -93,15 +93,15 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
 
     screen = Recorder()
     made: list[str] = []
-    plain = LanguageModel.generate
+    plain = LanguageModelPredictor.generate
 
-    def watched(self: LanguageModel, *arguments: Any, **options: Any) -> Iterator[str]:
+    def watched(self: LanguageModelPredictor, *arguments: Any, **options: Any) -> Iterator[str]:
         for piece in plain(self, *arguments, **options):
             assert screen.seen[-1] == "".join(["the"] * bool(made) + made)
             made.append(piece)
             yield piece
 
-    monkeypatch.setattr(LanguageModel, "generate", watched)
+    monkeypatch.setattr(LanguageModelPredictor, "generate", watched)
     monkeypatch.setattr(sys, "stdout", screen)
     assert main(["generate", str(runs / "chars"), "--prompt=the", "--tokens=12", "--min-tokens=12"]) == 0
     assert len(made) == 12
@@ -109,12 +109,12 @@ def test_every_piece_is_shown_as_soon_as_it_is_there(runs: Path, monkeypatch: py
 
 
 def test_ctrl_c_leaves_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(self: LanguageModel, prompt: str, **options: Any) -> Iterator[str]:
+    def endless(self: LanguageModelPredictor, prompt: str, **options: Any) -> Iterator[str]:
         yield " sat"
         signal.raise_signal(signal.SIGINT)
         yield "never seen"
 
-    monkeypatch.setattr(LanguageModel, "generate", endless)
+    monkeypatch.setattr(LanguageModelPredictor, "generate", endless)
     shown = seqloom("generate", runs / "chars", "--prompt=the cat")
     assert shown.code == 130
     assert shown.out == "the cat sat\n"

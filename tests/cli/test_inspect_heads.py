@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.cli.app import main
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 
 SOURCE, TARGET = "the cat sat, here", "القط جلس هنا"
 PAIRS = [
@@ -61,7 +61,7 @@ def test_every_head_as_json(seqloom: Any, translators: Path, part: str) -> None:
     found = seqloom(
         "inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", part, "--json"
     ).json
-    view = load(translators / "heads", "cpu", Translator).heads(SOURCE, TARGET)
+    view = load(translators / "heads", "cpu", TranslatorPredictor).heads(SOURCE, TARGET)
     own = view.part(part)
     assert (found["part"], found["layers"], found["heads"]) == (part, own.layers, 4)
     assert (found["source"], found["translation"], found["given"]) == (SOURCE, TARGET, True)
@@ -91,7 +91,7 @@ def test_which_heads_are_shown(seqloom: Any, translators: Path, words: list[str]
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "decoder", "--json"]
     found = seqloom(*command, *words).json["maps"]
     assert [(one["layer"], one["head"]) for one in found] == maps
-    own = load(translators / "heads", "cpu", Translator).heads(SOURCE, TARGET).decoder
+    own = load(translators / "heads", "cpu", TranslatorPredictor).heads(SOURCE, TARGET).decoder
     layer, head = maps[0]
     np.testing.assert_allclose(found[0]["weights"], own.grid(layer, head, tokens=True).weights)
 
@@ -129,7 +129,7 @@ def test_the_table_of_heads(seqloom: Any, translators: Path) -> None:
     run = translators / "heads"
     shown = seqloom("inspect", "attention", run, SOURCE, "--target", TARGET, "--part", "encoder")
     rows = [line.split() for line in shown.out.splitlines() if line.strip()[:1].isdigit()]
-    habits = load(run, "cpu", Translator).heads(SOURCE, TARGET).encoder.habits()
+    habits = load(run, "cpu", TranslatorPredictor).heads(SOURCE, TARGET).encoder.habits()
     expected = [[f"{h.layer}", f"{h.head}", f"{h.entropy:.2f}", f"{h.distance:.2f}", f"{h.end:.0%}"] for h in habits]
     assert rows == expected and len(rows) == 8
     assert "encoder self-attention" in shown.out and "entropy" in shown.out

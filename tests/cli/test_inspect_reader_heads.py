@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tests.understanding import classify_recipe, tag_recipe, trained
 
-from seqloom.predict.classifier import Classifier
+from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
-from seqloom.predict.tagger import Tagger
+from seqloom.predict.tag import TaggerPredictor
 
 TRANSFORMER = ["model.encoder.kind=transformer", "model.encoder.width=8", "model.encoder.heads=2", "train.steps=4"]
 BYTES = ["tokenizer.kind=byte-pair", "tokenizer.size=280"]
@@ -42,7 +42,7 @@ def test_heads_of_a_classifier(seqloom: Any, runs: Path) -> None:
 
 
 def test_they_are_the_models_own(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = load(runs / "classifier", "cpu", Classifier)
+    classifier = load(runs / "classifier", "cpu", ClassifierPredictor)
     part = classifier.heads(FILM).encoder
     attention = classifier.model.encoder.blocks[1].mixer.attention
     attend, weights = attention.attend, []
@@ -59,7 +59,7 @@ def test_they_are_the_models_own(runs: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) -> None:
-    view = load(runs / "tagger", "cpu", Tagger).heads(LINE)
+    view = load(runs / "tagger", "cpu", TaggerPredictor).heads(LINE)
     part = view.encoder
     assert part.words.rows == ["Ann", "sings", "in", "New", "Delhi", ".", "</s>"]
     assert len(part.tokens.rows) > 7

@@ -11,7 +11,7 @@ import seqloom as package
 from seqloom.core.errors import DataError
 from seqloom.data.nbest import lists_for, read_nbest
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 
 LINES = ["the cat sat 3 .", "", "the owl slept 5 .", "the dog ran 1 ."]
 SAID = {0: ["3 Katze sass .", "3 Hund sah .", "Katze"], 2: ["5 Eule schlief .", "Eule . . . . ."], 3: ["1 Hund lief ."]}
@@ -50,7 +50,7 @@ def test_the_score_is_the_models_own(
     words = [] if penalty is None else ["--length-penalty", penalty]
     shown = seqloom("translate", translators / name, "--rescore", nbest, "--n-best", "9", *words)
     assert shown.code == 0, shown.err
-    model, found = load(translators / name, "cpu", Translator), entries(shown.out)
+    model, found = load(translators / name, "cpu", TranslatorPredictor), entries(shown.out)
     for number, said in SAID.items():
         own = [(text, score) for place, text, score in found if place == number]
         lengths = {

@@ -23,13 +23,15 @@ def test_help_loads_nothing_large() -> None:
 
 
 def test_a_translator_loads_nothing_of_the_other_uses() -> None:
-    loaded = loaded_by("from seqloom.predict.loader import load\nfrom seqloom.predict.translator import Translator")
-    assert "seqloom.predict.translator" in loaded
+    loaded = loaded_by(
+        "from seqloom.predict.loader import load\nfrom seqloom.predict.translate import TranslatorPredictor"
+    )
+    assert "seqloom.predict.translate" in loaded
     others = (
         "seqloom.exchange",
         "seqloom.inspect",
         "seqloom.studio",
-        "seqloom.predict.tagger",
+        "seqloom.predict.tag",
         "seqloom.predict.word_vectors",
     )
     assert not [name for name in loaded if name.startswith(others)]

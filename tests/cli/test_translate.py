@@ -15,7 +15,7 @@ from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.cli.app import main
 from seqloom.evaluate.alignment import from_pharaoh
 from seqloom.predict.loader import load
-from seqloom.predict.translator import Translator
+from seqloom.predict.translate import TranslatorPredictor
 
 RECIPE = """
 task: translate
@@ -217,13 +217,13 @@ def test_at_the_keyboard_every_line_is_answered_at_once(
     seqloom: Any, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows = []
-    plain = Translator.translate
+    plain = TranslatorPredictor.translate
 
     def watch(self: Any, lines: Any, **options: Any) -> Any:
         windows.append(options["window"])
         return plain(self, lines, **options)
 
-    monkeypatch.setattr(Translator, "translate", watch)
+    monkeypatch.setattr(TranslatorPredictor, "translate", watch)
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"the cat\n")))
     assert "Ctrl-D" in seqloom("translate", trained / "words").err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))

@@ -15,7 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.inspect.views.tsne import tsne
-from seqloom.predict.batching import similar_lengths
+from seqloom.predict.base import similar_lengths
 
 STEPS = 7  # after which the model below is cancelled
 

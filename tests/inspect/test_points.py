@@ -15,8 +15,7 @@ from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.views.points import Points, analogy, by_group, kind_of, neighbours, pca, project_tsne
 from seqloom.inspect.views.tsne import Affinities, Grid, affinities, calibrated, gradient, nearest, tsne
 from seqloom.predict.loader import load
-from seqloom.predict.points import _usual_tags, kinds_of_points, points_of
-from seqloom.predict.word_vectors import word_space
+from seqloom.predict.word_vectors import _usual_tags, kinds_of_points, points_of, word_space
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from tests.understanding import sentences, tag_recipe, trained, write_sentences
 from seqloom.core.tree import to_device
 from seqloom.inspect.views.labels import NEVER, lattice_of, pairs_of, potentials, state_paths
 from seqloom.predict.loader import load
-from seqloom.predict.tagger import Tagger
+from seqloom.predict.tag import TaggerPredictor
 from seqloom.training import train_recipe
 
 KINDS = {
@@ -36,12 +36,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=[*KINDS, "hmm", "hmm-2"])
-def tagger(runs: Path, request: pytest.FixtureRequest) -> Tagger:
-    found: Tagger = load(runs / request.param, "cpu", Tagger)
+def tagger(runs: Path, request: pytest.FixtureRequest) -> TaggerPredictor:
+    found: TaggerPredictor = load(runs / request.param, "cpu", TaggerPredictor)
     return found
 
 
-def test_it_says_what_tag_says(tagger: Tagger) -> None:
+def test_it_says_what_tag_says(tagger: TaggerPredictor) -> None:
     (said,) = tagger.tag(LINE)
     found = tagger.paths(LINE)
     assert found.words == LINE.split() and found.tags == tagger.tags
@@ -52,13 +52,13 @@ def test_it_says_what_tag_says(tagger: Tagger) -> None:
     assert found.likeliest == found.posterior.argmax(axis=1).tolist()
 
 
-def test_steps_lead_from_the_tags_of_one_word_to_those_of_the_next(tagger: Tagger) -> None:
+def test_steps_lead_from_the_tags_of_one_word_to_those_of_the_next(tagger: TaggerPredictor) -> None:
     found = tagger.paths(LINE)
     np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-5)
     np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-5)
 
 
-def test_it_equals_every_sequence_of_tags_written_out(tagger: Tagger) -> None:
+def test_it_equals_every_sequence_of_tags_written_out(tagger: TaggerPredictor) -> None:
     line = "Ann lives in"
     words, reader = line.split(), tagger.reader()
     pieces = reader.pieces([words])

@@ -8,7 +8,7 @@ from tests.understanding import classify_recipe, trained
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.views.labels import Weight, without
-from seqloom.predict.classifier import Classifier
+from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load
 
 TEXT = "a dull, warm film"
@@ -25,18 +25,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["gru", "attends", "bag"])
-def classifier(runs: Path, request: pytest.FixtureRequest) -> Classifier:
-    found: Classifier = load(runs / request.param, "cpu", Classifier)
+def classifier(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredictor:
+    found: ClassifierPredictor = load(runs / request.param, "cpu", ClassifierPredictor)
     return found
 
 
-def test_the_most_probable_label_is_explained_as_classify_does(classifier: Classifier) -> None:
+def test_the_most_probable_label_is_explained_as_classify_does(classifier: ClassifierPredictor) -> None:
     (said,) = classifier.classify(TEXT, why=True)
     assert classifier.why(TEXT) == said.why == classifier.why(TEXT, said.label)
     assert classifier.why(f"  {TEXT} ") == (said.why and said.why.moved(2))
 
 
-def test_influence_on_each_label_is_that_of_autograd(classifier: Classifier) -> None:
+def test_influence_on_each_label_is_that_of_autograd(classifier: ClassifierPredictor) -> None:
     batch = classifier.reader().batches([TEXT], tokens=1).collate(torch.tensor([0]).numpy())
     for number, label in enumerate(classifier.labels):
         found = classifier.why(TEXT, label, "influence")
@@ -47,7 +47,7 @@ def test_influence_on_each_label_is_that_of_autograd(classifier: Classifier) -> 
         assert sum(known) + classifier.model.output.bias[number].item() == pytest.approx(score, abs=1e-5)
 
 
-def test_what_is_left_out_is_read_again_without_it(classifier: Classifier) -> None:
+def test_what_is_left_out_is_read_again_without_it(classifier: ClassifierPredictor) -> None:
     def chance(text: str) -> float:
         (said,) = classifier.classify(text)
         return next(one.probability for one in said.candidates if one.label == "good")
@@ -68,7 +68,7 @@ def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
 
 
 def test_what_cannot_be_asked_is_refused(runs: Path) -> None:
-    gru = load(runs / "gru", "cpu", Classifier)
+    gru = load(runs / "gru", "cpu", ClassifierPredictor)
     with pytest.raises(UsageError, match="knows no label 'goood'"):
         gru.why(TEXT, "goood")
     with pytest.raises(UsageError, match="does not attend"):

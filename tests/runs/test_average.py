@@ -11,7 +11,7 @@ import torch
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.core.files import tensors_from_file
-from seqloom.predict.average import make_average
+from seqloom.predict.ensembles import make_average
 from seqloom.runs import average as averages
 from seqloom.runs import creation
 from seqloom.runs.average import in_words, mean

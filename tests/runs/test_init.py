@@ -12,7 +12,7 @@ from tests.understanding import trained
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.predict.average import average
+from seqloom.predict.ensembles import average
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.runs.init import InitConfig

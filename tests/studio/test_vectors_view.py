@@ -13,8 +13,7 @@ from tests.studio.conftest import StudioPage, Window
 import seqloom
 from seqloom.data.word_vectors import write_vectors
 from seqloom.inspect.views.points import project_tsne
-from seqloom.predict.points import points_of
-from seqloom.predict.word_vectors import import_vectors
+from seqloom.predict.word_vectors import import_vectors, points_of
 from seqloom.studio.server import Studio
 from seqloom.studio.views.vectors import suits
 

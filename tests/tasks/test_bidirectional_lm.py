@@ -14,7 +14,7 @@ from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.corpus import Counts
-from seqloom.predict.language_model import LanguageModel
+from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
 from seqloom.tasks.bidirectional_lm import Task, rows_of
 from seqloom.train.events import Progress
@@ -106,7 +106,7 @@ def test_what_it_is_used_for(tmp_path: Path) -> None:
         h = model.model.read(tokens, torch.ones_like(tokens).bool())[0].mean(dim=0)
     assert torch.allclose(torch.from_numpy(vectors[0]), h, atol=1e-6)
     with pytest.raises(UsageError, match="a bidirectional language model: `seqloom embed` makes vectors"):
-        load(run, "auto", LanguageModel)
+        load(run, "auto", LanguageModelPredictor)
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.predict.forecaster import Forecaster
+from seqloom.predict.forecast import ForecasterPredictor
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe, read_recipe
 from seqloom.tasks.forecast import Origin, Task
@@ -257,7 +257,7 @@ def test_a_run_opens_again(recipe: Callable[..., Any], tmp_path: Path) -> None:
         training = begin(recipe(*kind), tmp_path / name)
         for _ in training.events():
             pass
-        model = load(tmp_path / name, "cpu", Forecaster)
+        model = load(tmp_path / name, "cpu", ForecasterPredictor)
         assert model.columns == ("sales", "visits") and model.horizon == 6 and model.season == 12
         first, second = model.forecast(seed=1), load(tmp_path / name, "cpu").forecast(seed=1)
         assert np.array_equal(first.mean, second.mean) and first.labels[0] == "2010-01"

@@ -13,7 +13,7 @@ from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.data.examples import scores_of
 from seqloom.evaluate import correlation
 from seqloom.inspect.doctor_data import about_examples, example_facts
-from seqloom.predict import answerer
+from seqloom.predict import matching
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -255,7 +255,7 @@ def test_questions_are_answered_a_few_at_a_time_as_all_at_once(tmp_path: Path, m
         held.append(len(every))
         return read(every, *more)
 
-    monkeypatch.setattr(answerer, "BATCHES", 1)
+    monkeypatch.setattr(matching, "BATCHES", 1)
     monkeypatch.setattr(model, "_places", counted)
     assert [one.question for one in at_once] == asked
     for one, other in zip(at_once, model.answer(asked, context, top=3, batch_size=2), strict=True):

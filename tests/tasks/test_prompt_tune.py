@@ -14,7 +14,7 @@ import seqloom
 from seqloom.config import to_mapping
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.files import sha256, tensors_from_file
-from seqloom.predict.average import make_average
+from seqloom.predict.ensembles import make_average
 from seqloom.recipes import build_recipe, recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks.prompt_tune import Task

@@ -15,7 +15,7 @@ from seqloom.data import corpora
 from seqloom.data.series import variables_of
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.encoders import ConvolutionEncoderConfig, RecurrentEncoderConfig, TransformerEncoderConfig
-from seqloom.predict.classifier import SeriesClassifier
+from seqloom.predict.classify import SeriesClassifierPredictor
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe
 from seqloom.tasks.series_classify import Task
@@ -86,7 +86,7 @@ def test_an_epoch_reads_every_series_once(run: Path) -> None:
 
 
 def test_waves_are_told_apart(run: Path, tmp_path: Path) -> None:
-    model = load(run, "cpu", SeriesClassifier)
+    model = load(run, "cpu", SeriesClassifierPredictor)
     assert model.labels == ["fast", "slow"] and model.evaluate("test")["accuracy"] == 1.0
     fast = model.classify([10 + math.sin(1.2 * t) for t in range(14)])
     assert fast[0].label == "fast" and sum(one.probability for one in fast) == pytest.approx(1)

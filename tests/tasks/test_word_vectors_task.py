@@ -13,7 +13,7 @@ from seqloom.config import build
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.predict.loader import load
-from seqloom.predict.word_vectors import WordVectors, export_vectors, import_vectors
+from seqloom.predict.word_vectors import WordVectorsPredictor, export_vectors, import_vectors
 from seqloom.tasks import word_vectors
 from seqloom.tasks.word_vectors import Recipe, Task, plain_words, text_of
 from seqloom.text import Words, WordsConfig, encode_documents
@@ -93,7 +93,7 @@ def test_a_training_leaves_a_run_like_any_other(recipe, tmp_path, objective):
     assert evaluated.metrics["neighbours"] > 0.7
     assert (tmp_path / "run" / "card.md").exists()
     model = load(tmp_path / "run")
-    assert isinstance(model, WordVectors)
+    assert isinstance(model, WordVectorsPredictor)
     assert {near.word for near in model.nearest("cat", 3)} <= {"dog", "owl", "milk"}
     assert model.evaluate("dev") == pytest.approx(dict(evaluated.metrics))
     assert model.embed(["cat dog", "nothing known"]).shape == (2, 8)

@@ -48,7 +48,7 @@ def attention(
 ) -> None:
     """Where a model looked: `seqloom inspect attention runs/X "Sunday, November 15, 2026" --out attention.png`."""
     from seqloom.predict.loader import load
-    from seqloom.predict.translator import Translator
+    from seqloom.predict.translate import TranslatorPredictor
 
     check_out(out)
     if font is not None:
@@ -56,7 +56,7 @@ def attention(
     if beam is not None and target is not None:
         raise UsageError("--beam is about how a translation is found; with --target there is nothing to find.")
     model = load(run, "cpu")
-    if not isinstance(model, Translator):
+    if not isinstance(model, TranslatorPredictor):
         if beam is not None or target is not None:
             raise UsageError(f"--beam and --target are for translators; {run} is {model.what}.")
         found = model.heads(text)

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from seqloom.evaluate.classification import Report
     from seqloom.evaluate.hits import Hits
     from seqloom.evaluate.tagging import TagReport
-    from seqloom.predict.answerer import Answerer
     from seqloom.predict.base import SplitPredictor
-    from seqloom.predict.classifier import LabelPredictor
-    from seqloom.predict.matcher import Chooser, Matcher
-    from seqloom.predict.tagger import Tagger
+    from seqloom.predict.classify import LabelPredictor
+    from seqloom.predict.matching import AnswerPredictor, ChoicePredictor, PairPredictor
+    from seqloom.predict.tag import TaggerPredictor
 
 METRICS = {
     "accuracy": "accuracy",
@@ -53,7 +52,7 @@ Row = tuple[float, str, str, str]  # how wrong it is, what is right, what was pr
 
 
 def evaluate_labels(
-    model: "LabelPredictor[Any] | Tagger",
+    model: "LabelPredictor[Any] | TaggerPredictor",
     split: str,
     *,
     confusion: Path | None,
@@ -62,18 +61,18 @@ def evaluate_labels(
     as_json: bool,
 ) -> None:
     """Show all metrics of a split of a classifier or tagger, with intervals, and what was taken for what."""
-    from seqloom.predict.classifier import Classifier, LabelPredictor
-    from seqloom.predict.tagger import Tagger
+    from seqloom.predict.classify import ClassifierPredictor, LabelPredictor
+    from seqloom.predict.tag import TaggerPredictor
 
     for picture in (confusion, reliability):
         check_out(picture)
     check_answers(out, "answers")
-    if reliability is not None and not isinstance(model, Classifier):
+    if reliability is not None and not isinstance(model, ClassifierPredictor):
         raise UsageError(f"--reliability is for classifiers; {model.name} is {model.what}.")
     report: Any = model.report(split)
     data = data_name(model, split)
     if confusion is not None:
-        of, unit = ("tag", "words") if isinstance(model, Tagger) else ("class", _unit(model, split))
+        of, unit = ("tag", "words") if isinstance(model, TaggerPredictor) else ("class", _unit(model, split))
         _draw_confusion(confusion, model.name, data, report, of, unit)
     if reliability is not None:
         from seqloom.inspect.plots.classification import draw_reliability
@@ -85,7 +84,7 @@ def evaluate_labels(
         print_json(_object(model.name, data, report))
         return
     _print_labels(model, split, report)
-    if isinstance(model, Classifier):
+    if isinstance(model, ClassifierPredictor):
         _print_label_mistakes(model, split)
 
 
@@ -160,7 +159,7 @@ def _label_rows(model: "LabelPredictor[Any]", split: str) -> Iterator[str]:
         yield f"{one_line(one.expected)}\t{one_line(one.label)}\t{one.probability:.4f}\t{one_line(one.text)}\n"
 
 
-def _conll(model: "Tagger", split: str) -> Iterator[str]:
+def _conll(model: "TaggerPredictor", split: str) -> Iterator[str]:
     """Yield CoNLL: a word, its tag, the predicted tag; a blank line after each sentence."""
     for sentence, predicted in model.answers(split):
         rows = zip(sentence.words, sentence.tags, predicted, strict=True)
@@ -168,18 +167,17 @@ def _conll(model: "Tagger", split: str) -> Iterator[str]:
 
 
 def _rows(model: "SplitPredictor[Any]", split: str) -> Iterator[Row]:
-    from seqloom.predict.answerer import Answerer
-    from seqloom.predict.matcher import Chooser, Matcher
+    from seqloom.predict.matching import AnswerPredictor, ChoicePredictor, PairPredictor
 
-    if isinstance(model, Matcher):
+    if isinstance(model, PairPredictor):
         return _scored(model, split)
-    if isinstance(model, Chooser):
+    if isinstance(model, ChoicePredictor):
         return _chosen(model, split)
-    assert isinstance(model, Answerer)
+    assert isinstance(model, AnswerPredictor)
     return _answered(model, split)
 
 
-def _scored(model: "Matcher", split: str) -> Iterator[Row]:
+def _scored(model: "PairPredictor", split: str) -> Iterator[Row]:
     from seqloom.data.examples import scores_of
 
     corpus = model.own_task.corpus
@@ -187,14 +185,14 @@ def _scored(model: "Matcher", split: str) -> Iterator[Row]:
         yield abs(right - said), pair.label, f"{said:.2f}", f"{pair.first} · {pair.second}"
 
 
-def _chosen(model: "Chooser", split: str) -> Iterator[Row]:
+def _chosen(model: "ChoicePredictor", split: str) -> Iterator[Row]:
     """Wrong is what was surest of a wrong option: log p of it less log p of the right one."""
     for choice, own in zip(model.own_task.corpus.split(split), model.log_probs(split), strict=True):
         place = max(range(len(own)), key=own.__getitem__)
         yield own[place] - own[choice.answer], choice.options[choice.answer], choice.options[place], choice.text
 
 
-def _answered(model: "Answerer", split: str) -> Iterator[Row]:
+def _answered(model: "AnswerPredictor", split: str) -> Iterator[Row]:
     from seqloom.evaluate.answers import f1
 
     for one, said in zip(model.own_task.corpus.split(split), model.answers(split), strict=True):

@@ -12,9 +12,9 @@ from seqloom.core.words import counted
 if TYPE_CHECKING:
     from seqloom.evaluate.translation import Report
     from seqloom.evaluate.word_similarity import Judged
-    from seqloom.predict.forecaster import Forecaster
-    from seqloom.predict.translator import Translator
-    from seqloom.predict.word_vectors import WordVectors
+    from seqloom.predict.forecast import ForecasterPredictor
+    from seqloom.predict.translate import TranslatorPredictor
+    from seqloom.predict.word_vectors import WordVectorsPredictor
     from seqloom.tasks.forecast import ForecastReport
 
 TRANSLATION_METRICS = {
@@ -55,7 +55,7 @@ STEPS = 12  # ahead that are listed one by one
 
 
 def evaluate_translations(
-    model: "Translator",
+    model: "TranslatorPredictor",
     split: str,
     files: tuple[Path, Path] | None,
     options: dict[str, float | None],
@@ -154,7 +154,7 @@ def _print_mistakes(found: "Report") -> None:
     print("\n\n".join("\n".join(f"    {text}" for text in texts) for texts in shown))
 
 
-def evaluate_word_vectors(model: "WordVectors", split: str, as_json: bool) -> None:
+def evaluate_word_vectors(model: "WordVectorsPredictor", split: str, as_json: bool) -> None:
     """The figures on a split of the text, then those beside people's judgements, each with how much it covers."""
     found = model.report(split)
     own = bool(found.held_out)
@@ -188,7 +188,7 @@ def _judged_object(one: "Judged") -> dict[str, Any]:
     return {name: getattr(one, name) for name in names}
 
 
-def evaluate_forecasts(model: "Forecaster", split: str, as_json: bool) -> None:
+def evaluate_forecasts(model: "ForecasterPredictor", split: str, as_json: bool) -> None:
     """All figures of a split, with those of the seasonal naive forecast beside them."""
     found = model.report(split)
     data = f"{model.run.data['corpus']}, {split}"

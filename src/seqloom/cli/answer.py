@@ -26,10 +26,10 @@ def answer(
 ) -> None:
     """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
     from seqloom.data.files import expand_home, read_filled
-    from seqloom.predict.answerer import Answerer
     from seqloom.predict.loader import load
+    from seqloom.predict.matching import AnswerPredictor
 
-    model = load(run, device, Answerer)
+    model = load(run, device, AnswerPredictor)
     text = read_filled(expand_home(context))
     asked, size = open_lines(arguments(question) if question else None, batch, window)
     print_predictions(model, model.answer(asked, text, top=top, batch_size=batch, window=size), as_json)

@@ -12,7 +12,7 @@ from seqloom.cli.compare import METRICS
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.average import Averaged
+    from seqloom.predict.ensembles import Averaged
 
 
 def average(
@@ -27,7 +27,7 @@ def average(
     if last is not None and len(runs) > 1:
         raise UsageError("--last is about the checkpoints of one run; of several runs, the best weights are averaged.")
     from seqloom.data.files import use_data_folder
-    from seqloom.predict.average import make_average
+    from seqloom.predict.ensembles import make_average
 
     with use_data_folder(data_dir):
         found = make_average(runs, last, out, device)

@@ -27,11 +27,11 @@ def choose(
     """Say which option is right: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
     if texts and len(texts) < 3:
         raise UsageError(f"Give a text and two options or more; got {len(texts)} in all.")
-    from seqloom.predict.batching import split_columns
+    from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
-    from seqloom.predict.matcher import Chooser
+    from seqloom.predict.matching import ChoicePredictor
 
-    model = load(run, device, Chooser)
+    model = load(run, device, ChoicePredictor)
     lines, size = open_lines(texts, batch, window)
     given = [list(lines)] if texts else split_columns(lines, 3, "a text and two options or more")
     choices = ((text, options) for text, *options in given)

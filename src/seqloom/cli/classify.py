@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from seqloom.inspect.views.labels import Why
-    from seqloom.predict.classifier import Classification
+    from seqloom.predict.classify import Classification
 
 FOR, AGAINST, LOOKED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention takes no side
 FAINT = 0.08  # of the largest weight; less is as good as nothing, and has no ground
@@ -35,14 +35,14 @@ def classify(
     device: Device = "auto",
 ) -> None:
     """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
-    from seqloom.predict.classifier import Classifier, SeriesClassifier
+    from seqloom.predict.classify import ClassifierPredictor, SeriesClassifierPredictor
     from seqloom.predict.loader import load
 
     model = load(run, device)
-    if isinstance(model, SeriesClassifier):
+    if isinstance(model, SeriesClassifierPredictor):
         print_predictions(model, model.predict(open_lines(texts, 1, 1)[0], top=top), as_json)
         return
-    classifier = load(run, device, Classifier)
+    classifier = load(run, device, ClassifierPredictor)
     lines, size = open_lines(texts, batch, window)
     found = classifier.classify(lines, top=top, why=why, batch_size=batch, window=size)
     print_predictions(classifier, found, as_json, print_one=_colour_printer(color) if why and not as_json else None)

@@ -17,7 +17,7 @@ from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
     from seqloom.predict.base import Predictor
-    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.language_model import LanguageModelPredictor
 
 LABELS = {
     "loss": "loss, nats per token",
@@ -116,33 +116,33 @@ def evaluate(
     from seqloom.data.corpus import SPLITS, Counts
     from seqloom.data.files import use_data_folder
     from seqloom.predict.base import Predictor, SplitPredictor
-    from seqloom.predict.classifier import LabelPredictor
+    from seqloom.predict.classify import LabelPredictor
     from seqloom.predict.ensembles import ensemble
-    from seqloom.predict.forecaster import Forecaster
-    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.forecast import ForecasterPredictor
+    from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
-    from seqloom.predict.tagger import Tagger
-    from seqloom.predict.translator import Translator
-    from seqloom.predict.word_vectors import WordVectors
+    from seqloom.predict.tag import TaggerPredictor
+    from seqloom.predict.translate import TranslatorPredictor
+    from seqloom.predict.word_vectors import WordVectorsPredictor
     from seqloom.tasks import task_info
 
     split = split or "dev"
     if split not in SPLITS:
         raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
-    models: list[Any] = [load(run, device, LanguageModel if interpolate else Predictor) for run in runs]
+    models: list[Any] = [load(run, device, LanguageModelPredictor if interpolate else Predictor) for run in runs]
     other = None
-    if len(runs) > 1 and not (interpolate or isinstance(models[0], Translator)):
+    if len(runs) > 1 and not (interpolate or isinstance(models[0], TranslatorPredictor)):
         raise UsageError(
             "Evaluate one run at a time, or several language models as one with --interpolate. "
             "`seqloom compare` shows runs side by side."
         )
     if isinstance(models[0], SplitPredictor):
         _refuse_others(models[0], text, beam, length_penalty, source)
-    if isinstance(models[0], LabelPredictor | Tagger) and not getattr(models[0], "scored", False):
+    if isinstance(models[0], LabelPredictor | TaggerPredictor) and not getattr(models[0], "scored", False):
         with use_data_folder(data_dir):
             evaluate_labels(models[0], split, confusion=confusion, reliability=reliability, out=out, as_json=as_json)
         return
-    if isinstance(models[0], Forecaster) and text is None:
+    if isinstance(models[0], ForecasterPredictor) and text is None:
         evaluate_forecasts(models[0], split, as_json)
         return
     if confusion is not None or reliability is not None:
@@ -151,18 +151,20 @@ def evaluate(
         with use_data_folder(data_dir):
             evaluate_answers(models[0], split, out, as_json)
         return
-    if isinstance(models[0], Translator):
+    if isinstance(models[0], TranslatorPredictor):
         if text is not None:
             raise UsageError(f"{runs[0]} translates: give --source FILE and --reference FILE instead of --text.")
         files = None if source is None or reference is None else (source, reference)
-        parts = [model if isinstance(model, Translator) else run for model, run in zip(models, runs, strict=True)]
+        parts = [
+            model if isinstance(model, TranslatorPredictor) else run for model, run in zip(models, runs, strict=True)
+        ]
         model = models[0] if len(runs) == 1 else ensemble(parts, device)  # which says so if one is no translator
         with use_data_folder(data_dir), _or_other("--source FILE --reference FILE"):
             evaluate_translations(model, split, files, options, out, as_json)
         return
     if any(option is not None for option in (beam, length_penalty, source, out)):
         raise UsageError(f"{OF_TRANSLATORS}; {runs[0]} is {models[0].what}.")
-    if isinstance(models[0], WordVectors) and text is None:
+    if isinstance(models[0], WordVectorsPredictor) and text is None:
         with use_data_folder(data_dir):
             evaluate_word_vectors(models[0], split, as_json)
         return
@@ -259,7 +261,7 @@ def _alone(model: "Predictor[Any]", split: str, documents: list[str] | None) -> 
 
 
 def _mixed(
-    models: list["LanguageModel"], split: str, documents: list[str] | None, weights: list[float] | None
+    models: list["LanguageModelPredictor"], split: str, documents: list[str] | None, weights: list[float] | None
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """The metrics of the mixture, and what it is made of: the weights, and what each run can do alone."""
     from seqloom.predict.ensembles import interpolate

@@ -20,9 +20,9 @@ def fill(
     device: Device = "auto",
 ) -> None:
     """Tell hidden tokens: `seqloom fill runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
+    from seqloom.predict.gaps import MaskedLMPredictor
     from seqloom.predict.loader import load
-    from seqloom.predict.masked_lm import MaskedLM
 
-    model = load(run, device, MaskedLM)
+    model = load(run, device, MaskedLMPredictor)
     lines, size = open_lines(texts, batch, window)
     print_predictions(model, model.fill(lines, top=top, batch_size=batch, window=size), as_json)

@@ -48,10 +48,10 @@ def forecast(
     if file is None and (time is not None or time_format is not None):
         raise UsageError("--time and --time-format are about a file: name it with --input.")
     check_out(out)
-    from seqloom.predict.forecaster import Forecaster
+    from seqloom.predict.forecast import ForecasterPredictor
     from seqloom.predict.loader import load
 
-    model: Forecaster = load(run, device, Forecaster)
+    model: ForecasterPredictor = load(run, device, ForecasterPredictor)
     column: int | str | None = int(time) if time is not None and time.isdecimal() else time
     found = model.forecast(file, horizon, back=back, paths=paths, seed=seed, time=column, time_format=time_format)
     chosen = _chosen(columns, found.columns)

@@ -36,7 +36,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Continue a prompt, streaming: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
-    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
     chance = {
@@ -53,7 +53,7 @@ def generate(
         _refuse(chance, "has no place beside --beam, which searches for the likeliest text and draws nothing by chance")
     else:
         _refuse(search, "belongs to a beam search; give --beam too, say --beam 5")
-    model = load(run, device, LanguageModel)
+    model = load(run, device, LanguageModelPredictor)
     if beam is not None:
         found = model.search(
             prompt,

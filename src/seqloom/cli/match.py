@@ -25,11 +25,11 @@ def match(
     device: Device = "auto",
 ) -> None:
     """Say how two texts go together: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
-    from seqloom.predict.batching import split_columns
+    from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
-    from seqloom.predict.matcher import Matcher
+    from seqloom.predict.matching import PairPredictor
 
-    model = load(run, device, Matcher)
+    model = load(run, device, PairPredictor)
     lines, size = open_lines(pairs, batch, window)
     given = _two_by_two(list(lines)) if pairs else split_columns(lines, 2, "two texts", most=2)
     found = model.match(((first, second) for first, second in given), top=top, batch_size=batch, window=size)

@@ -14,7 +14,7 @@ from seqloom.cli._output import print_predictions
 from seqloom.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.prompter import PromptAnswer
+    from seqloom.predict.language_model import PromptAnswer
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
 
@@ -54,11 +54,11 @@ def prompt(
     if first is not None and shots is None:
         raise UsageError("--first N takes the first of the --shots; give these too.")
     from seqloom.data.prompts import read_shots
-    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
     examples = [] if shots is None else read_shots(shots)[:first]
-    model = load(run, device, LanguageModel)
+    model = load(run, device, LanguageModelPredictor)
     lines, size = open_lines(texts, batch, window)
     given: dict[str, Any] = {"shots": examples, "separator": _typed(separator)}
     given["template"] = None if template is None else _typed(template)

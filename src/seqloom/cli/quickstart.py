@@ -16,7 +16,7 @@ from seqloom.core.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from seqloom.data.examples import ParallelExample
     from seqloom.inspect.views.alignment import AlignmentView
-    from seqloom.predict.translator import Translator
+    from seqloom.predict.translate import TranslatorPredictor
     from seqloom.train.stop import Stop
     from seqloom.training import Training
 
@@ -68,7 +68,7 @@ def _examples(pairs: "Sequence[ParallelExample]", most: int) -> "list[ParallelEx
     return [first[kind] for kind in SHOWN if kind in first][:most] or list(pairs[:most])
 
 
-def _follow(training: "Training", stop: "Stop") -> "Translator":
+def _follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
     """Show the training, and after each evaluation how it translates a few lines of dev."""
     from seqloom.cli.progress import display
     from seqloom.predict.loader import load
@@ -98,7 +98,7 @@ def _figures(found: Mapping[str, float]) -> str:
     return f"BLEU {found['bleu']:.1f}, {found['exact_match']:.1%} without a mistake"
 
 
-def _report(translator: "Translator", example: str, began: float) -> None:
+def _report(translator: "TranslatorPredictor", example: str, began: float) -> None:
     from seqloom.inspect.views.alignment import alignment_view
 
     found, path = translator.report("test"), shlex.quote(str(translator.run.path))

@@ -28,14 +28,14 @@ def restore(
     device: Device = "auto",
 ) -> None:
     """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
-    from seqloom.predict.denoiser import Denoiser, RestoredText
+    from seqloom.predict.gaps import DenoiserPredictor, RestoredText
     from seqloom.predict.loader import load
 
     def after_read(one: RestoredText) -> str:
         """The damaged text, then what was made of it."""
         return f"{one_line(one.read)}\t{one.to_line()}"
 
-    model = load(run, device, Denoiser)
+    model = load(run, device, DenoiserPredictor)
     lines, size = open_lines(texts, batch, window)
     options = {name: value for name, value in (("beam", beam), ("max_length", max_length)) if value is not None}
     found = model.restore(lines, noise=noise, seed=seed, batch_size=batch, window=size, **options)

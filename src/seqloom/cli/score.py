@@ -28,10 +28,10 @@ def score(
     """Log-probability of texts, end included: `seqloom score runs/lm-word-lstm "a text" "another"`."""
     if not texts and sys.stdin.isatty():
         raise UsageError("Give texts to score, or pipe lines in.")
-    from seqloom.predict.language_model import LanguageModel
+    from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
-    model = load(run, device, LanguageModel)
+    model = load(run, device, LanguageModelPredictor)
     lines = iter(read_lines(texts))
     while block := list(islice(lines, AT_ONCE)):
         for scored in model.score(block):

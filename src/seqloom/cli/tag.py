@@ -11,7 +11,7 @@ from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.tagger import TaggedLine
+    from seqloom.predict.tag import TaggedLine
 
 FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
     "text": lambda line: line.to_line(),
@@ -39,9 +39,9 @@ def tag(
     if as_json and form is not None:
         raise UsageError("--json is a format of its own; leave out --format.")
     from seqloom.predict.loader import load
-    from seqloom.predict.tagger import Tagger
+    from seqloom.predict.tag import TaggerPredictor
 
-    model = load(run, device, Tagger)
+    model = load(run, device, TaggerPredictor)
     lines, size = open_lines(texts, batch, window)
     found = model.tag(lines, spaces=spaces, batch_size=batch, window=size)
     print_predictions(model, found, as_json, FORMATS[form or "text"])

@@ -15,7 +15,7 @@ from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.translator import Translation, Translator
+    from seqloom.predict.translate import Translation, TranslatorPredictor
 
 
 def translate(
@@ -111,12 +111,12 @@ def _is_run(word: str) -> bool:
     return bool(word) and os.path.isfile(os.path.join(word, "recipe.yaml"))  # false, too, for what cannot be a name
 
 
-def _load(runs: list[Path], device: str) -> "Translator":
+def _load(runs: list[Path], device: str) -> "TranslatorPredictor":
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.loader import load
-    from seqloom.predict.translator import Translator
+    from seqloom.predict.translate import TranslatorPredictor
 
-    return ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, Translator)
+    return ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, TranslatorPredictor)
 
 
 def _check_rescoring(rescore: Path | None, share: float | None, options: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def _check_rescoring(rescore: Path | None, share: float | None, options: dict[st
 
 
 def _rescored(
-    model: "Translator",
+    model: "TranslatorPredictor",
     lines: Iterable[str],
     path: Path,
     share: float | None,

@@ -33,8 +33,16 @@ from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 from seqloom.models.window_lm import WindowLM
-from seqloom.predict.base import Prediction, Predictor
-from seqloom.predict.batching import as_lines, check_sizes, pad_rows, predict_windows, similar_lengths, windows
+from seqloom.predict.base import (
+    Prediction,
+    Predictor,
+    as_lines,
+    check_sizes,
+    pad_rows,
+    predict_windows,
+    similar_lengths,
+    windows,
+)
 from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
 from seqloom.text.base import END
@@ -296,7 +304,7 @@ class TextVector(Prediction):
         return {"text": self.text, "vector": self.vector}
 
 
-class BidirectionalLM(Predictor[TextVector]):
+class BidirectionalLMPredictor(Predictor[TextVector]):
     """A trained bidirectional language model (ELMo)."""
 
     what = "a bidirectional language model"

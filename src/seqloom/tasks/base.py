@@ -15,6 +15,8 @@ from seqloom.core.protocols import Estimate, Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusKinds
+from seqloom.data.corpus import Corpus
+from seqloom.data.series import Series, columns_of, season_of
 from seqloom.runs.init import InitConfig
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from seqloom.data.corpus import Fingerprinted
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, StillNeeded
+
 
 LOWER_IS_BETTER = ("loss", "mase", "crps")  # of the metrics that may select a checkpoint
 
@@ -407,3 +410,28 @@ def refuse_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
             f"The data of {run.path} has changed since it was trained: {', '.join(changed)} of {corpus.name} differ "
             f"(then {run.data['version']}, now {corpus.version}). Bring the old data back, or train anew on the new."
         )
+
+
+class SeriesTask(Task):
+    """A task on series of values."""
+
+    corpus: Corpus[Series]
+    counted = "values"
+    measured_on = "series of numbers"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the variables."""
+        return columns_of(self.corpus)
+
+    @property
+    def season(self) -> int:
+        """How many steps a season has; 1 for none."""
+        return season_of(self.corpus)
+
+    def loss_unit(self) -> str:
+        return "nats per value"
+
+    def describe_data(self) -> dict[str, Any]:
+        step = self.corpus.splits["train"][0].clock.said()
+        return {**super().describe_data(), "columns": list(self.columns), "step": step}

@@ -28,8 +28,7 @@ from seqloom.data.stream import SeriesWindows
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
 from seqloom.runs.models import FORECASTERS
-from seqloom.tasks.base import TaskInfo, TaskRecipe
-from seqloom.tasks.series_base import SeriesTask
+from seqloom.tasks.base import SeriesTask, TaskInfo, TaskRecipe
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
 
@@ -390,7 +389,7 @@ INFO = TaskInfo(
     name="forecast",
     recipe=Recipe,
     task=Task,
-    predictor="seqloom.predict.forecaster:Forecaster",
+    predictor="seqloom.predict.forecast:ForecasterPredictor",
     command="forecast {run}",
     metric="crps",
     loss_per="value",

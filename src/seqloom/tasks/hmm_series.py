@@ -17,8 +17,7 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.series import Series
-from seqloom.tasks.base import TaskInfo, TaskRecipe
-from seqloom.tasks.series_base import SeriesTask
+from seqloom.tasks.base import SeriesTask, TaskInfo, TaskRecipe
 
 
 @config

@@ -28,7 +28,7 @@ from seqloom.evaluate.in_context import Question, recall
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.soft_prompt import LanguageModelConfig
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.completion_base import CompletionRecipe, CompletionTask
+from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
 from seqloom.text import Tokenizer
 from seqloom.train.config import FitConfig
 
@@ -162,7 +162,7 @@ INFO = TaskInfo(
     name="instruct",
     recipe=Recipe,
     task=Task,
-    predictor="seqloom.predict.language_model:LanguageModel",
+    predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command='prompt {run} --generate "…"',
     metric="perplexity",
     views=("write", "beam", "vectors", "walk", "heads", "cell"),

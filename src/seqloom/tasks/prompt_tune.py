@@ -27,8 +27,8 @@ from seqloom.evaluate.continuations import continuation_log_probs, in_common
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.completion_base import CompletionRecipe, CompletionTask
 from seqloom.tasks.reading_base import BatchConfig
+from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
 from seqloom.train.config import FitConfig
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ INFO = TaskInfo(
     name="prompt-tune",
     recipe=Recipe,
     task=Task,
-    predictor="seqloom.predict.language_model:LanguageModel",
+    predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command="prompt {run}",
     metric="accuracy",
     views=("write", "beam"),

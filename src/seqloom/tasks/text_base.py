@@ -1,7 +1,8 @@
 """What tasks on plain text share: documents as a stream of tokens, and the perplexity of a language model."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,14 +11,19 @@ from torch import Tensor
 from seqloom.config import config, to_mapping
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
+from seqloom.core.protocols import Loss
+from seqloom.core.tree import Tree
+from seqloom.data.collate import PromptCompletion, PromptCompletionBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import TextCorpus
 from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
-from seqloom.tasks.base import TaskRecipe, TokenTask, dropout_problems
+from seqloom.runs.init import InitConfig
+from seqloom.tasks.base import BatchedTask, TaskRecipe, TokenTask, dropout_problems
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
+    from seqloom.runs.transfer import Pretrained
 
 
 @config
@@ -140,3 +146,58 @@ def create_run(path: Path, recipe: Any, tokenizer: Tokenizer, model: Any) -> "Ru
     run = Run.create(path, to_mapping(recipe), {"tokenizer.json": tokenizer.to_json(), "data.json": data})
     run.store().save_best(model.state_dict())
     return run
+
+
+@config
+class CompletionRecipe(TaskRecipe):
+    """The keys of a recipe that takes over a whole language model."""
+
+    init: InitConfig = field()  # the language model; required
+    data: Any
+    tokenizer: TokenizerConfig | None = None  # that of the run in init.from
+
+    def problems(self) -> Iterator[str]:
+        if self.tokenizer is not None:
+            yield "tokenizer is that of the run in init.from: leave the section out"
+
+
+class CompletionTask(BatchedTask):
+    """A task whose language model reads a prompt and learns its completion."""
+
+    @classmethod
+    def open_pretrained(cls, recipe: Any) -> "Pretrained":
+        """Open a run whose language model is taken over with what predicts the next token."""
+        from seqloom.runs.transfer import Pretrained
+
+        source = Pretrained.open(recipe.init.from_).as_language_model()
+        source.check_weights()
+        return source
+
+    def prompts(self, split: str) -> Iterable[PromptCompletion]:
+        """The prompts and completions of a split, in tokens."""
+        raise NotImplementedError
+
+    def about_cut(self, count: int) -> str:
+        """A sentence on so many training examples that were too long."""
+        raise NotImplementedError
+
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> PromptCompletionBatches:
+        return PromptCompletionBatches(self.prompts(split), tokens=tokens, shapes=shapes)
+
+    def tokens_per_step(self) -> float:
+        """On average, those that are learned."""
+        learned: int = self.batches.counted
+        return learned / self.steps_per_epoch()
+
+    def warnings(self) -> list[str]:
+        notes = super().warnings()
+        return [*notes, self.about_cut(self.batches.cut)] if self.batches.cut else notes
+
+    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+        return Loss(completion_loss(model, batch), None, batch["read"], batch["counted"].sum())
+
+
+def completion_loss(model: Any, batch: Tree) -> Tensor:
+    """−1/N Σ log p of the N targets that count."""
+    scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))  # (B, T)
+    return -(scores * batch["counted"]).sum() / batch["counted"].sum().clamp(min=1)

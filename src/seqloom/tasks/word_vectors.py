@@ -212,7 +212,7 @@ INFO = TaskInfo(
     name="word-vectors",
     recipe=Recipe,
     task=Task,
-    predictor="seqloom.predict.word_vectors:WordVectors",
+    predictor="seqloom.predict.word_vectors:WordVectorsPredictor",
     command="words plot {run} --out words.png",
     views=("vectors",),
 )

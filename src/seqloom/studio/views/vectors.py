@@ -19,7 +19,7 @@ from seqloom.inspect.views.points import (
     project_tsne,
 )
 from seqloom.inspect.views.tsne import Layout
-from seqloom.predict.points import kinds_of_points, points_of
+from seqloom.predict.word_vectors import kinds_of_points, points_of
 from seqloom.studio.arrays import lines
 from seqloom.studio.asking import POINTS, Document, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued

@@ -17,8 +17,7 @@ from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
-from seqloom.predict.base import Prediction, Problems, SplitPredictor
-from seqloom.predict.batching import as_lines, predict_batches, predict_windows
+from seqloom.predict.base import Prediction, Problems, SplitPredictor, as_lines, predict_batches, predict_windows
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.base import Span
 from seqloom.text.word_spans import join_words, word_spans
@@ -74,7 +73,7 @@ class TaggedLine(Prediction):
         return {"text": self.text, **spans, "words": words, "unknown": list(self.unknown), "pieces": self.pieces}
 
 
-class Tagger(SplitPredictor[TaggedLine]):
+class TaggerPredictor(SplitPredictor[TaggedLine]):
     """A trained tagger."""
 
     what = "a tagger"

@@ -16,9 +16,8 @@ from seqloom.data.series_files import read_series
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
 from seqloom.inspect.views.series import Forecasted
-from seqloom.predict.base import Prediction, Predictor
-from seqloom.predict.batching import as_lines
-from seqloom.predict.classifier import read_numbers
+from seqloom.predict.base import Prediction, Predictor, as_lines
+from seqloom.predict.classify import read_numbers
 from seqloom.tasks.forecast import horizon_of, refuse_not_positive, visible
 
 
@@ -40,7 +39,7 @@ class ForecastLine(Prediction):
         return {"text": self.text, "forecast": rows, "exact": None if found is None else found.exact}
 
 
-class Forecaster(Predictor[ForecastLine]):
+class ForecasterPredictor(Predictor[ForecastLine]):
     """A trained model of series."""
 
     what = "a forecaster"

@@ -21,8 +21,16 @@ from seqloom.evaluate.classification import Report
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
-from seqloom.predict.base import P, Prediction, Problems, SplitPredictor
-from seqloom.predict.batching import as_lines, check_sizes, predict_batches, predict_windows
+from seqloom.predict.base import (
+    P,
+    Prediction,
+    Problems,
+    SplitPredictor,
+    as_lines,
+    check_sizes,
+    predict_batches,
+    predict_windows,
+)
 from seqloom.tasks.reading_base import spellings_of, text_reader
 from seqloom.tasks.series_classify import tree_of
 
@@ -132,7 +140,7 @@ class LabelPredictor(SplitPredictor[P]):
         return report
 
 
-class Classifier(LabelPredictor[Classification]):
+class ClassifierPredictor(LabelPredictor[Classification]):
     """A trained classifier."""
 
     what = "a classifier"
@@ -246,7 +254,7 @@ def _tokens_before(reader: TextReader) -> int:
     return 0 if reader.frame is None else reader.frame.before
 
 
-class SeriesClassifier(LabelPredictor[LabelPrediction]):
+class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
     """A trained classifier of series."""
 
     what = "a classifier of series"

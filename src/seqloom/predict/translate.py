@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.tree import to_device
 from seqloom.core.words import shown
+from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
 from seqloom.data.nbest import Scored
 from seqloom.decoding.batches import choose_batch_size, map_batches
@@ -17,13 +19,23 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import Report
-from seqloom.predict.base import Prediction, Predictor, Problems
-from seqloom.predict.batching import as_lines, check_sizes, check_source, pad_rows, similar_lengths, windows
+from seqloom.predict.base import (
+    Prediction,
+    Predictor,
+    Problems,
+    as_lines,
+    check_sizes,
+    check_source,
+    pad_rows,
+    similar_lengths,
+    windows,
+)
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.alignment import AlignmentView
     from seqloom.inspect.views.heads import HeadsView
+
 
 Given = str | Scored  # a translation made elsewhere, with its score there, if it has one
 TOKENS = 4096  # of the source decoded together, padding included; a line that has more goes alone
@@ -106,7 +118,7 @@ class ReadLine:
     unknown: tuple[str, ...] = ()
 
 
-class Translator(Predictor[Translation]):
+class TranslatorPredictor(Predictor[Translation]):
     """A trained translator."""
 
     what = "a translator"
@@ -178,7 +190,7 @@ class Translator(Predictor[Translation]):
 
         score(y) = share · log p(y) / |y|^α + (1 − share) · its score there, α being the length penalty.
         """
-        from seqloom.predict.rescorer import rescore
+        from seqloom.predict.translate import rescore
 
         changes = {} if length_penalty is None else {"length_penalty": length_penalty}
         return rescore(self, lists, share, self.decode_options(**changes).length_penalty)
@@ -235,7 +247,7 @@ def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig
 class LineReader:
     """From lines to tokens."""
 
-    def __init__(self, translator: Translator):
+    def __init__(self, translator: TranslatorPredictor):
         self.name, self.model, self.device = translator.name, translator.model, translator.device
         self.tokenizer: Tokenizer = translator.tokenizer
         self.longest, self.longest_key = translator.longest_source, translator.longest_key
@@ -252,7 +264,7 @@ class LineReader:
 class _Search(LineReader):
     """From lines to translations, a batch at a time."""
 
-    def __init__(self, translator: Translator, options: BeamConfig, prefix: list[int], attention: bool):
+    def __init__(self, translator: TranslatorPredictor, options: BeamConfig, prefix: list[int], attention: bool):
         super().__init__(translator)
         self.options, self.prefix, self.attention = options, prefix, attention
         self.banned = self.tokenizer.banned  # no reader wants to see them
@@ -325,3 +337,53 @@ class _Search(LineReader):
 def _translations(search: _Search, lines: Iterable[str], batch_size: int, window: int) -> Iterator[Translation]:
     for read in windows(map(search.read, itertools.count(1), lines), window):
         yield from search.answer(read, batch_size)
+
+
+BLANK = Candidate("", 0.0, 0.0, [])
+
+
+def rescore(
+    translator: TranslatorPredictor, lists: Iterable[tuple[str, Sequence[Given]]], share: float, penalty: float
+) -> Iterator[Translation]:
+    """Return each line with its translations, best first; of equally good ones, those that came first."""
+    if not 0 <= share <= 1:
+        raise UsageError(f"The share of the model in a score must be from 0 to 1, got {share:g}.")
+    reader = LineReader(translator)
+    return (_rank(reader, number, *one, share, penalty) for number, one in enumerate(lists, start=1))
+
+
+def _rank(
+    reader: LineReader, number: int, line: str, given: Sequence[Given], share: float, penalty: float
+) -> Translation:
+    read, pairs = reader.read(number, line), [(one, None) if isinstance(one, str) else one for one in given]
+    if not read.ids or not pairs:  # a blank line stays blank, whatever others made of it
+        return Translation(line, [BLANK], [])
+    ids = [reader.tokenizer.of_targets.encode(text) for text, _ in pairs]
+    longest: int | None = getattr(reader.model, "longest_target", None)
+    most = max(map(len, ids)) + 1
+    if longest is not None and most > longest:
+        raise DataError(
+            f"A candidate of line {number:,} has {most:,} tokens, its end included, and this model can say only "
+            f"{longest:,}. Leave it out, or train with more positions."
+        )
+    found = []
+    for (text, theirs), own, log_prob in zip(pairs, ids, _log_probs(reader, read, ids), strict=True):
+        score = log_prob / (len(own) + 1) ** penalty
+        if share < 1:
+            if theirs is None:
+                raise DataError(f"A candidate of line {number:,} has no score that a share could be left to: {text!r}.")
+            score = share * score + (1 - share) * theirs
+        found.append(Candidate(text, score, log_prob, [reader.tokenizer.token(token) for token in own], ids=own))
+    tokens = [reader.tokenizer.token(token) for token in read.ids]
+    return Translation(line, sorted(found, key=lambda one: -one.score), tokens, unknown=read.unknown)
+
+
+@torch.no_grad()
+def _log_probs(reader: LineReader, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
+    """Return Σ log p of each translation, its END included."""
+    found = [0.0] * len(ids)
+    for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
+        sums = reader.model.target_log_probs(to_device(batch, reader.device)).double().sum(dim=1).tolist()
+        for place, value in zip(members.tolist(), sums, strict=True):
+            found[place] = value
+    return found
