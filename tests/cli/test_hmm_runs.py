@@ -16,7 +16,7 @@ from seqloom.cli.app import main
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.files import tensors_from_file
 from seqloom.data.corpora import pydocs
-from seqloom.evaluate.clusters import cluster_figures
+from seqloom.evaluate.classification import cluster_metrics
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views.states import TextStates
@@ -123,8 +123,8 @@ def test_states_have_to_do_with_tags_that_nobody_told(seqloom: Any, made: Path) 
     random = np.random.default_rng(0)
     labels, groups = [str(one) for one in random.integers(4, size=200)], random.integers(6, size=200).tolist()
     expected = sklearn.v_measure_score(labels, groups)
-    assert cluster_figures(labels, groups)["v_measure"] == pytest.approx(expected, abs=1e-12)
-    assert cluster_figures(labels, [int(one) for one in labels]) == {"many_to_one": 1.0, "v_measure": pytest.approx(1)}
+    assert cluster_metrics(labels, groups)["v_measure"] == pytest.approx(expected, abs=1e-12)
+    assert cluster_metrics(labels, [int(one) for one in labels]) == {"many_to_one": 1.0, "v_measure": pytest.approx(1)}
 
 
 def test_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
 from seqloom.evaluate.alignment import (
-    Example,
-    Tally,
+    AlignmentCounts,
+    ForcedPair,
     Word,
     alignment_error_rate,
     diagonal_links,
@@ -161,11 +161,11 @@ LINKS = [((0, 6), (14, 22)), ((8, 16), (0, 8)), ((17, 19), (9, 11))]  # weekday,
 PERFECT = {0: 3, 1: 4, 2: 5, 3: 2, 4: 0, 5: 1, 6: 6}  # target token → source token
 
 
-def example(choices: dict[int, int]) -> Example:
+def example(choices: dict[int, int]) -> ForcedPair:
     weights = np.full((7, 7), 0.01)
     for target, source in choices.items():
         weights[target, source] = 0.94
-    return Example(weights, spans(SOURCE), spans(TARGET), LINKS)
+    return ForcedPair(weights, spans(SOURCE), spans(TARGET), LINKS)
 
 
 def test_slots_in_tokens() -> None:
@@ -210,11 +210,14 @@ def test_rows_are_those_of_the_token_they_produce() -> None:
 
 def test_chance_is_what_random_links_get() -> None:
     draw, slots = np.random.default_rng(1), slots_of(spans(SOURCE), spans(TARGET), LINKS)
-    total = sum((Tally.of(slots, [(int(draw.integers(6)), t) for t in range(6)]) for _ in range(4000)), Tally())
-    expected = Tally.by_chance(slots, 6)
+    total = sum(
+        (AlignmentCounts.of(slots, [(int(draw.integers(6)), t) for t in range(6)]) for _ in range(4000)),
+        AlignmentCounts(),
+    )
+    expected = AlignmentCounts.by_chance(slots, 6)
     assert expected.error_rate == pytest.approx(1 - (1 / 6 + 9 / 6) / 6)
     assert total.error_rate == pytest.approx(expected.error_rate, abs=0.01)
-    assert total.slot_accuracy == pytest.approx(expected.slot_accuracy, abs=0.02)
+    assert total.slots_found / total.slots == pytest.approx(expected.slots_found / expected.slots, abs=0.02)
 
 
 @given(st.lists(st.lists(st.integers(0, 6), min_size=7, max_size=7), min_size=1, max_size=4))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from seqloom.evaluate.calibration import Bin, calibrate
+from seqloom.evaluate.classification import Bin, calibrate
 
 
 def answers(count: int, seed: int, bias: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

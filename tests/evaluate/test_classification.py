@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from seqloom.core.errors import DataError
 from seqloom.evaluate.classification import (
     Confusion,
+    Hits,
     Mistake,
     accuracy,
-    figures,
+    confusion_metrics,
     log_loss,
+    macro,
     macro_f1,
     matrix_interval,
     matthews,
+    micro,
     report,
+    weighted,
 )
-from seqloom.evaluate.hits import Hits, macro, micro, weighted
 
 answers = st.lists(st.tuples(st.sampled_from("abcdé"), st.sampled_from("abcdé")), min_size=1, max_size=40)
 ALONE = pytest.mark.filterwarnings("ignore:A single label was found")  # scikit-learn's word on one class only
@@ -113,10 +116,14 @@ def test_as_a_person_would_count(pairs: list[tuple[str, str]]) -> None:
         p, r = hits.precision, hits.recall
         assert hits.f1 == pytest.approx(2 * p * r / (p + r) if p + r else 0)
     right = sum(one == other for one, other in pairs)
-    assert figures(confusion)["accuracy"] == right / len(pairs) == pytest.approx(figures(confusion)["micro_f1"])
+    assert (
+        confusion_metrics(confusion)["accuracy"]
+        == right / len(pairs)
+        == pytest.approx(confusion_metrics(confusion)["micro_f1"])
+    )
     scores = [confusion.hits[label].f1 for label in {*expected, *predicted}]
-    assert figures(confusion)["macro_f1"] == pytest.approx(sum(scores) / len(scores))
-    assert float(macro_f1(confusion.counts)) == pytest.approx(figures(confusion)["macro_f1"])
+    assert confusion_metrics(confusion)["macro_f1"] == pytest.approx(sum(scores) / len(scores))
+    assert float(macro_f1(confusion.counts)) == pytest.approx(confusion_metrics(confusion)["macro_f1"])
     mistakes = confusion.mistakes()
     assert sum(one.count for one in mistakes) == len(pairs) - right
     assert all(one.count == pairs.count((one.expected, one.predicted)) for one in mistakes)
@@ -127,7 +134,7 @@ def test_two_classes_by_hand() -> None:
     """Matthews of two classes is the correlation of two columns of zeros and ones."""
     pairs = [("yes", "yes")] * 6 + [("yes", "no")] * 2 + [("no", "yes")] * 1 + [("no", "no")] * 3
     expected, predicted = sides(pairs)
-    found = figures(Confusion.of(expected, predicted, ["no", "yes"]))
+    found = confusion_metrics(Confusion.of(expected, predicted, ["no", "yes"]))
     ones = [[label == "yes" for label in side] for side in (expected, predicted)]
     assert found["matthews"] == pytest.approx(np.asarray(np.corrcoef(ones))[0, 1])
     assert found["accuracy"] == 9 / 12 and found["majority"] == 8 / 12
@@ -142,8 +149,10 @@ def test_two_classes_by_hand() -> None:
 def test_the_names_and_the_order_of_classes_do_not_matter(pairs: list[tuple[str, str]], names: list[str]) -> None:
     expected, predicted = sides(pairs)
     renamed = dict(zip("abcdé", names, strict=True))
-    first = figures(Confusion.of(expected, predicted, "abcdé"))
-    other = figures(Confusion.of([renamed[label] for label in expected], [renamed[label] for label in predicted]))
+    first = confusion_metrics(Confusion.of(expected, predicted, "abcdé"))
+    other = confusion_metrics(
+        Confusion.of([renamed[label] for label in expected], [renamed[label] for label in predicted])
+    )
     assert first == pytest.approx(other)
 
 
@@ -158,11 +167,11 @@ def test_truth_and_answer_exchanged(pairs: list[tuple[str, str]]) -> None:
 
 @given(st.lists(st.sampled_from("abc"), min_size=2))
 def test_all_right_and_one_answer_for_all(expected: list[str]) -> None:
-    found = figures(Confusion.of(expected, expected))
+    found = confusion_metrics(Confusion.of(expected, expected))
     several = len(set(expected)) > 1
     assert found["accuracy"] == found["macro_f1"] == found["weighted_f1"] == 1
     assert found["matthews"] == pytest.approx(float(several))
-    guess = figures(Confusion.of(expected, ["a"] * len(expected)))
+    guess = confusion_metrics(Confusion.of(expected, ["a"] * len(expected)))
     assert guess["matthews"] == 0 and guess["accuracy"] <= guess["majority"]
 
 

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.evaluate.continuations import continuation_log_probs, in_common
-from seqloom.evaluate.perplexity import score_texts
+from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.nn.positions import PositionsConfig

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
-from seqloom.evaluate.choices import report as choices_report
+from seqloom.evaluate.answers import report_choices
 from seqloom.evaluate.correlation import pearson, ranks, report, spearman
 from seqloom.evaluate.intervals import mean_interval
 
@@ -67,9 +67,9 @@ def test_the_interval_of_a_mean() -> None:
 
 
 def test_choices() -> None:
-    found = choices_report([0, 2, 1], [[-0.1, -3, -4], [-1, -0.5, -2], [-2.0, -0.2]])
+    found = report_choices([0, 2, 1], [[-0.1, -3, -4], [-1, -0.5, -2], [-2.0, -0.2]])
     assert found.metrics["accuracy"] == pytest.approx(2 / 3)
     assert found.metrics["chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
     assert found.metrics["loss"] == pytest.approx((0.1 + 2 + 0.2) / 3)
     with pytest.raises(DataError, match="as many answers as examples"):
-        choices_report([0], [])
+        report_choices([0], [])

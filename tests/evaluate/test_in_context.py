@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.evaluate.in_context import Question, recall
+from seqloom.evaluate.perplexity import RecallQuestion, recall
 
 V = 9
 
@@ -30,8 +30,13 @@ class Copying:
 def test_each_group_has_its_share() -> None:
     documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 is not what it was
     asked = [
-        [Question(1, 2, "first"), Question(3, 4, "first"), Question(5, 6, "again"), Question(7, 8, "again")],
-        [Question(1, 2, "first")],
+        [
+            RecallQuestion(1, 2, "first"),
+            RecallQuestion(3, 4, "first"),
+            RecallQuestion(5, 6, "again"),
+            RecallQuestion(7, 8, "again"),
+        ],
+        [RecallQuestion(1, 2, "first")],
     ]
     found = recall(Copying(), documents, asked, end=0)
     assert found == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is guessed
@@ -41,7 +46,7 @@ def test_each_group_has_its_share() -> None:
 def test_an_answer_of_several_tokens_is_right_as_a_whole() -> None:
     model: Any = Copying()
     document = [2, 5, 6, 3, 2, 5, 6, 3, 2, 5, 7]
-    asked = [Question(5, 7, "right"), Question(9, 11, "wrong")]
+    asked = [RecallQuestion(5, 7, "right"), RecallQuestion(9, 11, "wrong")]
     assert recall(model, [document], [asked], end=0) == {"right": 1.0, "wrong": 0.0}
 
 

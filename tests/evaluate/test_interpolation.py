@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError
 from seqloom.decoding.mixture import mix
-from seqloom.evaluate.interpolation import best_weights
+from seqloom.evaluate.perplexity import best_weights
 
 
 def likelihood(log_probs: list[Tensor], weights: list[float]) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.evaluate.perplexity import Totals, evaluate_stream, metrics, score_texts, stream_log_probs
+from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
 
 END = 0
 NAMES = ["loss", "perplexity", "word_perplexity", "bits_per_character", "bits_per_byte"]
@@ -44,6 +44,10 @@ class Remembering(Bigram):
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         totals = state.carry["total"][:, None] + (inputs + 1).cumsum(1)
         return self.table[totals % len(self.table), targets], DecodeState({"total": totals[:, -1]})
+
+
+def evaluate_stream(*arguments: Any, **options: Any) -> Totals:
+    return Totals.of(stream_log_probs(*arguments, **options))
 
 
 def by_hand(model: Bigram, context: list[int], tokens: list[int]) -> list[float]:

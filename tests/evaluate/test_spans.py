@@ -10,8 +10,8 @@ import pytest
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import Scheme, Span, spans_of, strict_spans, tags_of
-from seqloom.evaluate.hits import Hits
-from seqloom.evaluate.spans import compare, score_spans
+from seqloom.evaluate.classification import Hits
+from seqloom.evaluate.tagging import compare, score_spans
 
 TYPES = ["PER", "LOC", "ORG-x"]
 SENTENCES = 10_000

@@ -6,7 +6,7 @@ import pytest
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import spans_of, tags_of
-from seqloom.evaluate.hits import Hits
+from seqloom.evaluate.classification import Hits
 from seqloom.evaluate.tagging import report
 
 EXPECTED = [["B-PER", "O", "O", "B-LOC"], ["O", "B-PER", "I-PER"], ["O"]]

@@ -14,7 +14,7 @@ from seqloom.core.errors import DataError
 from seqloom.decoding.beam import BeamConfig
 from seqloom.evaluate import translation
 from seqloom.evaluate.translation import (
-    Line,
+    TranslatedLine,
     bleu,
     bleu_tokenizer,
     by_length,
@@ -160,7 +160,10 @@ def test_rows_do_not_depend_on_what_was_said() -> None:
 
 def test_a_report() -> None:
     said, expected = text(40)
-    lines = [Line(f"source {i}", reference, own) for i, (own, reference) in enumerate(zip(said, expected, strict=True))]
+    lines = [
+        TranslatedLine(f"source {i}", reference, own)
+        for i, (own, reference) in enumerate(zip(said, expected, strict=True))
+    ]
     found = report(
         lines,
         source_language="en",
@@ -178,7 +181,7 @@ def test_a_report() -> None:
 
 
 def test_examples_show_mistakes_first() -> None:
-    lines = [Line("s", "right", "right" if i % 4 else "wrong") for i in range(40)]
+    lines = [TranslatedLine("s", "right", "right" if i % 4 else "wrong") for i in range(40)]
     found = report(lines, source_language="en", target_language="de", decoding="")
     assert [line.hypothesis for line in found.examples(4)] == ["wrong"] * 4
     assert [line.hypothesis for line in found.examples(12)] == ["wrong"] * 10 + ["right"] * 2

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.evaluate.word_similarity import Question, RatedPair, analogies, as_metrics, measure, rated
-from seqloom.evaluate.word_space import WordSpace
+from seqloom.evaluate.word_space import Analogy, RatedPair, WordSpace, analogies, as_metrics, measure, rated
 
 WORDS = ["the", "king", "queen", "man", "woman", "King", "paris", "france", "rome", "italy"]
 
@@ -75,7 +74,7 @@ def test_gensim_finds_the_same():
         assert [n.word for n in ours.similar(word, 7)] == [name for name, _ in theirs.most_similar(word, topn=7)]
     quartets = [[f"w{10 * g + k}" for g, k in ((a, x), (a, y), (b, x), (b, y))]
                 for a in range(5) for b in range(5) for x, y in ((0, 1), (2, 5)) if a != b]  # fmt: skip
-    questions = [Question(quartet[0], quartet[1], quartet[2], quartet[3], syntactic=False) for quartet in quartets]
+    questions = [Analogy(quartet[0], quartet[1], quartet[2], quartet[3], syntactic=False) for quartet in quartets]
     right = sum(theirs.most_similar(positive=[b, c], negative=[a], topn=1)[0][0] == d for a, b, c, d in quartets)
     assert 0 < right < len(questions)
     assert analogies(ours, questions)[""].value == pytest.approx(right / len(questions))
@@ -88,7 +87,7 @@ def test_gensim_finds_the_same():
 def test_figures_say_how_much_they_cover():
     one = space([f"w{n}" for n in range(20)])
     pairs = [RatedPair(f"w{n}", f"W{n + 1}", n) for n in range(12)] + [RatedPair("w1", "other", 1)] * 4
-    questions = [Question(f"w{n}", f"w{n + 1}", f"w{n + 2}", f"w{n + 3}", syntactic=n % 2 == 0) for n in range(25)]
+    questions = [Analogy(f"w{n}", f"w{n + 1}", f"w{n + 2}", f"w{n + 3}", syntactic=n % 2 == 0) for n in range(25)]
     found = measure(one, {"wordsim353": pairs}, questions)
     assert (found["wordsim353"].asked, found["wordsim353"].total) == (12, 16)
     assert found["analogies"].asked == 17 and found["analogies"].coverage == 17 / 25
@@ -108,5 +107,5 @@ def test_spellings_in_another_case_are_one_candidate():
         "x": vectors[5],
     }
     one = WordSpace(list(rows), np.stack(list(rows.values())))
-    questions = [Question("Man", "Woman", "King", "Queen", syntactic=False)] * 10
+    questions = [Analogy("Man", "Woman", "King", "Queen", syntactic=False)] * 10
     assert analogies(one, questions)[""].value == 1.0

@@ -12,9 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from seqloom.evaluate.calibration import calibrate
-from seqloom.evaluate.classification import Confusion
-from seqloom.evaluate.hits import Hits
+from seqloom.evaluate.classification import Confusion, Hits, calibrate
 from seqloom.inspect.plots.classification import (
     class_name,
     class_table,

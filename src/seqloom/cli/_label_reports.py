@@ -12,8 +12,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import counted, one_line, shorten
 
 if TYPE_CHECKING:
-    from seqloom.evaluate.classification import Report
-    from seqloom.evaluate.hits import Hits
+    from seqloom.evaluate.classification import ClassificationReport, Hits
     from seqloom.evaluate.tagging import TagReport
     from seqloom.predict.base import SplitPredictor
     from seqloom.predict.classify import LabelPredictor
@@ -204,8 +203,8 @@ def _short(text: str) -> str:
     return shorten(escaped(one_line(text)), LONG)
 
 
-def _object(run: str, data: str, found: "Report | TagReport") -> dict[str, Any]:
-    from seqloom.evaluate.classification import Report
+def _object(run: str, data: str, found: "ClassificationReport | TagReport") -> dict[str, Any]:
+    from seqloom.evaluate.classification import ClassificationReport
 
     made: dict[str, Any] = {
         "run": run,
@@ -216,7 +215,7 @@ def _object(run: str, data: str, found: "Report | TagReport") -> dict[str, Any]:
         "confusion": {"labels": list(found.confusion.labels), "counts": found.confusion.counts.tolist()},
         "unseen": found.unseen,
     }
-    if isinstance(found, Report):
+    if isinstance(found, ClassificationReport):
         made["calibration"] = [asdict(one) for one in found.calibration.filled]
     else:
         made["invalid"] = found.invalid

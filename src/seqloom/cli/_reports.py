@@ -10,8 +10,8 @@ from seqloom.cli._output import check_answers, escaped, format_metric, print_jso
 from seqloom.core.words import counted
 
 if TYPE_CHECKING:
-    from seqloom.evaluate.translation import Report
-    from seqloom.evaluate.word_similarity import Judged
+    from seqloom.evaluate.translation import TranslationReport
+    from seqloom.evaluate.word_space import Judged
     from seqloom.predict.forecast import ForecasterPredictor
     from seqloom.predict.translate import TranslatorPredictor
     from seqloom.predict.word_vectors import WordVectorsPredictor
@@ -98,7 +98,7 @@ def evaluate_translations(
         _print_alone(names, found, alone)
 
 
-def _translations_object(data: str, found: "Report") -> dict[str, Any]:
+def _translations_object(data: str, found: "TranslationReport") -> dict[str, Any]:
     return {
         "data": data,
         "pairs": len(found.lines),
@@ -111,12 +111,12 @@ def _translations_object(data: str, found: "Report") -> dict[str, Any]:
     }
 
 
-def _alone_object(names: list[str], alone: list["Report"]) -> dict[str, Any]:
+def _alone_object(names: list[str], alone: list["TranslationReport"]) -> dict[str, Any]:
     rows = [{"run": name, **one.metrics, "decoding": one.decoding} for name, one in zip(names, alone, strict=True)]
     return {"alone": rows} if rows else {}
 
 
-def _print_alone(names: list[str], together: "Report", alone: list["Report"]) -> None:
+def _print_alone(names: list[str], together: "TranslationReport", alone: list["TranslationReport"]) -> None:
     shown = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact", "loss": "loss"}
     print("  Each alone, and together:" + "".join(f"  {head:>9}" for head in shown.values()))
     for name, one in [*zip(names, alone, strict=True), ("together", together)]:
@@ -125,7 +125,7 @@ def _print_alone(names: list[str], together: "Report", alone: list["Report"]) ->
         print(f"    {name:23}{figures}{other}")
 
 
-def _print_translations(run: str, data: str, languages: list[str], found: "Report") -> None:
+def _print_translations(run: str, data: str, languages: list[str], found: "TranslationReport") -> None:
     between = f", {' to '.join(languages)}" if all(languages) else ""  # an imported model may not say
     blank = sum(not (line.source.strip() or line.reference.strip()) for line in found.lines)
     without = f", {blank:,} of them blank" if blank else ""
@@ -145,7 +145,7 @@ def _metric(name: str, value: float) -> str:
     return f"{100 * value:.2f} %" if name == "exact_match" else format_metric(name, value)
 
 
-def _print_mistakes(found: "Report") -> None:
+def _print_mistakes(found: "TranslationReport") -> None:
     wrong = [line for line in found.examples(EXAMPLES) if line.hypothesis.split() != line.reference.split()]
     if not wrong:
         return

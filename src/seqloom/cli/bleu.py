@@ -42,11 +42,12 @@ def bleu(
     from seqloom.evaluate.bleu import explain as explain_tokens
     from seqloom.evaluate.translation import bleu_metric, tokens
 
-    metrics = {"bleu": bleu_metric(tokenize, lowercase=lowercase), "chrf": CHRF(lowercase=lowercase)}
+    bleu_scorer = bleu_metric(tokenize, lowercase=lowercase)
+    metrics = {"bleu": bleu_scorer, "chrf": CHRF(lowercase=lowercase)}
     scores = {name: metric.corpus_score(hypotheses, references) for name, metric in metrics.items()}
     signatures = {name: str(metric.get_signature()) for name, metric in metrics.items()}
-    said = [tokens(metrics["bleu"], line) for line in hypotheses]
-    expected = [[tokens(metrics["bleu"], line) for line in lines] for lines in zip(*references, strict=True)]
+    said = [tokens(bleu_scorer, line) for line in hypotheses]
+    expected = [[tokens(bleu_scorer, line) for line in lines] for lines in zip(*references, strict=True)]
     total = corpus_statistics(said, expected)
     found = explain_tokens(said[explain - 1], expected[explain - 1]) if explain is not None else None
     figures = {name: score.score for name, score in scores.items()}

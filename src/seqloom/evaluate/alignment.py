@@ -1,7 +1,7 @@
-"""Alignments: attention gathered into words, made into links, and measured against links that are known.
+"""Alignments: attention weights summed by word, made into links, and measured against known links.
 
-Weights are (T, S): row t is where the model looked when it produced target token t, and sums to 1. The last row belongs
-to END, the last column is the source's END. A link is (source place, target place), both from 0.
+Weights are (T, S): row t is the attention when target token t was produced, and sums to 1. The last row belongs to END,
+the last column is the source's END. A link is (source position, target position), both from 0.
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
@@ -11,15 +11,15 @@ A are the links found, S the sure ones, P ⊇ S the possible ones (Och and Ney).
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
 
-Array = NDArray[np.floating[Any]]
+Array = NDArray[np.float32] | NDArray[np.float64]
 Span = tuple[int, int]  # characters, or tokens, from the first to the one after the last
 Link = tuple[int, int]  # source place, target place
 SpanLink = tuple[Span, Span]  # this part of the source says what that part of the target says
@@ -121,13 +121,10 @@ def to_pharaoh(links: Iterable[Link]) -> str:
 
 
 def from_pharaoh(line: str) -> list[Link]:
-    found = []
-    for word in line.split():
-        match = re.fullmatch(r"([0-9]+)-([0-9]+)", word)
-        if match is None:
-            raise DataError(f"An alignment is written like 0-0 1-2 (source place, target place), got {word!r}.")
-        found.append((int(match[1]), int(match[2])))
-    return found
+    """Read links written by `to_pharaoh`."""
+    if wrong := [word for word in line.split() if not re.fullmatch("[0-9]+-[0-9]+", word)]:
+        raise DataError(f"An alignment is written like 0-0 1-2 (source place, target place), got {wrong[0]!r}.")
+    return [(int(source), int(target)) for source, target in (word.split("-") for word in line.split())]
 
 
 def alignment_error_rate(found: Iterable[Link], sure: Iterable[Link], possible: Iterable[Link] | None = None) -> float:
@@ -165,11 +162,12 @@ class Slots(NamedTuple):
 def slots_of(source: Sequence[Span], target: Sequence[Span], links: Iterable[SpanLink]) -> Slots:
     """Known links between characters as links between tokens, whose characters are `source` and `target` (END is not
     among them). A token belongs to every slot it has a character of."""
-    places = []
-    for source_span, target_span in links:
-        pair = _touching(source, source_span), _touching(target, target_span)
-        if all(pair):
-            places.append(pair)
+
+    def touching(tokens: Sequence[Span], span: Span) -> frozenset[int]:
+        return frozenset(place for place, (start, stop) in enumerate(tokens) if start < span[1] and span[0] < stop)
+
+    pairs = ((touching(source, source_span), touching(target, target_span)) for source_span, target_span in links)
+    places = [pair for pair in pairs if all(pair)]
     possible = frozenset((s, t) for sources, targets in places for s in sources for t in targets)
     choices: dict[int, set[int]] = {}
     for s, t in possible:
@@ -178,12 +176,8 @@ def slots_of(source: Sequence[Span], target: Sequence[Span], links: Iterable[Spa
     return Slots(places, possible, sure)
 
 
-def _touching(tokens: Sequence[Span], span: Span) -> frozenset[int]:
-    return frozenset(place for place, (start, stop) in enumerate(tokens) if start < span[1] and span[0] < stop)
-
-
 @dataclass(frozen=True)
-class Tally:
+class AlignmentCounts:
     """Counts that add up over sentences."""
 
     found: float = 0  # |A|: one link for each target token of a slot
@@ -194,43 +188,29 @@ class Tally:
     slots_found: float = 0  # all of whose target tokens were linked into the slot
 
     @classmethod
-    def of(cls, slots: Slots, links: Iterable[Link]) -> "Tally":
+    def of(cls, slots: Slots, links: Iterable[Link]) -> "AlignmentCounts":
         found = {link for link in links if link[1] in slots.targets}
         right = sum(all(s in sources for s, t in found if t in targets) for sources, targets in slots.places)
-        return cls(
-            len(found),
-            len(slots.sure),
-            len(found & slots.sure),
-            len(found & slots.possible),
-            len(slots.places),
-            right,
-        )
+        hits = len(found & slots.sure), len(found & slots.possible)
+        return cls(len(found), len(slots.sure), *hits, len(slots.places), right)
 
     @classmethod
-    def by_chance(cls, slots: Slots, sources: int) -> "Tally":
+    def by_chance(cls, slots: Slots, sources: int) -> "AlignmentCounts":
         """What is to be expected of links drawn among all source tokens alike."""
         found, sure, possible = len(slots.targets), len(slots.sure), len(slots.possible)
         right = sum((len(s) / sources) ** len(t) for s, t in slots.places)
         return cls(found, sure, sure / sources, possible / sources, len(slots.places), right)
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+    def __add__(self, other: "AlignmentCounts") -> "AlignmentCounts":
+        return AlignmentCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def error_rate(self) -> float:
         return 1 - (self.sure_found + self.possible_found) / (self.found + self.sure)
 
-    @property
-    def accuracy(self) -> float:
-        return self.possible_found / self.found
 
-    @property
-    def slot_accuracy(self) -> float:
-        return self.slots_found / self.slots
-
-
-class Example(NamedTuple):
-    """A pair and where the model looked while it was made to say the target."""
+class ForcedPair(NamedTuple):
+    """A pair and the attention weights while the model was forced to say the target."""
 
     weights: Array  # (T, S), END last on both sides
     source: Sequence[Span]  # characters of the source's tokens
@@ -238,26 +218,26 @@ class Example(NamedTuple):
     links: Sequence[SpanLink]  # known: characters of the source, characters of the target
 
 
-def score_alignments(examples: Iterable[Example]) -> dict[str, float]:
-    """How well attention finds the slots of pairs whose slots are known; {} if none are.
+def score_alignments(examples: Iterable[ForcedPair]) -> dict[str, float]:
+    """Measure how well attention finds the slots of pairs whose slots are known; {} if none are.
 
     Each target token of a slot is linked to the source token with the most weight, END included (and then wrong).
-    `alignment_error_rate` is the figure to quote. Beside it: what the diagonal and blind chance get, the share of those
+    `alignment_error_rate` is the metric to quote. Beside it: what the diagonal and blind chance get, the share of those
     links that lead into the slot, and the share of slots all of whose links do.
     """
-    model = diagonal = chance = Tally()
+    model = diagonal = chance = AlignmentCounts()
     for example in examples:
         slots = slots_of(example.source, example.target, example.links)
         if slots.places:
-            model += Tally.of(slots, hard_links(example.weights[: len(example.target)]))
-            diagonal += Tally.of(slots, diagonal_links(len(example.target), len(example.source)))
-            chance += Tally.by_chance(slots, len(example.source))
+            model += AlignmentCounts.of(slots, hard_links(example.weights[: len(example.target)]))
+            diagonal += AlignmentCounts.of(slots, diagonal_links(len(example.target), len(example.source)))
+            chance += AlignmentCounts.by_chance(slots, len(example.source))
     if not model.slots:
         return {}
     return {
         "alignment_error_rate": model.error_rate,
         "alignment_error_rate_diagonal": diagonal.error_rate,
         "alignment_error_rate_chance": chance.error_rate,
-        "alignment_accuracy": model.accuracy,
-        "alignment_slots": model.slot_accuracy,
+        "alignment_accuracy": model.possible_found / model.found,
+        "alignment_slots": model.slots_found / model.slots,
     }

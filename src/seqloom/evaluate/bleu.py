@@ -1,4 +1,4 @@
-"""BLEU by hand: what is counted, clipped, divided and averaged until a translation has its figure.
+"""BLEU by hand: what is counted, clipped, divided and averaged until a translation has its score.
 
     p_n    = Σ_g min(count of g in the hypothesis, most often g is in one reference) / n-grams in the hypothesis
     BP     = exp(1 − r/c) if c ≤ r, else 1      c tokens in the hypothesis, r in the reference closest in length
@@ -7,7 +7,7 @@
 g runs over the n-grams of the hypothesis. Of two references equally close in length the shorter one counts. For a whole
 text the counts and lengths of all its sentences are added up first, then divided: it is not the mean of its sentences.
 
-Everything is of given tokens. The figures to report are sacrebleu's (`seqloom.evaluate.translation`); these are proven
+Everything is of given tokens. The scores to report are sacrebleu's (`seqloom.evaluate.translation`); these are proven
 equal to them, statistic by statistic.
 """
 
@@ -16,7 +16,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from seqloom.core.words import counted
 
 ORDER = 4  # the longest n-grams counted
 WIDTH = 110  # of the lines of an explanation
@@ -109,6 +110,7 @@ class Explanation:
 
 
 def explain(hypothesis: Tokens, references: Sequence[Tokens]) -> Explanation:
+    """Count all that BLEU is made of for one sentence."""
     counts = [count_ngrams(hypothesis, references, n) for n in range(1, ORDER + 1)]
     statistics = Statistics(
         correct=tuple(sum(count.clipped for count in of_order) for of_order in counts),
@@ -146,67 +148,63 @@ def closest_length(length: int, references: Iterable[int]) -> int:
 
 # --- in words -------------------------------------------------------------------------------------------------------
 
-_HANGING: Any = {
-    "initial_indent": " " * 12,
-    "subsequent_indent": " " * 14,
-    "break_long_words": False,
-    "break_on_hyphens": False,
-}
-
 
 def in_words(found: Explanation) -> list[str]:
-    """A sentence's BLEU step by step, with its own numbers."""
+    """Describe a sentence's BLEU step by step, with its own numbers."""
     own, several = found.statistics, len(found.references) > 1
-    said = [f"hypothesis  {_tokens(found.hypothesis)}"]
+    texts = {"hypothesis": found.hypothesis}
     for number, reference in enumerate(found.references, start=1):
-        said.append(f"{f'reference {number}' if several else 'reference':11} {_tokens(reference)}")
+        texts[f"reference {number}" if several else "reference"] = reference
+    lines = [
+        f"{name:11} {len(tokens):3} token{' ' if len(tokens) == 1 else 's'}  {' '.join(tokens)}"
+        for name, tokens in texts.items()
+    ]
     for n, counts in enumerate(found.counts, start=1):
-        said += ["", *_order_in_words(n, counts, found)]
+        lines += ["", *_order_in_words(n, counts, found)]
     lengths = sorted({len(reference) for reference in found.references})
     closest = f", the closest of the lengths {', '.join(map(str, lengths))}" if len(lengths) > 1 else ""
-    said += ["", "Brevity penalty: a hypothesis shorter than its reference pays for it", *_brevity(own, closest)]
-    said += ["", "The geometric mean of the precisions, for n-grams up to 1, 2, 3 and 4"]
-    said += [f"  {_mean(own, order)}" for order in range(1, ORDER + 1)]
-    return [*said, *_zero(own, "the hypothesis"), "", *_smoothing(own, whole=False)]
+    lines += ["", "Brevity penalty: a hypothesis shorter than its reference pays for it", *_brevity(own, closest)]
+    lines += ["", "The geometric mean of the precisions, for n-grams up to 1, 2, 3 and 4"]
+    lines += [f"  {_mean(own, order)}" for order in range(1, ORDER + 1)]
+    return [*lines, *_zero(own, "the hypothesis"), "", *_smoothing(own, whole=False)]
 
 
 def corpus_in_words(total: Statistics, lines: int, own: Statistics) -> list[str]:
-    """How the figure of a whole text comes about, and what one of its lines had to do with it."""
-    said = [
-        f"The whole text, {_plural(lines, 'line')}: its BLEU is not the mean of theirs; "
+    """Describe how the BLEU of a whole text comes about, and what one of its lines had to do with it."""
+    head = (
+        f"The whole text, {counted(lines, 'line')}: its BLEU is not the mean of theirs; "
         "counts and lengths are added up first, then divided"
+    )
+    precisions = [
+        f"  {_precision(total, n)}, where this line gives {right}/{all_}"
+        for n, (right, all_) in enumerate(zip(own.correct, own.total, strict=True), start=1)
     ]
-    for n, (right, all_) in enumerate(zip(own.correct, own.total, strict=True), start=1):
-        said.append(f"  {_precision(total, n)}, where this line gives {right}/{all_}")
-    said += [*_brevity(total, ", the closest lengths added up"), f"  {_mean(total, ORDER)}"]
-    return [*said, *_zero(total, "any line"), *_smoothing(total, whole=True)]
-
-
-def _tokens(tokens: list[str]) -> str:
-    return f"{len(tokens):3} token{' ' if len(tokens) == 1 else 's'}  {' '.join(tokens)}"
+    brevity = _brevity(total, ", the closest lengths added up")
+    mean = f"  {_mean(total, ORDER)}"
+    return [head, *precisions, *brevity, mean, *_zero(total, "any line"), *_smoothing(total, whole=True)]
 
 
 def _order_in_words(n: int, counts: list[Count], found: Explanation) -> list[str]:
-    most = "one reference" if len(found.references) > 1 else "the reference"
+    """Describe the n-grams of one order: those in a reference one by one, the others in a paragraph."""
+    several, own = len(found.references) > 1, found.statistics
     if not counts:
-        return [f"{n}-grams: a hypothesis of {_plural(len(found.hypothesis), 'token')} has none, so p_{n} is 0"]
-    said = [f"{n}-grams of the hypothesis: of each, no more count as right than {most} has"]
+        return [f"{n}-grams: a hypothesis of {counted(len(found.hypothesis), 'token')} has none, so p_{n} is 0"]
+    most = "one reference" if several else "the reference"
+    lines = [f"{n}-grams of the hypothesis: of each, no more count as right than {most} has"]
     present = [count for count in counts if count.most]
     if present:
-        said.append(f"  {'hypothesis':>10}  {'reference':>9}  {'counts':>6}")
-    said += [f"  {one.count:10}  {one.most:9}  {one.clipped:6}   {' '.join(one.ngram)}" for one in present]
-    absent = [_times(count) for count in counts if not count.most]
+        lines.append(f"  {'hypothesis':>10}  {'reference':>9}  {'counts':>6}")
+    lines += [f"  {one.count:10}  {one.most:9}  {one.clipped:6}   {' '.join(one.ngram)}" for one in present]
+    absent = [
+        " ".join(one.ngram) + (f" ({one.count} times)" if one.count > 1 else "") for one in counts if not one.most
+    ]
     if absent:
-        nowhere = "in no reference" if len(found.references) > 1 else "not in the reference"
-        said += textwrap.wrap(f"{nowhere}: {' | '.join(absent)}", WIDTH, **_HANGING)
-    unclipped, own = sum(count.unclipped for count in counts), found.statistics
+        wrapper = textwrap.TextWrapper(WIDTH, " " * 12, " " * 14, break_long_words=False, break_on_hyphens=False)
+        lines += wrapper.wrap(f"{'in no reference' if several else 'not in the reference'}: {' | '.join(absent)}")
+    unclipped = sum(count.unclipped for count in counts)
     clipped = unclipped > own.correct[n - 1]
     control = f"   (without clipping it would be {unclipped}/{own.total[n - 1]})" if clipped else ""
-    return [*said, f"  {_precision(own, n)}{control}"]
-
-
-def _times(count: Count) -> str:
-    return " ".join(count.ngram) + (f" ({count.count} times)" if count.count > 1 else "")
+    return [*lines, f"  {_precision(own, n)}{control}"]
 
 
 def _precision(own: Statistics, n: int) -> str:
@@ -217,12 +215,13 @@ def _precision(own: Statistics, n: int) -> str:
 
 def _brevity(own: Statistics, closest: str) -> list[str]:
     c, r = own.length, own.reference_length
-    said = f"  c = {_plural(c, 'token')} in the hypothesis, r = {r} in the reference{closest}"
+    lengths = f"  c = {counted(c, 'token')} in the hypothesis, r = {r} in the reference{closest}"
     if c > r:
-        return [said, "  c > r, so BP = 1"]
+        return [lengths, "  c > r, so BP = 1"]
     if c == 0:
-        return [said, f"  nothing was said, so BP = {own.brevity_penalty:.0f}"]
-    return [said, f"  c {'<' if c < r else '='} r, so BP = exp(1 − r/c) = exp(1 − {r}/{c}) = {own.brevity_penalty:.4f}"]
+        return [lengths, f"  nothing was said, so BP = {own.brevity_penalty:.0f}"]
+    sign = "<" if c < r else "="
+    return [lengths, f"  c {sign} r, so BP = exp(1 − r/c) = exp(1 − {r}/{c}) = {own.brevity_penalty:.4f}"]
 
 
 def _mean(own: Statistics, order: int) -> str:
@@ -236,39 +235,34 @@ def _power(own: Statistics, parts: list[str]) -> str:
 
 
 def _zero(own: Statistics, where: str) -> list[str]:
-    """Why a mean is 0, where one is."""
-    n = next((n for n, right in enumerate(own.correct, start=1) if right == 0), None)
-    if n is None:
+    """Explain why a mean is 0, where one is."""
+    if all(own.correct):
         return []
+    n = own.correct.index(0) + 1
+    why = f"there is no {n}-gram: {where} would need at least {counted(n, 'token')}"
     if own.total[n - 1]:
         why = f"no {n}-gram is right"
-    else:
-        why = f"there is no {n}-gram: {where} would need at least {_plural(n, 'token')}"
     return [f"  BLEU-{n}{'' if n == ORDER else ' and what follows'} is 0 because {why}; one factor of 0 makes it so"]
 
 
 def _smoothing(own: Statistics, *, whole: bool) -> list[str]:
-    """What sacrebleu reports, and why that is another figure where it is."""
-    figure = f"{own.smoothed_bleu(whole=whole):.2f}"
-    thing = "text" if whole else "line"
+    """State what sacrebleu reports, and why that is another value where it is."""
+    value = f"{own.smoothed_bleu(whole=whole):.2f}"
+    head = f"sacrebleu's figure for this {'text' if whole else 'line'}: {value}"
     if all(own.correct):
-        return [f"sacrebleu's figure for this {thing}: {figure} (it smooths, but only factors of 0; there are none)"]
-    said = [f"sacrebleu's figure for this {thing}: {figure}"]
+        return [f"{head} (it smooths, but only factors of 0; there are none)"]
     if not any(own.correct):
-        return [f"{said[0]} (where no token at all is right it does not smooth)"]
+        return [f"{head} (where no token at all is right it does not smooth)"]
     if whole and not all(own.total):
-        return [f"{said[0]} (n-grams that are not there cannot be smoothed)"]
+        return [f"{head} (n-grams that are not there cannot be smoothed)"]
     parts = [
-        f"{right}/{all_}" if right else f"{value * all_:.4g}/{all_}"
-        for right, all_, value in zip(own.correct, own.total, own.smoothed_precisions(), strict=False)
+        f"{right}/{all_}" if right else f"{precision * all_:.4g}/{all_}"
+        for right, all_, precision in zip(own.correct, own.total, own.smoothed_precisions(), strict=False)
     ]
-    said.append(
-        "  it smooths (exp): where none is right it counts 1/2 for the first such n, 1/4 for the next, and so on"
-    )
+    lines = [
+        head,
+        "  it smooths (exp): where none is right it counts 1/2 for the first such n, 1/4 for the next, and so on",
+    ]
     if not all(own.total):
-        said.append(f"  and in a single line it leaves out n-grams that are not there: n up to {len(parts)}")
-    return [*said, f"  {_power(own, parts)} = {figure}"]
-
-
-def _plural(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+        lines.append(f"  and in a single line it leaves out n-grams that are not there: n up to {len(parts)}")
+    return [*lines, f"  {_power(own, parts)} = {value}"]

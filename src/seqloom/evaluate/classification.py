@@ -1,31 +1,97 @@
-"""How good answers are that are one of several classes: accuracy, F1, Matthews, confusion, calibration.
+"""Metrics of classifiers: accuracy, precision, recall, F1, Matthews, confusion and calibration.
 
 C is the confusion matrix: C_ij texts are an i and were called a j. t_i = Σ_j C_ij are there in truth, p_j = Σ_i C_ij
 were said, c = Σ_i C_ii are right, s = Σ_ij C_ij are all.
 
-    accuracy = c / s      macro-F1 = mean_i 2 C_ii / (t_i + p_i)
+    precision_i = C_ii / p_i      recall_i = C_ii / t_i      F1_i = 2 C_ii / (t_i + p_i)      a ratio over 0 is 0
+    accuracy = c / s              macro-F1 = mean_i F1_i
     Matthews = (c s − Σ_i p_i t_i) / √((s² − Σ_i p_i²) (s² − Σ_i t_i²))
 
 Matthews is 0 for answers that have nothing to do with the question, whatever their shares, and 1 if all are right. A
 class the model does not know, because training had none of it, is in C too: what is of that class is always wrong.
+
+Calibration: answers are put into M bins by the model's confidence, (0, 1/M], (1/M, 2/M] … The expected calibration
+error is how far mean confidence and share of right answers are apart:
+
+    ECE = Σ_m |B_m| / N · |right(B_m) − confidence(B_m)|
+
+Clusters found without labels are compared with labels by
+
+    many to one = examples whose label is the most frequent of their cluster / examples
+    V-measure = 2 h c / (h + c),   h = 1 − H(label | cluster) / H(label),   c = 1 − H(cluster | label) / H(cluster)
+
+Many to one rises with the number of clusters; V-measure need not (Rosenberg and Hirschberg, 2007).
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
-from seqloom.evaluate.calibration import Calibration, calibrate
-from seqloom.evaluate.hits import Hits, macro, micro, weighted
-from seqloom.evaluate.intervals import Interval, bootstrap, wilson
+from seqloom.evaluate.intervals import Counts, Interval, MetricReport, Values, bootstrap, wilson
 
-Matrix = NDArray[np.integer[Any]]
-Values = NDArray[np.floating[Any]]
+BINS = 15
+
+
+# --- precision, recall and F1 of one class, or of one type of span ----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hits:
+    correct: int  # true positives
+    found: int  # said by the model
+    expected: int  # there in truth: the support
+
+    def __add__(self, other: "Hits") -> "Hits":
+        return Hits(self.correct + other.correct, self.found + other.found, self.expected + other.expected)
+
+    @property
+    def precision(self) -> float:
+        return self.correct / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.correct / self.expected if self.expected else 0.0
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.correct / (self.found + self.expected) if self.found + self.expected else 0.0
+
+
+class Average(NamedTuple):
+    precision: float
+    recall: float
+    f1: float
+
+
+def micro(classes: Iterable[Hits]) -> Average:
+    """Count everything together: large classes decide."""
+    total = sum(classes, Hits(0, 0, 0))
+    return Average(total.precision, total.recall, total.f1)
+
+
+def macro(classes: Iterable[Hits]) -> Average:
+    """Average the classes that occur, in truth or in what was said: each counts the same, however small."""
+    occurring = [hits for hits in classes if hits.found + hits.expected]
+    return _mean(occurring, [1] * len(occurring))
+
+
+def weighted(classes: Iterable[Hits]) -> Average:
+    """Average the classes, each counting as often as it is there in truth."""
+    known = list(classes)
+    return _mean(known, [hits.expected for hits in known])
+
+
+def _mean(classes: list[Hits], weights: list[int]) -> Average:
+    rows = [(hits.precision, hits.recall, hits.f1) for hits in classes]
+    total = sum(weights) or 1
+    sums = (sum(weight * row[column] for weight, row in zip(weights, rows, strict=True)) for column in range(3))
+    return Average(*(value / total for value in sums))
 
 
 # --- confusion ------------------------------------------------------------------------------------------------------
@@ -42,21 +108,21 @@ class Mistake:
 @dataclass(frozen=True)
 class Confusion:
     labels: tuple[str, ...]
-    counts: Matrix  # (K, K): a row is what a text is, a column what it was called
+    counts: Counts  # (K, K): a row is what a text is, a column what it was called
 
     @classmethod
     def of(cls, expected: Sequence[str], predicted: Sequence[str], labels: Sequence[str] = ()) -> "Confusion":
-        """`labels` come first, in their order; whatever else occurs follows, sorted."""
+        """Count answers. `labels` come first, in their order; whatever else occurs follows, sorted."""
         if len(expected) != len(predicted) or not expected:
             raise DataError(
                 f"There must be as many answers as texts, and at least one: got {len(predicted)} and {len(expected)}."
             )
         names = (*labels, *sorted({*expected, *predicted} - set(labels)))
-        place = {label: number for number, label in enumerate(names)}
-        if len(place) != len(names):
+        rows = {label: row for row, label in enumerate(names)}
+        if len(rows) != len(names):
             raise DataError(f"The labels must be distinct; got {', '.join(labels)}.")
         counts = np.zeros((len(names), len(names)), dtype=np.int64)
-        np.add.at(counts, ([place[label] for label in expected], [place[label] for label in predicted]), 1)
+        np.add.at(counts, ([rows[label] for label in expected], [rows[label] for label in predicted]), 1)
         return cls(names, counts)
 
     @property
@@ -70,94 +136,129 @@ class Confusion:
 
     @property
     def hits(self) -> dict[str, Hits]:
-        found, expected = self.counts.sum(axis=0), self.counts.sum(axis=1)
-        return {
-            label: Hits(int(self.counts[place, place]), int(found[place]), int(expected[place]))
-            for place, label in enumerate(self.labels)
-        }
+        columns = (np.diagonal(self.counts), self.counts.sum(axis=0), self.counts.sum(axis=1))
+        return {label: Hits(*(int(column[row]) for column in columns)) for row, label in enumerate(self.labels)}
 
     def shares(self) -> Values:
-        """Each row divided by its sum (K, K): the diagonal is the recall. A class that does not occur has zeros."""
-        totals = self.counts.sum(axis=1, keepdims=True)
-        return self.counts / np.maximum(totals, 1)
+        """Divide each row by its sum (K, K): the diagonal is the recall. A class that does not occur has zeros."""
+        return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
     def mistakes(self, most: int | None = None) -> list[Mistake]:
-        """Which classes are taken for which, the most frequent mistakes first."""
-        shares = self.shares()
-        rows, columns = np.nonzero(self.counts * (1 - np.eye(len(self.labels), dtype=np.int64)))
+        """List which classes are taken for which, the most frequent mistakes first."""
+        shares, wrong = self.shares(), self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         found = [
-            Mistake(self.labels[row], self.labels[column], int(self.counts[row, column]), float(shares[row, column]))
-            for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+            Mistake(self.labels[row], self.labels[column], int(wrong[row, column]), float(shares[row, column]))
+            for row, column in np.argwhere(wrong).tolist()
         ]
-        return sorted(found, key=lambda one: (-one.count, -one.share))[:most]
+        return sorted(found, key=lambda mistake: (-mistake.count, -mistake.share))[:most]
 
 
-# --- figures of a matrix, or of many at once: (…, K, K) → (…) -------------------------------------------------------
+# --- metrics of a matrix, or of many at once: (…, K, K) → (…) ---------------------------------------------------------
 
 
-def accuracy(counts: Matrix) -> Values:
+def accuracy(counts: Counts) -> Values:
     right: Values = np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
     return right
 
 
-def macro_f1(counts: Matrix) -> Values:
-    """The mean over the classes that occur, in truth or among the answers."""
+def macro_f1(counts: Counts) -> Values:
+    """Average over the classes that occur, in truth or among the answers."""
     sums = counts.sum(axis=-1) + counts.sum(axis=-2)
     scores = 2 * np.diagonal(counts, axis1=-2, axis2=-1) / np.maximum(sums, 1)
     mean: Values = scores.sum(axis=-1) / (sums > 0).sum(axis=-1)
     return mean
 
 
-def matthews(counts: Matrix) -> Values:
-    """0 where it is not defined: one class only, in truth or among the answers."""
+def matthews(counts: Counts) -> Values:
+    """Matthews correlation; 0 where it is not defined: one class only, in truth or among the answers."""
     c, s = np.trace(counts, axis1=-2, axis2=-1).astype(float), counts.sum(axis=(-2, -1)).astype(float)
     t, p = counts.sum(axis=-1).astype(float), counts.sum(axis=-2).astype(float)
     above = c * s - (p * t).sum(axis=-1)
     below = (s**2 - (p**2).sum(axis=-1)) * (s**2 - (t**2).sum(axis=-1))
-    found: Values = np.divide(above, np.sqrt(below), out=np.zeros_like(above), where=below > 0)
-    return found
+    return np.divide(above, np.sqrt(below), out=np.zeros_like(above), where=below > 0)
 
 
-def matrix_interval(counts: Matrix, figure: Callable[[Matrix], Values], *, seed: int = 0) -> Interval:
-    """The bootstrap interval of one of these figures: texts drawn again."""
+def matrix_interval(counts: Counts, metric: Callable[[Counts], Values], *, seed: int = 0) -> Interval:
+    """Return the bootstrap interval of one of these metrics: texts drawn again."""
     size, kinds = len(counts), np.flatnonzero(counts)
 
-    def of_drawn(drawn: Matrix) -> Values:
+    def of_drawn(drawn: Counts) -> Values:
         matrices = np.zeros((len(drawn), size * size), dtype=np.int64)
         matrices[:, kinds] = drawn
-        return figure(matrices.reshape(-1, size, size))
+        return metric(matrices.reshape(-1, size, size))
 
     return bootstrap(counts.ravel()[kinds], of_drawn, seed=seed, numbers=size * size)
+
+
+# --- calibration ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The answers with a confidence above `low` and of at most `high`."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float  # mean; of an empty bin NaN
+    accuracy: float  # share that is right; of an empty bin NaN
+
+    @property
+    def gap(self) -> float:
+        """Overconfidence: above 0, the model is surer than it should be."""
+        return self.confidence - self.accuracy
+
+
+@dataclass(frozen=True)
+class Calibration:
+    bins: list[Bin]
+
+    @property
+    def filled(self) -> list[Bin]:
+        return [group for group in self.bins if group.count]
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error."""
+        return sum(group.count * abs(group.gap) for group in self.filled) / sum(group.count for group in self.bins)
+
+    @property
+    def gap(self) -> float:
+        """Mean confidence less the share that is right: above 0, the model is surer than it should be."""
+        return sum(group.count * group.gap for group in self.filled) / sum(group.count for group in self.bins)
+
+
+def calibrate(confidence: Values, correct: NDArray[np.bool_], bins: int = BINS) -> Calibration:
+    """Bin answers: `confidence` (N,) is the probability of each, `correct` (N,) whether it is right."""
+    edges = np.linspace(0, 1, bins + 1)
+    places = np.searchsorted(edges[1:-1], confidence)  # what lies on an edge belongs below it
+    found = []
+    for place in range(bins):
+        inside = places == place
+        count = int(inside.sum())
+        means = (float(confidence[inside].mean()), float(correct[inside].mean())) if count else (np.nan, np.nan)
+        found.append(Bin(float(edges[place]), float(edges[place + 1]), count, *means))
+    return Calibration(found)
 
 
 # --- everything at once ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Report:
+class ClassificationReport(MetricReport):
     """Everything an evaluation of a classifier found."""
 
-    metrics: dict[str, float]
-    intervals: dict[str, Interval]  # of some of the metrics, 95 %
     confusion: Confusion
     calibration: Calibration
     unseen: dict[str, int]  # labels that training did not have, and how many texts have them
-
-    def kept(self) -> dict[str, Any]:
-        """What a run keeps of it."""
-        return {**self.metrics, "intervals": {name: list(interval) for name, interval in self.intervals.items()}}
+    counted = ("class", "texts")  # what `by_class` tells apart, and what it counts
 
     @property
     def by_class(self) -> dict[str, Hits]:
         return self.confusion.hits
 
-    @property
-    def counted(self) -> tuple[str, str]:
-        """What `by_class` tells apart, and what it counts."""
-        return "class", "texts"
 
-
-def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> Report:
+def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> ClassificationReport:
     """Measure a classifier's answers: `log_probs` (N, K) of the `labels` (K,), for texts that are `expected` (N,).
 
     Texts with a label that the model does not know are wrong; the loss, which would be infinite, is of the others.
@@ -167,15 +268,14 @@ def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *,
             f"There must be a log-probability for each of {len(expected)} texts and {len(labels)} labels; "
             f"got the shape {log_probs.shape}."
         )
-    best = log_probs.argmax(axis=1)
-    predicted = [labels[place] for place in best.tolist()]
+    predicted = [labels[column] for column in log_probs.argmax(axis=1).tolist()]
     confusion = Confusion.of(expected, predicted, labels)
-    right = np.array([one == other for one, other in zip(expected, predicted, strict=True)])
+    right = np.array([label == answer for label, answer in zip(expected, predicted, strict=True)])
     calibration = calibrate(np.exp(log_probs.max(axis=1).astype(float)), right)
-    return Report(
+    return ClassificationReport(
         metrics={
             "loss": log_loss(expected, log_probs, labels),
-            **figures(confusion),
+            **confusion_metrics(confusion),
             "calibration_error": calibration.error,
         },
         intervals={
@@ -189,8 +289,8 @@ def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *,
     )
 
 
-def figures(confusion: Confusion) -> dict[str, float]:
-    """What the matrix alone tells. `majority` is the accuracy of always saying the most frequent class of these."""
+def confusion_metrics(confusion: Confusion) -> dict[str, float]:
+    """Metrics of the matrix alone. `majority` is the accuracy of always saying the most frequent class of these."""
     classes = confusion.hits.values()
     return {
         "accuracy": float(accuracy(confusion.counts)),
@@ -203,16 +303,41 @@ def figures(confusion: Confusion) -> dict[str, float]:
 
 
 def unseen_labels(expected: Iterable[str], labels: Iterable[str]) -> dict[str, int]:
-    """The labels that a model does not know, and how often they are the right ones."""
+    """Count the expected labels that a model does not know."""
     known = set(labels)
     return dict(sorted(Counter(label for label in expected if label not in known).items()))
 
 
 def log_loss(expected: Sequence[str], log_probs: Values, labels: Sequence[str]) -> float:
     """−1/N Σ log p(label), in nats, over the texts whose label the model knows; NaN if there are none."""
-    place = {label: number for number, label in enumerate(labels)}
-    rows = [number for number, label in enumerate(expected) if label in place]
-    if not rows:
+    columns = {label: column for column, label in enumerate(labels)}
+    pairs = [(row, columns[label]) for row, label in enumerate(expected) if label in columns]
+    if not pairs:
         return math.nan
-    columns = [place[expected[row]] for row in rows]
-    return -float(log_probs[rows, columns].astype(float).mean())
+    rows, chosen = zip(*pairs, strict=True)
+    return -float(log_probs[list(rows), list(chosen)].astype(float).mean())
+
+
+# --- clusters -------------------------------------------------------------------------------------------------------
+
+
+def cluster_metrics(labels: Sequence[str], clusters: Sequence[int]) -> dict[str, float]:
+    """`many_to_one` and `v_measure` of examples with a label and a cluster each."""
+    if not labels or len(labels) != len(clusters):
+        raise DataError(f"There must be a group for each label; got {len(labels)} labels and {len(clusters)} groups.")
+    _, rows = np.unique(np.array(labels), return_inverse=True)
+    _, columns = np.unique(np.array(clusters), return_inverse=True)
+    table = np.zeros((rows.max() + 1, columns.max() + 1))
+    np.add.at(table, (rows, columns), 1)
+    both, label, cluster = (_entropy(counts) for counts in (table.ravel(), table.sum(axis=1), table.sum(axis=0)))
+    shared = label + cluster - both  # H(label) − H(label | cluster)
+    homogeneity = shared / label if label > 0 else 1.0
+    completeness = shared / cluster if cluster > 0 else 1.0
+    whole = homogeneity + completeness
+    v_measure = 2 * homogeneity * completeness / whole if whole > 0 else 0.0
+    return {"many_to_one": float(table.max(axis=0).sum() / table.sum()), "v_measure": v_measure}
+
+
+def _entropy(counts: Values) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

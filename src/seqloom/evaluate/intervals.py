@@ -1,19 +1,20 @@
-"""How sure a figure is: an interval that holds the true value, in 95 of 100 such tests.
+"""Confidence intervals of metrics, and the report that keeps both.
 
-A test set is a sample, and another one would have given another figure. For a share p of n examples there is Wilson's
-interval, which also holds where p is near 0 or 1 (z = 1.96 for 95 %):
+A test set is a sample, and another one would have given another value. A 95 % interval holds the true value in 95 of
+100 such tests. A share p of n examples has Wilson's interval, which also holds where p is near 0 or 1 (z = 1.96):
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
 
-For any other figure there is the bootstrap: draw as many examples from the test set, with replacement, again and again,
-and see how the figure spreads. Both are about the choice of examples alone, not about the seed of the training.
+Any other metric has a bootstrap interval: examples are drawn from the test set, with replacement, again and again.
+Both are about the choice of examples alone, not about the seed of the training.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,8 @@ LEVEL = 0.95
 SAMPLES = 1000
 AT_ONCE = 1 << 22  # numbers held at a time
 
-Counts = NDArray[np.integer[Any]]
-Values = NDArray[np.floating[Any]]
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
@@ -33,8 +34,20 @@ class Interval(NamedTuple):
     high: float
 
 
+@dataclass(frozen=True)
+class MetricReport:
+    """The result of an evaluation: metrics by name, and the 95 % intervals of some of them."""
+
+    metrics: dict[str, float]
+    intervals: dict[str, Interval]
+
+    def kept(self) -> dict[str, object]:
+        """Return what a run keeps of it."""
+        return {**self.metrics, "intervals": {name: list(interval) for name, interval in self.intervals.items()}}
+
+
 def wilson(correct: int, total: int, level: float = LEVEL) -> Interval:
-    """The interval of a share: so many of so many."""
+    """Return the interval of a share: `correct` of `total`."""
     if not 0 <= correct <= total or total < 1:
         raise DataError(f"A share needs at least one example, and none right that is not there; got {correct}/{total}.")
     z, share = NormalDist().inv_cdf((1 + level) / 2), correct / total
@@ -47,48 +60,40 @@ def wilson(correct: int, total: int, level: float = LEVEL) -> Interval:
 
 def bootstrap(
     counts: Counts,
-    figure: Callable[[Counts], Values],
+    metric: Callable[[Counts], Values],
     *,
     samples: int = SAMPLES,
     seed: int = 0,
-    level: float = LEVEL,
     numbers: int | None = None,
 ) -> Interval:
-    """The interval of a figure of examples that come in kinds: `counts` (U,) says how many there are of each.
+    """Return the interval of a metric of examples that come in kinds: `counts` (U,) says how many there are of each.
 
-    `figure` gets (R, U), the counts in R samples, and gives the figure of each (R,). Examples of one kind are alike to
-    it, so drawing kinds is drawing examples. Percentiles of what came out are the interval. `numbers` is how many the
-    figure makes of each sample, if they are more than U: samples are drawn in groups, so that memory suffices.
+    `metric` gets (R, U), the counts in R samples, and gives the metric of each (R,). Examples of one kind are alike to
+    it, so drawing kinds is drawing examples. `numbers` is how many values the metric computes for each sample, if more
+    than U: samples are drawn in groups, so that memory suffices.
     """
-    size = max(1, AT_ONCE // (numbers or len(counts)))
-    values = np.concatenate([figure(drawn) for drawn in _samples(counts, samples, size, seed)])
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    total = int(counts.sum())
+    if total < 1:
+        raise DataError("There is nothing to draw samples from: the split has no examples.")
+    size, generator = max(1, AT_ONCE // (numbers or len(counts))), np.random.default_rng(seed)
+    drawn = (
+        generator.multinomial(total, counts / total, size=min(size, samples - first))
+        for first in range(0, samples, size)
+    )
+    low, high = np.quantile(np.concatenate([metric(group) for group in drawn]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
 
 
 def ratio_interval(pairs: Iterable[tuple[int, int]], *, seed: int = 0) -> Interval:
-    """The bootstrap interval of Σ a / Σ b, where each example gives an a and a b; 0 where Σ b is."""
+    """Return the bootstrap interval of Σ a / Σ b, where each example gives an a and a b; 0 where Σ b is."""
     kinds = Counter(pairs)
     above, below = np.array(list(kinds)).T  # (U,)
-
-    def ratio(drawn: Counts) -> Values:
-        found: Values = (drawn @ above) / np.maximum(drawn @ below, 1)
-        return found
-
-    return bootstrap(np.array(list(kinds.values())), ratio, seed=seed)
+    counts = np.array(list(kinds.values()))
+    return bootstrap(counts, lambda drawn: (drawn @ above) / np.maximum(drawn @ below, 1), seed=seed)
 
 
 def mean_interval(values: Iterable[float], *, seed: int = 0) -> Interval:
-    """The bootstrap interval of a mean."""
+    """Return the bootstrap interval of a mean."""
     kinds = Counter(values)
     each = np.array(list(kinds))  # (U,)
     return bootstrap(np.array(list(kinds.values())), lambda drawn: drawn @ each / drawn.sum(axis=1), seed=seed)
-
-
-def _samples(counts: Counts, samples: int, size: int, seed: int) -> Iterator[Counts]:
-    total = int(counts.sum())
-    if total < 1:
-        raise DataError("There is nothing to draw samples from: the split has no examples.")
-    generator = np.random.default_rng(seed)
-    for first in range(0, samples, size):
-        yield generator.multinomial(total, counts / total, size=min(size, samples - first))

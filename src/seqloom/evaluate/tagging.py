@@ -1,41 +1,97 @@
-"""How good the tags of a text's words are: token accuracy, and where the tags mark spans, how many were found.
+"""Metrics of taggers: token accuracy, and where the tags mark spans, span F1.
 
     token accuracy = words with the right tag / words      sentence accuracy = sentences without a mistake / sentences
 
-Token accuracy is the figure for parts of speech. Where most words are O it says little: quote span F1 there.
+Token accuracy is the metric for parts of speech. Where most words are O it says little: quote span F1 there. A span is
+right if its type, its first word and its last word are; half of a name is a span too many and one too few.
+
+    precision = right / found      recall = right / expected      F1 = 2 · right / (found + expected)
+
+Tags are read as the CoNLL evaluations read them, forgiving what is not valid (`seqloom.core.iob.spans_of`); with a
+`strict` scheme only spans that are spelled as the scheme spells them are read. Both are what seqeval counts.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any
 
 from seqloom.core.errors import DataError
-from seqloom.core.iob import Scheme, marks_spans, read_tags
-from seqloom.evaluate.classification import Confusion, unseen_labels
-from seqloom.evaluate.hits import Hits, macro
-from seqloom.evaluate.intervals import Interval, ratio_interval, wilson
-from seqloom.evaluate.spans import SpanScores, Tags, check_aligned, score_spans
+from seqloom.core.iob import Scheme, Span, marks_spans, read_tags, spans_of, strict_spans
+from seqloom.evaluate.classification import Average, Confusion, Hits, macro, micro, unseen_labels, weighted
+from seqloom.evaluate.intervals import Interval, MetricReport, ratio_interval, wilson
+
+Tags = Sequence[str]
 
 
 @dataclass(frozen=True)
-class TagReport:
+class SpanScores:
+    by_type: dict[str, Hits]  # sorted by name
+    sentences: list[dict[str, Hits]]  # the same of each sentence, without types that it has not
+
+    @property
+    def micro(self) -> Average:
+        """The metrics to report: all types together."""
+        return micro(self.by_type.values())
+
+    @property
+    def macro(self) -> Average:
+        return macro(self.by_type.values())
+
+    @property
+    def weighted(self) -> Average:
+        return weighted(self.by_type.values())
+
+    def interval(self, *, seed: int = 0) -> Interval:
+        """Of the micro F1: sentences drawn again, since the spans of one sentence are right or wrong together."""
+        sums = [sum(by_type.values(), Hits(0, 0, 0)) for by_type in self.sentences]
+        return ratio_interval(((2 * hits.correct, hits.found + hits.expected) for hits in sums), seed=seed)
+
+
+def score_spans(expected: Sequence[Tags], found: Sequence[Tags], *, strict: Scheme | None = None) -> SpanScores:
+    """Compare the spans of sentences, given both taggings."""
+    check_aligned(expected, found)
+    read: Callable[[Tags], list[Span]] = spans_of if strict is None else partial(strict_spans, scheme=strict)
+    sentences = [compare(read(wanted), read(said)) for wanted, said in zip(expected, found, strict=True)]
+    total: dict[str, Hits] = {}
+    for by_type in sentences:
+        for kind, hits in by_type.items():
+            total[kind] = total.get(kind, Hits(0, 0, 0)) + hits
+    return SpanScores({kind: total[kind] for kind in sorted(total)}, sentences)
+
+
+def compare(expected: Iterable[Span], found: Iterable[Span]) -> dict[str, Hits]:
+    """Count the spans of one sentence, by type."""
+    true, said = set(expected), set(found)
+    counts = [Counter(span.type for span in spans) for spans in (true & said, said, true)]
+    return {kind: Hits(*(count[kind] for count in counts)) for kind in sorted({span.type for span in true | said})}
+
+
+def check_aligned(expected: Sequence[Tags], found: Sequence[Tags]) -> None:
+    """Raise `DataError` unless there is a tag for each word of each sentence."""
+    if len(expected) != len(found) or not expected:
+        raise DataError(
+            f"There must be as many tagged sentences as expected, and at least one: got {len(found)} "
+            f"and {len(expected)}."
+        )
+    for number, (wanted, said) in enumerate(zip(expected, found, strict=True), start=1):
+        if len(wanted) != len(said):
+            raise DataError(f"Sentence {number} has {len(wanted)} words and {len(said)} tags; there must be as many.")
+
+
+@dataclass(frozen=True)
+class TagReport(MetricReport):
     """Everything an evaluation of a tagger found."""
 
-    metrics: dict[str, float]
-    intervals: dict[str, Interval]  # of some of the metrics, 95 %
     confusion: Confusion  # of the words' tags
     spans: SpanScores | None  # None where the tags mark no spans
     invalid: int  # sentences whose tags, as the model gave them, are not valid in the scheme
     unseen: dict[str, int]  # tags that training did not have, and how many words have them
 
-    def kept(self) -> dict[str, Any]:
-        """What a run keeps of it."""
-        return {**self.metrics, "intervals": {name: list(interval) for name, interval in self.intervals.items()}}
-
     @property
     def by_class(self) -> dict[str, Hits]:
-        """By type of span, else by tag."""
+        """Hits by type of span, else by tag."""
         return self.confusion.hits if self.spans is None else self.spans.by_type
 
     @property
@@ -57,7 +113,8 @@ def report(
         raise DataError("There is nothing to evaluate: the sentences have no words. Check the split and its files.")
     confusion = Confusion.of(words, said, tags)
     right = [sum(a == b for a, b in zip(*pair, strict=True)) for pair in zip(expected, found, strict=True)]
-    whole = sum(count == len(own) for count, own in zip(right, expected, strict=True))
+    lengths = list(map(len, expected))
+    whole = sum(count == length for count, length in zip(right, lengths, strict=True))
     metrics = {
         "token_accuracy": sum(right) / len(words),
         "sentence_accuracy": whole / len(expected),
@@ -65,18 +122,13 @@ def report(
     }
     intervals = {
         # sentences are drawn again, not words: those of one sentence are right or wrong together
-        "token_accuracy": ratio_interval(zip(right, map(len, expected), strict=True), seed=seed),
+        "token_accuracy": ratio_interval(zip(right, lengths, strict=True), seed=seed),
         "sentence_accuracy": wilson(whole, len(expected)),
     }
     spans = score_spans(expected, found) if marks_spans([*tags, *words, *said]) else None
     if spans is not None:
-        metrics = {
-            "span_f1": spans.micro.f1,
-            "span_precision": spans.micro.precision,
-            "span_recall": spans.micro.recall,
-            "span_macro_f1": spans.macro.f1,
-            **metrics,
-        }
+        average = {f"span_{name}": value for name, value in spans.micro._asdict().items()}
+        metrics = {"span_f1": spans.micro.f1, **average, "span_macro_f1": spans.macro.f1, **metrics}
         intervals = {"span_f1": spans.interval(seed=seed), **intervals}
     return TagReport(
         metrics=metrics,

@@ -17,7 +17,7 @@ from seqloom.core.words import did_you_mean, one_line, shown
 from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import number_of
-from seqloom.evaluate.classification import Report
+from seqloom.evaluate.classification import ClassificationReport
 from seqloom.inspect.views.alignment import one_line as check_one_line
 from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
@@ -135,8 +135,8 @@ class LabelPredictor(SplitPredictor[P]):
         """Return log p of every label (N, L) for a split; each split is read once."""
         return self.compute_once(split, lambda: self.own_task.log_probs(self.model, split))
 
-    def compute_report(self, split: str) -> Report:
-        report: Report = self.own_task.figures(self.log_probs(split), split)
+    def compute_report(self, split: str) -> ClassificationReport:
+        report: ClassificationReport = self.own_task.figures(self.log_probs(split), split)
         return report
 
 

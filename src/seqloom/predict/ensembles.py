@@ -13,8 +13,8 @@ from seqloom.core.errors import UsageError
 from seqloom.core.files import check_writable
 from seqloom.decoding import mixture
 from seqloom.decoding.mixture import checked_weights, mix
-from seqloom.evaluate.interpolation import best_weights
-from seqloom.evaluate.translation import Report
+from seqloom.evaluate.perplexity import best_weights
+from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import Predictor
 from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
@@ -109,10 +109,10 @@ class TranslatorEnsemble(TranslatorPredictor):
         """Of the one that can read least."""
         return min(self.parts, key=lambda part: part.longest_source or math.inf).longest_key
 
-    def report(self, split: str = "dev", **options: Any) -> Report:
+    def report(self, split: str = "dev", **options: Any) -> TranslationReport:
         """Report every metric of a split of the data they were trained on. Nothing of it is kept in their runs."""
         refuse_other_data(self.parts, OTHER_SENTENCES)
-        report: Report = self.own_task.report(self.model, split, self.decode_options(**options))
+        report: TranslationReport = self.own_task.report(self.model, split, self.decode_options(**options))
         return report
 
     def __repr__(self) -> str:

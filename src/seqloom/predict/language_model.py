@@ -15,8 +15,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.decoding.streaming import text_stream
-from seqloom.evaluate.continuations import continuation_log_probs, in_common
-from seqloom.evaluate.perplexity import score_texts
+from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
 from seqloom.predict.base import Prediction, Predictor, Problems, as_lines, check_sizes, predict_windows
 from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer

@@ -16,7 +16,7 @@ from seqloom.core.words import one_line
 from seqloom.data.collate import RowBatches, Rows
 from seqloom.data.row_readers import RowReader, Window
 from seqloom.evaluate.answers import AnswerReport
-from seqloom.evaluate.figures import Figures
+from seqloom.evaluate.intervals import MetricReport
 from seqloom.predict.base import (
     Prediction,
     Problems,
@@ -198,8 +198,8 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
         """Return log p of every option of every example of a split of its own data; each split is read once."""
         return self.compute_once(split, lambda: self.own_task.log_probs(self.model, split))
 
-    def compute_report(self, split: str) -> Figures:
-        report: Figures = self.own_task.figures(self.log_probs(split), split)
+    def compute_report(self, split: str) -> MetricReport:
+        report: MetricReport = self.own_task.figures(self.log_probs(split), split)
         return report
 
 

@@ -18,7 +18,7 @@ from seqloom.decoding.batches import choose_batch_size, map_batches
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
-from seqloom.evaluate.translation import Report
+from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import (
     Prediction,
     Predictor,
@@ -210,21 +210,21 @@ class TranslatorPredictor(Predictor[Translation]):
             raise DataError(f"The vocabulary of {self.name} cannot spell {shown(unknown[0])} in the prefix.")
         return tokenizer.encode(prefix)
 
-    def report(self, split: str = "dev", **options: Any) -> Report:
+    def report(self, split: str = "dev", **options: Any) -> TranslationReport:
         """Translate a split of its own data by its `decode` section, and report every metric.
 
         They are kept in the run for `compare`, unless `options` change how it translates.
         """
         decode = self.decode_options(**options)
-        report: Report = self.own_task.report(self.model, split, decode)
+        report: TranslationReport = self.own_task.report(self.model, split, decode)
         if decode == self.decode:
             self.save_metrics(split, report.kept())
         return report
 
-    def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> Report:
+    def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> TranslationReport:
         """Return the same for any other sentences."""
         task = self.task_of_pairs(sources, references)
-        report: Report = task.report(self.model, "other", self.decode_options(**options))
+        report: TranslationReport = task.report(self.model, "other", self.decode_options(**options))
         return report
 
     def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:

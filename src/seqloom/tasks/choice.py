@@ -12,8 +12,8 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.row_readers import RowReader
-from seqloom.evaluate.choices import report
-from seqloom.evaluate.figures import Figures
+from seqloom.evaluate.answers import report_choices
+from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.matching import FineTunedChoiceConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import TaskInfo
@@ -48,12 +48,12 @@ class Task(RowTask):
         value, count = model.loss(batch, self.recipe.loss.language_model)
         return Loss(value, None, batch["read"], count)
 
-    def report(self, model: Any, split: str) -> Figures:
+    def report(self, model: Any, split: str) -> MetricReport:
         return self.figures(self.log_probs(model, split), split)
 
-    def figures(self, log_probs: Sequence[Sequence[float]], split: str) -> Figures:
+    def figures(self, log_probs: Sequence[Sequence[float]], split: str) -> MetricReport:
         """Every metric, given log p of each option."""
-        return report([choice.answer for choice in self.corpus.split(split)], log_probs)
+        return report_choices([choice.answer for choice in self.corpus.split(split)], log_probs)
 
     @torch.no_grad()
     def log_probs(self, model: Any, split: str) -> list[list[float]]:

@@ -20,7 +20,7 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.readers import TextReader
-from seqloom.evaluate.classification import Report, report
+from seqloom.evaluate.classification import ClassificationReport, report
 from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.init import has_body
 from seqloom.runs.models import MODELS
@@ -114,7 +114,7 @@ class LabelTask(ReadingTask):
     def report(self, model: Any, split: str) -> Any:
         return self.figures(self.log_probs(model, split), split)
 
-    def figures(self, log_probs: Tensor, split: str) -> Report:
+    def figures(self, log_probs: Tensor, split: str) -> ClassificationReport:
         """Every metric, given log p of each label of each example (N, L)."""
         expected = [example.label for example in self.corpus.split(split)]
         return report(expected, log_probs.numpy(), self.names)

@@ -20,7 +20,7 @@ from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.evaluate.clusters import cluster_figures
+from seqloom.evaluate.classification import cluster_metrics
 from seqloom.tasks.base import TaskInfo, TaskRecipe, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
@@ -137,7 +137,7 @@ class Task(TextTask):
                 words = first_tokens(self.tokenizer.spans(sentence.text), sentence.spans)
                 found += [states[begin + place] for place in words]
                 begin += len(own) + 1
-        return cluster_figures([tag for sentence in sentences for tag in sentence.tags], found)
+        return cluster_metrics([tag for sentence in sentences for tag in sentence.tags], found)
 
 
 def read(text: str, recipe: Any) -> str:

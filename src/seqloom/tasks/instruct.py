@@ -24,8 +24,7 @@ from seqloom.data.prompts import (
     instruction_suffix,
     instruction_template_problem,
 )
-from seqloom.evaluate.in_context import Question, recall
-from seqloom.evaluate.perplexity import exp
+from seqloom.evaluate.perplexity import RecallQuestion, exp, recall
 from seqloom.models.soft_prompt import LanguageModelConfig
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
@@ -141,7 +140,7 @@ class Task(CompletionTask):
         examples = self.prompts(split)
         nll, tokens = self._totals(model, examples)
         some = examples[:most]
-        questions = [[Question(one.start, len(one.ids) + 1, "exact")] for one in some]
+        questions = [[RecallQuestion(one.start, len(one.ids) + 1, "exact")] for one in some]
         rows = [[*one.ids, self.tokenizer.end] for one in some]
         answers = recall(model, rows, questions, end=self.tokenizer.end, rows=ROWS, device=device_of(model))
         return {"loss": nll / tokens, "perplexity": exp(nll / tokens), **answers}

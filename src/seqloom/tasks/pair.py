@@ -19,7 +19,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
 from seqloom.data.row_readers import RowReader
 from seqloom.evaluate import correlation
-from seqloom.evaluate.figures import Figures
+from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.bodies import form_of
 from seqloom.models.matching import FineTunedPairConfig, spread
 from seqloom.tasks.base import TaskInfo
@@ -115,12 +115,12 @@ class Task(RowTask, LabelTask):
             return super().report(model, split)
         return self.score_figures(self.scores(model, split), split)
 
-    def score_figures(self, scores: Sequence[float], split: str) -> Figures:
+    def score_figures(self, scores: Sequence[float], split: str) -> MetricReport:
         """Every metric of scores, given what a model predicts for each pair."""
         expected = scores_of(self.corpus, split)
         found = correlation.report(expected, scores)
         variance = spread(scores_of(self.corpus, "train"))[1] ** 2
-        return Figures({"loss": found.metrics["rmse"] ** 2 / variance, **found.metrics}, found.intervals)
+        return MetricReport({"loss": found.metrics["rmse"] ** 2 / variance, **found.metrics}, found.intervals)
 
     @torch.no_grad()
     def scores(self, model: Any, split: str) -> list[float]:

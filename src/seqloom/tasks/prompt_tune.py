@@ -23,7 +23,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.evaluate.classification import report
-from seqloom.evaluate.continuations import continuation_log_probs, in_common
+from seqloom.evaluate.perplexity import continuation_log_probs, in_common
 from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.tasks.base import TaskInfo

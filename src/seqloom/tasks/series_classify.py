@@ -22,7 +22,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import LabelledSeries, variables_of
-from seqloom.evaluate.classification import Report, report
+from seqloom.evaluate.classification import ClassificationReport, report
 from seqloom.models.series_classifier import SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import Task as BaseTask
@@ -110,10 +110,10 @@ class Task(BaseTask):
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
-    def report(self, model: Any, split: str) -> Report:
+    def report(self, model: Any, split: str) -> ClassificationReport:
         return self.figures(self.log_probs(model, split), split)
 
-    def figures(self, log_probs: Tensor, split: str) -> Report:
+    def figures(self, log_probs: Tensor, split: str) -> ClassificationReport:
         """Every metric, given log p of each label of each series (N, L)."""
         return report([one.label for one in self.corpus.split(split)], log_probs.numpy(), self.names)
 

@@ -83,14 +83,14 @@ class TextTask(TokenTask):
         asked = self.corpus.asked
         if asked is None:
             return {}
-        from seqloom.evaluate.in_context import Question, recall
+        from seqloom.evaluate.perplexity import RecallQuestion, recall
 
         documents, questions = self.corpus.split(split), []
         for document in documents:
             ends = [end for _, end in self.tokenizer.spans(document)]
             questions.append(
                 [
-                    Question(bisect_right(ends, part.start), bisect_left(ends, part.end) + 1, part.group)
+                    RecallQuestion(bisect_right(ends, part.start), bisect_left(ends, part.end) + 1, part.group)
                     for part in asked(document)
                 ]
             )

@@ -28,8 +28,15 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
 from seqloom.decoding.batches import map_batches
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, release_memory
-from seqloom.evaluate.alignment import Example, score_alignments
-from seqloom.evaluate.translation import Line, Report, bleu, decoding_in_words, report, score_translations
+from seqloom.evaluate.alignment import ForcedPair, score_alignments
+from seqloom.evaluate.translation import (
+    TranslatedLine,
+    TranslationReport,
+    bleu,
+    decoding_in_words,
+    report,
+    score_translations,
+)
 from seqloom.runs.models import MODELS
 from seqloom.tasks.base import InitRecipe, TaskInfo, TokenTask
 from seqloom.text import BytePair, Tokenizer
@@ -261,7 +268,7 @@ class Task(TokenTask):
         said, meant = [line.hypothesis for line in lines], [line.reference for line in lines]
         return found | score_translations(said, meant, language=self.corpus.languages[1]).metrics
 
-    def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> Report:
+    def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> TranslationReport:
         """Every figure of a split, all of it translated as the recipe says, or as `decode` does."""
         options = decode or self.recipe.decode
         found = report(
@@ -284,7 +291,9 @@ class Task(TokenTask):
         loss = -total / len(self.side(split, "target").ids)
         return {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
 
-    def translated(self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None) -> list[Line]:
+    def translated(
+        self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None
+    ) -> list[TranslatedLine]:
         """Pairs of a split and what the model makes of them, in the order of the split."""
         pairs = self.corpus.split(split)
         chosen = np.arange(len(pairs)) if chosen is None else chosen
@@ -303,7 +312,7 @@ class Task(TokenTask):
         for (members, _), found in zip(batches, decoded, strict=True):
             for index, (best,) in zip(members.tolist(), found, strict=True):
                 said[index] = self.tokenizer.decode(best.tokens) if pairs[index].source else ""  # blank stays blank
-        return [Line(pairs[index].source, pairs[index].target, said[index]) for index in chosen.tolist()]
+        return [TranslatedLine(pairs[index].source, pairs[index].target, said[index]) for index in chosen.tolist()]
 
     def copying(self, split: str) -> dict[str, float]:
         """On `cldr`, whose sentences are new combinations of parts that were seen, what looking them up would reach."""
@@ -321,7 +330,7 @@ class Task(TokenTask):
             return {}
         return score_alignments(self._looked(model, split, known))
 
-    def _looked(self, model: Any, split: str, chosen: Array) -> Iterator[Example]:
+    def _looked(self, model: Any, split: str, chosen: Array) -> Iterator[ForcedPair]:
         pairs, (reader, speaker) = self.corpus.split(split), map(self._reader, SIDES)
         for members, batch in self._every(split, chosen):
             weights = model.attention(to_device(batch, device_of(model)))  # (B, T, S)
@@ -330,7 +339,7 @@ class Task(TokenTask):
             rows = zip(members.tolist(), weights.float().cpu().numpy(), strict=True)
             for pair, looked in ((pairs[index], looked) for index, looked in rows):
                 source, target = reader.spans(pair.source), speaker.spans(pair.target)
-                yield Example(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links)
+                yield ForcedPair(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links)
 
     def _every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
         """Each pair of a split once, or each of those chosen: batches, with the places of their pairs in the split."""

@@ -24,8 +24,7 @@ from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.word_questions import WordSets, word_sets
-from seqloom.evaluate.word_similarity import Judged, Question, RatedPair, as_metrics, measure
-from seqloom.evaluate.word_space import WordSpace
+from seqloom.evaluate.word_space import Analogy, Judged, RatedPair, WordSpace, as_metrics, measure
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
@@ -156,7 +155,7 @@ def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model")
 def judge(space: WordSpace, sets: WordSets) -> dict[str, Judged]:
     """What people's judgements say of the vectors: nothing where no set is there."""
     rated = {name: [RatedPair(*pair) for pair in pairs] for name, pairs in sets.rated.items()}
-    questions = [Question(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]
+    questions = [Analogy(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]
     return measure(space, rated, questions)
 
 

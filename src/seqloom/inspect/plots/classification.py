@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqloom.evaluate.calibration import Bin, Calibration
-from seqloom.evaluate.classification import Confusion
-from seqloom.evaluate.hits import Average, Hits, macro, micro, weighted
+from seqloom.evaluate.classification import Average, Bin, Calibration, Confusion, Hits, macro, micro, weighted
 from seqloom.inspect.plots.attention import LETTER, SIZE, cells_of, cut
 from seqloom.inspect.plots.figures import COLOURS, Fonts, fonts_for, label, legend, literal, new_figure, tidy
 from seqloom.inspect.plots.terminal import beside, heat_map
