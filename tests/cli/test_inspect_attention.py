@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seqloom.cli.app import main
-from seqloom.inspect.views.alignment import alignment_view
+from seqloom.inspect.views.attention import alignment_view
 from seqloom.predict.loader import load
 
 SOURCE = "the cat sat, here"
@@ -54,7 +54,7 @@ def test_as_json(seqloom: Any, translators: Path) -> None:
     assert (found["translation"], found["given"], found["finished"]) == (view.text, False, view.finished)
     assert found["log_prob"] == pytest.approx(view.log_prob)
     assert found["source_words"] == ["the", "cat", "sat", ",", "here", "</s>"]
-    assert found["target_tokens"] == view.tokens.target and found["source_tokens"] == view.tokens.source
+    assert found["target_tokens"] == view.tokens.rows and found["source_tokens"] == view.tokens.columns
     np.testing.assert_allclose(found["weights"], view.tokens.weights)
     np.testing.assert_allclose(found["word_weights"], view.words.weights)
     assert found["alignment"] == view.links
@@ -85,10 +85,10 @@ def test_a_map_in_a_pipe_is_plain(seqloom: Any, translators: Path) -> None:
 def test_pieces_instead_of_words(seqloom: Any, translators: Path) -> None:
     run, target = translators / "pairs", "猫 zq"
     view = alignment_view(load(run, "cpu"), SOURCE, target)
-    assert len(view.tokens.target) > len(view.words.target)
+    assert len(view.tokens.rows) > len(view.words.rows)
     lines = seqloom("inspect", "attention", run, SOURCE, "--target", target, "--tokens").out.splitlines()
     shown = [line for line in lines if any(shade in line for shade in "·░▒▓█")][:-1]
-    assert len(shown) == len(view.tokens.target)
+    assert len(shown) == len(view.tokens.rows)
 
 
 @pytest.mark.parametrize(("option", "coloured"), [("--color", True), ("--no-color", False)])

@@ -10,7 +10,7 @@ import torch
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis
-from seqloom.inspect.views.alignment import AlignmentView, Grid, alignment_view
+from seqloom.inspect.views.attention import AlignmentView, AttentionMap, alignment_view
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
 
@@ -29,6 +29,9 @@ class Translator:
     model: Any
     tokenizer: Tokenizer
     name: str = "runs/x"
+    what: str = "a translator"
+    run: Any = None
+    device: Any = None
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         for line in lines:
@@ -62,16 +65,16 @@ def test_what_is_shown_is_what_the_search_saw(order: Any, reverse: bool) -> None
     assert view.log_prob == pytest.approx(found.log_prob)
     assert view.tokens.weights.std() > 0.01
     assert view.text == translator.tokenizer.decode(found.tokens) and not view.given
-    assert view.tokens.source == [*"the cat sat", "</s>"]
-    assert view.finished == (view.tokens.target[-1] == "</s>")
+    assert view.tokens.columns == [*"the cat sat", "</s>"]
+    assert view.finished == (view.tokens.rows[-1] == "</s>")
 
 
 def test_a_translation_that_was_given() -> None:
     translator = make()
     view = alignment_view(translator, "  the cat\n", "il gatto")
     assert (view.source, view.text, view.given, view.finished) == ("the cat", "il gatto", True, True)
-    assert view.tokens.target == [*"il gatto", "</s>"]
-    assert view.words.target == ["il", "gatto", "</s>"] and view.words.source == ["the", "cat", "</s>"]
+    assert view.tokens.rows == [*"il gatto", "</s>"]
+    assert view.words.rows == ["il", "gatto", "</s>"] and view.words.columns == ["the", "cat", "</s>"]
     np.testing.assert_allclose(view.tokens.weights.sum(axis=1), 1)
     np.testing.assert_allclose(view.words.weights.sum(axis=1), 1)
     weights = view.tokens.weights
@@ -95,9 +98,9 @@ def test_dropout_is_off_and_the_mode_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("source", TEXTS)
 def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
     view = alignment_view(make(tokenizer), source, "猫はここ è")
-    assert view.words.weights.shape == (len(view.words.target), len(view.words.source))
+    assert view.words.weights.shape == (len(view.words.rows), len(view.words.columns))
     np.testing.assert_allclose(view.words.weights.sum(axis=1), 1)
-    assert "".join(view.words.source[:-1]) == source.replace(" ", "")
+    assert "".join(view.words.columns[:-1]) == source.replace(" ", "")
 
 
 def test_what_the_vocabulary_lacks_is_said() -> None:
@@ -106,34 +109,34 @@ def test_what_the_vocabulary_lacks_is_said() -> None:
         "the vocabulary lacks 'zebra' of the text: read as <unk>",
         "the vocabulary lacks 'blu' of the translation: read as <unk>",
     )
-    assert view.words.source == ["the", "zebra", "sat,", "here", "</s>"]  # a token is never cut
+    assert view.words.columns == ["the", "zebra", "sat,", "here", "</s>"]  # a token is never cut
 
 
 def test_a_translation_without_an_end() -> None:
     translator = make(seed=1)
     view = alignment_view(translator, "the cat", beam=1, max_length=3, min_length=3)
-    assert not view.finished and len(view.tokens.target) == len(view.tokens.weights) == 3
+    assert not view.finished and len(view.tokens.rows) == len(view.tokens.weights) == 3
     assert "did not end it" in view.notes[0]
-    assert view.grid(tokens=True, end=False).target == view.tokens.target
+    assert view.grid(tokens=True, end=False).rows == view.tokens.rows
 
 
 def test_the_end_may_be_left_out() -> None:
     view = alignment_view(make(), "the cat", "il gatto")
     both, words = view.grid(tokens=True, end=False), view.grid(end=False)
-    assert both.target == [*"il gatto"] and both.source == [*"the cat"]
+    assert both.rows == [*"il gatto"] and both.columns == [*"the cat"]
     np.testing.assert_array_equal(both.weights, view.tokens.weights[:-1, :-1])
-    assert words.target == ["il", "gatto"] and words.weights.shape == (2, 2)
+    assert words.rows == ["il", "gatto"] and words.weights.shape == (2, 2)
     assert view.grid() is view.words and view.grid(tokens=True) is view.tokens
 
 
 def test_an_empty_translation_shows_its_end() -> None:
-    nothing = Grid(["</s>"], ["a", "</s>"], np.array([[0.5, 0.5]]))
+    nothing = AttentionMap(["</s>"], ["a", "</s>"], np.array([[0.5, 0.5]]))
     view = AlignmentView("a", "", False, True, 0.0, nothing, nothing)
     assert view.grid(end=False) is nothing and view.links == ""
 
 
 def test_links() -> None:
-    words = Grid(
+    words = AttentionMap(
         ["x", "y", "z", "</s>"], ["a", "b", "</s>"], np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]) * 1.0
     )
     view = AlignmentView("a b", "x y z", True, True, 0.0, words, words)

@@ -14,8 +14,17 @@ from tests.inspect.walking import Trained, letters
 from seqloom.inspect.plots.attention import draw_alignment, draw_heads, draw_links
 from seqloom.inspect.tours.panels import Matrix
 from seqloom.inspect.tours.tour import Follow, walk_through
-from seqloom.inspect.views.alignment import CROSS_ATTENTION, SELF_ATTENTION, Grid, alignment_view, say
-from seqloom.inspect.views.heads import Part, heads_view, reader_heads_view, text_heads_view
+from seqloom.inspect.views.attention import (
+    CROSS_ATTENTION,
+    SELF_ATTENTION,
+    AttentionMap,
+    Part,
+    alignment_view,
+    bert_heads_view,
+    gpt_heads_view,
+    heads_view,
+)
+from seqloom.inspect.views.texts import say
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
@@ -83,10 +92,10 @@ def bert() -> Trained:
     return Trained(model, tokenizer, "bert", "masked-lm")
 
 
-def strongest(grid: Grid) -> list[tuple[str, str]]:
+def strongest(grid: AttentionMap) -> list[tuple[str, str]]:
     """The label of each row, and that of the column with its largest weight, which is nearly all of it."""
     assert grid.weights[1:].max(axis=1).min() > 0.9  # the first has nothing before it
-    return [(row, grid.source[int(place)]) for row, place in zip(grid.target, grid.weights.argmax(axis=1), strict=True)]
+    return [(row, grid.columns[int(place)]) for row, place in zip(grid.rows, grid.weights.argmax(axis=1), strict=True)]
 
 
 def check_self_attention(part: Part, read: list[str]) -> None:
@@ -97,7 +106,7 @@ def check_self_attention(part: Part, read: list[str]) -> None:
 
 
 def test_row_of_a_gpt_is_its_query(gpt: Trained) -> None:
-    check_self_attention(text_heads_view(gpt, "the cats").decoder, [END, *"the cats"])
+    check_self_attention(gpt_heads_view(gpt, "the cats").decoder, [END, *"the cats"])
 
 
 def test_row_of_a_decoder_is_its_query(translator: Trained) -> None:
@@ -107,14 +116,14 @@ def test_row_of_a_decoder_is_its_query(translator: Trained) -> None:
 
 
 def test_row_of_a_bert_is_its_query(bert: Trained) -> None:
-    check_self_attention(reader_heads_view(bert, "the cat").encoder, ["[CLS]", *"the cat", "[SEP]"])
+    check_self_attention(bert_heads_view(bert, "the cat").encoder, ["[CLS]", *"the cat", "[SEP]"])
 
 
 def test_words_attend_to_themselves_where_their_tokens_do(gpt: Trained) -> None:
-    grid = text_heads_view(gpt, "the cat sat").decoder.grid(1, 1)
+    grid = gpt_heads_view(gpt, "the cat sat").decoder.grid(1, 1)
     assert strongest(grid) == [(word, word) for word in (END, "the", "cat", "sat")]
     assert np.abs(np.triu(grid.weights, 1)).max() == 0  # no word attends to one after it
-    shorter = text_heads_view(gpt, "the cat sat").decoder.grid(1, 1, end=False)
+    shorter = gpt_heads_view(gpt, "the cat sat").decoder.grid(1, 1, end=False)
     assert strongest(shorter) == [(word, word) for word in ("the", "cat", "sat")]
 
 
@@ -124,14 +133,14 @@ def test_row_of_cross_attention_is_what_it_produces(translator: Trained) -> None
     assert view.cross.tokens.axes == CROSS_ATTENTION
     assert view.cross.tokens.rows == [*"gatto", END]
     aligned = alignment_view(translator, "the cat", "gatto").tokens
-    assert (aligned.target, aligned.axes) == (view.cross.tokens.rows, CROSS_ATTENTION)
+    assert (aligned.rows, aligned.axes) == (view.cross.tokens.rows, CROSS_ATTENTION)
 
 
 def test_row_of_a_recurrent_alignment_is_what_it_produces() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["abc"])
     model = RecurrentSeq2SeqConfig(hidden=8, embedding=4).build(len(tokenizer))
     view = alignment_view(Trained(model, tokenizer, "recurrent-seq2seq", "translate"), "abc", "cba")
-    assert view.tokens.target == ["c", "b", "a", END] and view.tokens.axes == CROSS_ATTENTION
+    assert view.tokens.rows == ["c", "b", "a", END] and view.tokens.axes == CROSS_ATTENTION
 
 
 def weights_panel(walk: Any, key: str) -> Matrix:
@@ -140,20 +149,20 @@ def weights_panel(walk: Any, key: str) -> Matrix:
     return panel
 
 
-def check_same_map(panel: Matrix, grid: Grid) -> None:
+def check_same_map(panel: Matrix, grid: AttentionMap) -> None:
     """A walk stops at the step it follows; up to there the labels and the numbers are those of the view."""
     count = len(panel.rows)
     assert (panel.row_title, panel.column_title) == tuple(grid.axes)
-    assert [label.strip("“”") for label in panel.rows] == [label.replace(" ", "␣") for label in grid.target[:count]]
+    assert [label.strip("“”") for label in panel.rows] == [label.replace(" ", "␣") for label in grid.rows[:count]]
     columns = len(panel.columns)
-    shown = [label.replace(" ", "␣") for label in grid.source[:columns]]
+    shown = [label.replace(" ", "␣") for label in grid.columns[:columns]]
     assert [label.strip("“”") for label in panel.columns] == shown
     np.testing.assert_allclose(panel.values, grid.weights[:count, :columns], atol=1e-6)
 
 
 def test_walk_through_a_gpt_has_the_labels_of_its_heads(gpt: Trained) -> None:
     walk = walk_through(gpt, "the cats", Follow(head=2))
-    grid = text_heads_view(gpt, "the cats").decoder.grid(1, 2, tokens=True)
+    grid = gpt_heads_view(gpt, "the cats").decoder.grid(1, 2, tokens=True)
     check_same_map(weights_panel(walk, "text-weights"), grid)
 
 

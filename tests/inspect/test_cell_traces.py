@@ -50,7 +50,7 @@ def test_the_trace_is_what_the_fast_forward_computes(kind: str, sources: Any) ->
     source, texts = sources[kind]
     source.model.eval()
     found = cell_traces(source, *texts)
-    outputs = fast_outputs(source.model, found.read.let)
+    outputs = fast_outputs(source.model, found.read.run)
     where = places(cells_of(source.model))  # those that spell are no part of it
     for name in where.keys() & outputs.keys():
         layer = found.parts[where[name].part].layers[where[name].layer]

@@ -11,7 +11,7 @@ import pytest
 from seqloom.core.errors import UsageError
 from seqloom.inspect.plots.attention import draw_alignment, fonts_of
 from seqloom.inspect.plots.figures import Fonts, fonts_for, to_bytes
-from seqloom.inspect.views.alignment import Grid
+from seqloom.inspect.views.attention import AttentionMap
 
 pytest.importorskip("matplotlib")
 
@@ -21,8 +21,8 @@ ARABIC = ["الأحد", "،", "15", "نوفمبر", "2026", "</s>"]
 STIX = "ᶁ"  # matplotlib brings it in STIXGeneral, not in DejaVu Sans
 
 
-def grid(target: list[str], source: list[str]) -> Grid:
-    return Grid(target, source, np.random.default_rng(0).dirichlet(np.ones(len(source)) / 9, len(target)))
+def grid(target: list[str], source: list[str]) -> AttentionMap:
+    return AttentionMap(target, source, np.random.default_rng(0).dirichlet(np.ones(len(source)) / 9, len(target)))
 
 
 def size(png: bytes) -> tuple[int, int]:

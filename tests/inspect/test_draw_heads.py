@@ -9,8 +9,7 @@ import pytest
 
 from seqloom.inspect.plots.attention import LEAST, draw_heads, draw_links, linked
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.views.alignment import Grid
-from seqloom.inspect.views.heads import Maps
+from seqloom.inspect.views.attention import AttentionMap
 
 pytest.importorskip("matplotlib")
 
@@ -19,13 +18,13 @@ FRENCH = ["dimanche", "15", "novembre", "2026", "</s>"]
 ARABIC = ["الأحد", "،", "15", "نوفمبر", "2026", "</s>"]
 
 
-def maps(layers: int, heads: int, rows: list[str], columns: list[str]) -> Maps:
+def maps(layers: int, heads: int, rows: list[str], columns: list[str]) -> AttentionMap:
     draw = np.random.default_rng(0)
-    return Maps(rows, columns, draw.dirichlet(np.ones(len(columns)) / 6, (layers, heads, len(rows))))
+    return AttentionMap(rows, columns, draw.dirichlet(np.ones(len(columns)) / 6, (layers, heads, len(rows))))
 
 
-def grid(rows: list[str], columns: list[str]) -> Grid:
-    return Grid(rows, columns, maps(1, 1, rows, columns).weights[0, 0])
+def grid(rows: list[str], columns: list[str]) -> AttentionMap:
+    return AttentionMap(rows, columns, maps(1, 1, rows, columns).weights[0, 0])
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -120,7 +119,7 @@ def lines(figure: Any) -> Any:
 
 def test_a_dozen_words_have_a_colour_each() -> None:
     words = [str(number) for number in range(12)]
-    colours = lines(draw_links(Grid(words, words, np.eye(12)))).get_edgecolors()
+    colours = lines(draw_links(AttentionMap(words, words, np.eye(12)))).get_edgecolors()
     assert len({tuple(colour) for colour in colours}) == 12
 
 
@@ -134,7 +133,7 @@ def test_a_line_for_each_weight_that_counts(least: float) -> None:
 
 def test_lines_join_who_looks_with_whom_and_are_as_strong_as_the_weight() -> None:
     weights = np.array([[0.9, 0.1, 0], [0, 0.4, 0.6]])
-    figure = draw_links(Grid(["x", "y"], ["a", "b", "c"], weights))
+    figure = draw_links(AttentionMap(["x", "y"], ["a", "b", "c"], weights))
     axes: Any = figure.axes[0]
     place = {text.get_text(): text.get_position() for text in axes.texts}
     assert place["x"][0] < 0 < 1 < place["a"][0]  # who looks at the left
@@ -171,7 +170,7 @@ def test_words_of_links_stay_apart_and_inside(rows: int, columns: int) -> None:
 
 def test_very_many_words_make_no_larger_picture() -> None:
     words = [f"word{n}" for n in range(400)]
-    found = draw_links(Grid(words, words, np.eye(400)))
+    found = draw_links(AttentionMap(words, words, np.eye(400)))
     assert found.get_figheight() < 70 and len(lines(found).get_paths()) == 400
 
 
@@ -196,7 +195,7 @@ def test_scripts_that_join_and_run_from_right_to_left(kind: str) -> None:
         to_bytes(figure)
         shown = thumbnails(figure)[0].get_yticklabels()
     else:
-        figure = draw_links(Grid(*found[:2], found.weights[0, 0]))
+        figure = draw_links(AttentionMap(*found[:2], found.weights[0, 0]))
         to_bytes(figure)
         shown = figure.axes[0].texts[:2]
     joined, broken = (text.get_window_extent().width for text in shown)

@@ -10,8 +10,18 @@ import torch
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.views.alignment import Said, alignment_view
-from seqloom.inspect.views.heads import PARTS, Habit, HeadsView, Maps, Part, heads_view, parts_of, read_words
+from seqloom.inspect.views.attention import (
+    PARTS,
+    AttentionMap,
+    Habit,
+    HeadsView,
+    Part,
+    alignment_view,
+    heads_view,
+    parts_of,
+    read_words,
+)
+from seqloom.inspect.views.texts import Said
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer
@@ -26,6 +36,9 @@ class Translator:
     model: Any
     tokenizer: Tokenizer
     name: str = "runs/x"
+    what: str = "a translator"
+    run: Any = None
+    device: Any = None
 
     def translate(self, lines: list[str], **options: Any) -> Any:
         tokens = torch.tensor([[*self.tokenizer.encode(lines[0]), 0]])
@@ -197,7 +210,7 @@ def test_the_end_may_be_left_out(view: HeadsView) -> None:
         assert (bare.rows, bare.columns) == (rows, columns)
         np.testing.assert_array_equal(bare.weights, part.words.weights[kept[name]])
         np.testing.assert_array_equal(part.grid(1, 2, end=False).weights, bare.weights[0, 1])
-    nothing = Maps(["</s>"], ["</s>"], np.ones((1, 1, 1, 1)))
+    nothing = AttentionMap(["</s>"], ["</s>"], np.ones((1, 1, 1, 1)))
     assert Part("decoder", nothing, nothing, 1).maps(end=False) is nothing
 
 
@@ -225,7 +238,7 @@ def test_what_is_not_there(view: HeadsView, layer: int, head: int) -> None:
 def by_hand(name: Any, weights: list[list[float]]) -> Part:
     array = np.array(weights)[None, None]
     words = [str(n) for n in range(max(array.shape))]
-    maps = Maps(words[: array.shape[2]], words[: array.shape[3]], array)
+    maps = AttentionMap(words[: array.shape[2]], words[: array.shape[3]], array)
     return Part(name, maps, maps, 1)
 
 

@@ -13,8 +13,7 @@ from seqloom import load
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.views.next_tokens import beginning, next_tokens, write
-from seqloom.inspect.views.search_tree import search_tree
+from seqloom.inspect.views.next_tokens import beginning, next_tokens, search_tree, write
 from seqloom.training import begin
 
 WRITERS = ("lstm", "gpt", "window", "ngram", "hmm")

@@ -10,8 +10,7 @@ from tests.speakers import translator, writer
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.views.next_tokens import beginning
-from seqloom.inspect.views.search_tree import SearchTree, search_tree
+from seqloom.inspect.views.next_tokens import SearchTree, beginning, search_tree
 
 Path = tuple[int, ...]
 

@@ -11,7 +11,7 @@ from tests.inspect.walking import Trained, drawn, follows, keys, letters, output
 from seqloom.core.errors import UsageError
 from seqloom.inspect import capture
 from seqloom.inspect.tours.tour import LONGEST, Follow, Walk, suits, walk_through
-from seqloom.inspect.views.alignment import say
+from seqloom.inspect.views.texts import say
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.recurrent_lm import RecurrentLMConfig

@@ -31,6 +31,7 @@ class Trained:
     kind: str
     task: str
     name: str = "runs/x"
+    what: str = "a model"
     labels: list[str] = field(default_factory=list)
     longest: int | None = None
 

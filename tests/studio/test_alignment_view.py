@@ -25,7 +25,7 @@ def test_attention_of_a_recurrent_translator(studio_page: StudioPage, runs: Path
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, by=by)
     view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT), studio_page.table("alignment")
     grid = view.grid(tokens=by == "tokens")
-    assert [row[0] for row in table[1:]] == grid.target and table[0][1:-1] == grid.source
+    assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
     np.testing.assert_allclose(sums(table), 1, atol=3e-3)
     assert (view.text.strip() or "nothing") == page.locator(".said-what").inner_text()  # the one it finds
@@ -52,7 +52,7 @@ def test_a_translation_that_is_given(studio_page: StudioPage, runs: Path) -> Non
     page.keyboard.press("Enter")
     page.locator(".said-what", has_text=TARGET).wait_for()
     view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT, TARGET), studio_page.table("alignment")
-    assert [row[0] for row in table[1:]] == view.words.target
+    assert [row[0] for row in table[1:]] == view.words.rows
     np.testing.assert_allclose(numbers(table), view.words.weights, atol=6e-4)
     assert f"{abs(view.log_prob):.3f}" in page.locator(".said").inner_text()
 
@@ -125,7 +125,7 @@ def test_a_denoiser(tmp_path: Path) -> None:
     assert answer.status_code == 200
     grid = seqloom.load(tmp_path / "runs" / "bart", "cpu").heads(question["text"]).cross.grid(1, 2)
     head, (weights,) = unpacked(answer.content)
-    assert head["rows"] == grid.target and head["columns"] == grid.source and "[MASK]" in grid.source
+    assert head["rows"] == grid.rows and head["columns"] == grid.columns and "[MASK]" in grid.columns
     np.testing.assert_allclose(weights, grid.weights, atol=6e-4)
     assert client.post("/api/alignment", json={**question, "target": "a red dog ."}).status_code == 400
 

@@ -12,7 +12,7 @@ from tests.studio.conftest import StudioPage
 
 import seqloom
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.heads import Part
+from seqloom.inspect.views.attention import Part
 from seqloom.studio import shelf as shelf_module
 from seqloom.studio.attention import Looks, alignment_of, thumbnails
 from seqloom.studio.server import Studio
@@ -60,7 +60,7 @@ def test_every_number_is_what_inspect_says(studio_page: StudioPage, runs: Path) 
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="2", head="3", shades="linear")
     table, part = studio_page.table("head"), the_part(runs, "gpt", "decoder")
     grid = part.grid(2, 3)
-    assert [row[0] for row in table[1:]] == grid.target and table[0][1:-1] == grid.source
+    assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
     np.testing.assert_allclose(sums(table), 1, atol=3e-3)  # three digits travel
     check_habits(page, part, studio_page.table("head-habits"))
@@ -103,7 +103,7 @@ def test_every_part_of_a_translator(studio_page: StudioPage, runs: Path) -> None
         page.get_by_role("radio", name=name).check()
         page.locator("h2", has_text=f"{name}: layer 2, head 1").wait_for()
         table, grid = studio_page.table("head"), view.part(words).grid(2, 1)
-        assert [row[0] for row in table[1:]] == grid.target
+        assert [row[0] for row in table[1:]] == grid.rows
         np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
         np.testing.assert_allclose(sums(table), 1, atol=3e-3)
 

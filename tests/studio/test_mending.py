@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.studio.conftest import StudioPage
 
-from seqloom.inspect.views.alignment import unknown_note
+from seqloom.inspect.views.texts import unknown_notes
 from seqloom.studio.examples import example_of, examples_of, known_of
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
@@ -119,5 +119,5 @@ def test_examples_are_of_the_kinds_that_were_learned() -> None:
 
 
 def test_letters_that_are_not_named_are_counted() -> None:
-    assert "'h' and 1 more of the text" in unknown_note("abcdefghi", "text")
-    assert "more" not in unknown_note("abcdefgh", "text")
+    assert "'h' and 1 more of the text" in unknown_notes("abcdefghi", "text")[0]
+    assert "more" not in unknown_notes("abcdefgh", "text")[0]

@@ -13,7 +13,7 @@ from tests.studio.conftest import StudioPage
 from tests.studio.test_everyone import violations
 
 import seqloom
-from seqloom.inspect.views.alignment import say
+from seqloom.inspect.views.texts import say
 from seqloom.studio.views.walk import first_text, suits
 
 DATE = "Sunday, November 15, 2026"

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from seqloom.inspect.views.alignment import AlignmentView, Grid
-    from seqloom.inspect.views.heads import HeadsView, Part
+    from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
 
 View = Literal["heat", "grid", "links"]
 
@@ -95,11 +94,13 @@ def print_notes(notes: tuple[str, ...]) -> None:
         typer.echo(f"note: {note}", err=True)
 
 
-def draw_view(out: Path, grid: "Grid", title: list[str], font: str | None = None, *, links: bool = False) -> None:
+def draw_view(
+    out: Path, grid: "AttentionMap", title: list[str], font: str | None = None, *, links: bool = False
+) -> None:
     from seqloom.inspect.plots.attention import draw_alignment, draw_links
 
     drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
-    write_worded(out, drawn, [*grid.target, *grid.source, *title], font)
+    write_worded(out, drawn, [*grid.rows, *grid.columns, *title], font)
 
 
 def write_worded(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
@@ -121,17 +122,17 @@ def _object(view: "AlignmentView") -> dict[str, Any]:
         "log_prob": view.log_prob,
         "row_axis": view.tokens.axes.row,
         "column_axis": view.tokens.axes.column,
-        "source_tokens": view.tokens.source,
-        "target_tokens": view.tokens.target,
+        "source_tokens": view.tokens.columns,
+        "target_tokens": view.tokens.rows,
         "weights": view.tokens.weights.tolist(),
-        "source_words": view.words.source,
-        "target_words": view.words.target,
+        "source_words": view.words.columns,
+        "target_words": view.words.rows,
         "word_weights": view.words.weights.tolist(),
         "alignment": view.links,
     }
 
 
-def print_view(view: "AlignmentView", grid: "Grid", color: bool | None = None, *, links: bool = False) -> None:
+def print_view(view: "AlignmentView", grid: "AttentionMap", color: bool | None = None, *, links: bool = False) -> None:
     console, shaded = coloured_console(color)
     print_sentence(console, shaded, view.source, view.text, view.log_prob, view.given)
     print_grid(console, shaded, grid, links=links)
@@ -146,15 +147,15 @@ def print_sentence(
     console.print("" if log_prob is None else f"log p = {log_prob:.3f}{of}\n")
 
 
-def print_grid(console: "Console", shaded: bool, grid: "Grid", *, links: bool = False) -> None:
+def print_grid(console: "Console", shaded: bool, grid: "AttentionMap", *, links: bool = False) -> None:
     from seqloom.inspect.plots.terminal import LEAST, heat_map, link_list, scale
 
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
     if links:
-        console.print(link_list(grid.target, grid.source, grid.weights), end="", crop=False, soft_wrap=True)
+        console.print(link_list(grid.rows, grid.columns, grid.weights), end="", crop=False, soft_wrap=True)
         console.print(f"\nat least {LEAST:g} of the attention of each row")
         return
-    shown = heat_map(grid.target, grid.source, grid.weights, width=console.width, colour=shaded)
+    shown = heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=shaded)
     console.print(shown, end="", crop=False)
     console.print("\n", scale(shaded), "  of the attention of each row", sep="")
 
@@ -211,7 +212,7 @@ def show_heads(
 
 def _titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
     """Which heads, and of what: the source, and where it is looked at too, the translation."""
-    from seqloom.inspect.views.heads import NAMES
+    from seqloom.inspect.views.attention import NAMES
 
     if choice.how == "grid":
         which = "" if choice.layer is None else f" of layer {choice.layer}"
@@ -275,7 +276,7 @@ def _print_habits(
     console: "Console", part: "Part", layers: Sequence[int], heads: Sequence[int], *, drawn: bool
 ) -> None:
     """The table of heads, and what its columns mean."""
-    from seqloom.inspect.views.heads import NAMES
+    from seqloom.inspect.views.attention import NAMES
 
     end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
     table = plain_table(["layer", "head", "entropy", "distance", f"on {end}"], left=0)

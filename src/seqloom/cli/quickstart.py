@@ -15,7 +15,7 @@ from seqloom.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from seqloom.data.examples import ParallelExample
-    from seqloom.inspect.views.alignment import AlignmentView
+    from seqloom.inspect.views.attention import AlignmentView
     from seqloom.predict.translate import TranslatorPredictor
     from seqloom.train.stop import Stop
     from seqloom.training import Training
@@ -99,7 +99,7 @@ def _figures(found: Mapping[str, float]) -> str:
 
 
 def _report(translator: "TranslatorPredictor", example: str, began: float) -> None:
-    from seqloom.inspect.views.alignment import alignment_view
+    from seqloom.inspect.views.attention import alignment_view
 
     found, path = translator.report("test"), shlex.quote(str(translator.run.path))
     figures = found.metrics

@@ -11,7 +11,7 @@ Nothing is detached: with gradients on, a captured state is the very tensor that
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,33 @@ from seqloom.core.cancellation import check_cancelled
 from seqloom.core.operations import definitions_only
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.multihead import MultiHeadAttention
+from seqloom.runs.run import Run
+from seqloom.text import Tokenizer
+
+
+class Trained(Protocol):
+    """A trained model in use, as `seqloom.load` returns it."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+
+Source = Trained | nn.Module  # a view that needs no text takes a model alone, too
 
 
 class Call(NamedTuple):
@@ -30,7 +57,7 @@ class Call(NamedTuple):
     output: Any
 
 
-class Step(NamedTuple):
+class CellStep(NamedTuple):
     """One step of a cell."""
 
     x: Tensor  # (B, D)
@@ -45,7 +72,7 @@ class Captured:
         self.names = dict(model.named_modules())
         self._calls: dict[nn.Module, list[Call]] = {}
 
-    def add(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+    def add(self, module: nn.Module, inputs: tuple[object, ...], options: dict[str, object], output: object) -> None:
         check_cancelled()
         self._calls.setdefault(module, []).append(Call((*inputs, *options.values()), output))
 
@@ -54,18 +81,16 @@ class Captured:
 
     def input(self, module: nn.Module) -> Tensor:
         """The first argument of the last call, of the first row of the batch."""
-        given: Tensor = self.calls(module)[-1].inputs[0]
-        return given[0]
+        return self.calls(module)[-1].inputs[0][0]
 
     def output(self, module: nn.Module) -> Tensor:
         """The result of the last call, or the first of several results, of the first row of the batch."""
-        result: Any = self.calls(module)[-1].output
-        first: Tensor = result[0] if isinstance(result, tuple) else result
-        return first[0]
+        result = self.calls(module)[-1].output
+        return result[0][0] if isinstance(result, tuple) else result[0]
 
-    def steps(self, name: str) -> list[Step]:
+    def steps(self, name: str) -> list[CellStep]:
         """The steps of a cell, by its name in the model."""
-        return [Step(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
+        return [CellStep(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
 
     def shortcuts(self, name: str) -> dict[str, Tensor]:
         """What goes around the layer of a cell, each (T, H) of the first row; see `seqloom.nn.connections`."""
@@ -93,8 +118,11 @@ def capture(model: nn.Module, *kinds: type[nn.Module]) -> Iterator[Captured]:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout, whatever mode the model is in."""
+def evaluating(model: object) -> Iterator[None]:
+    """Turn dropout off for a while, whatever mode the model is in; a model that was counted has none."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
     training = model.training
     model.eval()
     try:
@@ -103,16 +131,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
-def model_of(source: Any) -> Any:
+def model_of(source: Source) -> Any:
     """The model of a `Trained`, or the one given."""
-    return source if isinstance(source, nn.Module) else getattr(source, "model", source)
+    return source if isinstance(source, nn.Module) else source.model
 
 
-def cells_of(model: Any) -> dict[str, Cell]:
+def cells_of(model: object) -> dict[str, Cell]:
     """The cells of a model that read its text, by their names: not those that spell its words."""
-    if not isinstance(model, nn.Module):
-        return {}
-    named = model.named_modules()
+    named = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
 
 
@@ -201,7 +227,7 @@ def attention_values(captured: Captured, attention: MultiHeadAttention, weights:
     )
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
+def _tensors(tree: object) -> Iterator[Tensor]:
     """The tensors of a result in their order."""
     if isinstance(tree, Tensor):
         yield tree

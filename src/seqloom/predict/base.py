@@ -23,7 +23,8 @@ from seqloom.text import Tokenizer
 from seqloom.text.base import END
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.heads import HeadsView, Read
+    from seqloom.inspect.views.attention import HeadsView
+    from seqloom.inspect.views.texts import Read
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
 
@@ -258,10 +259,6 @@ class Predictor(Generic[P]):
 
         return similar(self, queries, texts, top=top, pooling=pooling, batch_size=batch_size, window=window)
 
-    def translate(self, lines: str | Iterable[str], **options: Any) -> Iterator[P]:
-        """Translate each line; for views that show how a translation comes about."""
-        raise UsageError(f"{self.name} is {self.what}, which does not translate: {self.uses()}.")
-
     def heads(self, text: str) -> "HeadsView":
         """Return where every layer and head of a Transformer attends while it reads a text."""
         raise UsageError(
@@ -361,13 +358,13 @@ class SplitPredictor(Predictor[P]):
         return output
 
     def heads(self, text: str) -> "HeadsView":
-        from seqloom.inspect.views.heads import heads_of_reader
+        from seqloom.inspect.views.attention import reader_heads_view
 
-        return heads_of_reader(self, self.looked(text))
+        return reader_heads_view(self, self.looked(text))
 
     def looked(self, text: str) -> "Read":
         """Return a text as the model reads it, and what it predicts, for views of its inside."""
-        from seqloom.inspect.views.alignment import one_line
+        from seqloom.inspect.views.texts import one_line
 
         return self.read_one(one_line(text, "text"))
 

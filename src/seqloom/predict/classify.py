@@ -18,9 +18,9 @@ from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import number_of
 from seqloom.evaluate.classification import ClassificationReport
-from seqloom.inspect.views.alignment import one_line as check_one_line
-from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
+from seqloom.inspect.views.texts import Read
+from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import (
     P,
     Prediction,

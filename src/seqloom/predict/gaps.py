@@ -36,7 +36,7 @@ from seqloom.text.pieces import split_sentences
 from seqloom.text.specials import Gaps, frame_length, framed, read_gaps, with_gaps
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.heads import HeadsView
+    from seqloom.inspect.views.attention import HeadsView
 
 
 # What other models write for a token that is hidden; a person may well type it here.
@@ -202,9 +202,9 @@ class MaskedLMPredictor(Predictor[FilledText]):
 
     def heads(self, text: str) -> "HeadsView":
         """Where every layer and head looks while it reads a text, which may have masks."""
-        from seqloom.inspect.views.heads import reader_heads_view
+        from seqloom.inspect.views.attention import bert_heads_view
 
-        return reader_heads_view(self, text)
+        return bert_heads_view(self, text)
 
 
 TOKENS = 4096  # of the texts decoded together, padding included; one that has more goes alone
@@ -323,9 +323,9 @@ class DenoiserPredictor(Predictor[RestoredText]):
 
     def heads(self, text: str, **options: Any) -> "HeadsView":
         """Where every layer and head looks while it restores a text, in which a gap is written [MASK]."""
-        from seqloom.inspect.views.heads import restorer_heads_view
+        from seqloom.inspect.views.attention import denoiser_heads_view
 
-        return restorer_heads_view(self, text, **options)
+        return denoiser_heads_view(self, text, **options)
 
     def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]:
         """What it reads of a text, END included, and what it says of it."""

@@ -21,7 +21,7 @@ from seqloom.tasks.hmm import letters
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.heads import HeadsView
+    from seqloom.inspect.views.attention import HeadsView
 
 
 By = Literal["mean", "sum"]
@@ -448,9 +448,9 @@ class LanguageModelPredictor(Predictor[PromptAnswer]):
 
     def heads(self, text: str) -> "HeadsView":
         """Return where every layer and head of a GPT attends while it reads a text."""
-        from seqloom.inspect.views.heads import text_heads_view
+        from seqloom.inspect.views.attention import gpt_heads_view
 
-        return text_heads_view(self, text)
+        return gpt_heads_view(self, text)
 
 
 def _quoted(pieces: Sequence[str], most: int = 8) -> str:

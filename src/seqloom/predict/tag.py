@@ -14,9 +14,9 @@ from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import Piece, SentenceReader
 from seqloom.evaluate.tagging import TagReport
-from seqloom.inspect.views.alignment import one_line as check_one_line
-from seqloom.inspect.views.heads import Read
 from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
+from seqloom.inspect.views.texts import Read
+from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import Prediction, Problems, SplitPredictor, as_lines, predict_batches, predict_windows
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.base import Span

@@ -33,8 +33,7 @@ from seqloom.predict.base import (
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
-    from seqloom.inspect.views.alignment import AlignmentView
-    from seqloom.inspect.views.heads import HeadsView
+    from seqloom.inspect.views.attention import AlignmentView, HeadsView
 
 
 Given = str | Scored  # a translation made elsewhere, with its score there, if it has one
@@ -173,13 +172,13 @@ class TranslatorPredictor(Predictor[Translation]):
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
         """Return where it attends while it translates a line, or produces the given translation of it."""
-        from seqloom.inspect.views.alignment import alignment_view
+        from seqloom.inspect.views.attention import alignment_view
 
         return alignment_view(self, source, target, **options)
 
     def heads(self, text: str, target: str | None = None, **options: Any) -> "HeadsView":
         """Return where every layer and head of a Transformer attends: encoder, decoder, and between the two."""
-        from seqloom.inspect.views.heads import heads_view
+        from seqloom.inspect.views.attention import heads_view
 
         return heads_view(self, text, target, **options)
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.alignment import AlignmentView, Array
-from seqloom.inspect.views.heads import Habit, HeadsView, Maps, Part
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.attention import AlignmentView, AttentionMap, Habit, HeadsView, Part
 
 THUMBNAIL = 64  # cells a side, at most
 
@@ -109,5 +109,5 @@ def _single(part: Part) -> Part:
     return replace(part, tokens=_halved(part.tokens), words=_halved(part.words))
 
 
-def _halved(maps: Maps) -> Maps:
+def _halved(maps: AttentionMap) -> AttentionMap:
     return maps._replace(weights=maps.weights.astype(np.float32))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqloom.inspect.plots.figures import MORE_COLOURS, WIDEST, Fonts, fonts_for, label, new_figure
-from seqloom.inspect.views.alignment import Array, Grid
-from seqloom.inspect.views.heads import Maps
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.attention import AttentionMap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,13 +30,13 @@ KNOWN = "#D55E00"
 
 
 def draw_alignment(
-    grid: Grid, title: Sequence[str] = (), *, links: Iterable[tuple[int, int]] = (), font: str | None = None
+    grid: AttentionMap, title: Sequence[str] = (), *, links: Iterable[tuple[int, int]] = (), font: str | None = None
 ) -> "Figure":
     """A heat map of weights from 0 to 1. `links` (source place, target place) are outlined: known ones, say.
 
     `title` are lines, each cut to what fits. `font` is the family to try first.
     """
-    sides, heads = ([cut(label(word), LONGEST) for word in words] for words in (grid.target, grid.source))
+    sides, heads = ([cut(label(word), LONGEST) for word in words] for words in (grid.rows, grid.columns))
     most = max(len(sides), len(heads))
     cell, numbered = min(CELL, max(SMALLEST, WIDEST / 2 / most), LARGEST / most), most * SMALLEST > LARGEST
     size = max(SMALL, SIZE * cell / CELL)
@@ -69,12 +69,12 @@ def draw_alignment(
     return figure
 
 
-def fonts_of(grid: Grid, title: Sequence[str] = (), font: str | None = None) -> Fonts:
+def fonts_of(grid: AttentionMap, title: Sequence[str] = (), font: str | None = None) -> Fonts:
     """The fonts the picture takes, and which letters none of them has."""
-    return fonts_for([*map(label, grid.target), *map(label, grid.source), *title], font)
+    return fonts_for([*map(label, grid.rows), *map(label, grid.columns), *title], font)
 
 
-def _finish(axes: Any, grid: Grid) -> None:
+def _finish(axes: Any, grid: AttentionMap) -> None:
     """Squares with white lines between them and, where there are few, their numbers."""
     rows, columns = grid.weights.shape
     axes.tick_params(length=0, which="both")
@@ -130,7 +130,7 @@ SPAN = 3.4  # inches between its two columns
 
 
 def draw_heads(
-    maps: Maps,
+    maps: AttentionMap,
     title: Sequence[str] = (),
     *,
     layers: Sequence[int] | None = None,
@@ -193,7 +193,7 @@ def _thumbnail(axes: Any, weights: Array) -> Any:
 
 
 def draw_links(
-    grid: Grid,
+    grid: AttentionMap,
     title: Sequence[str] = (),
     *,
     least: float = LEAST,
@@ -202,7 +202,7 @@ def draw_links(
     """Rows of the grid at the left, columns at the right, joined by lines: the more attention, the stronger. Lines of
     less than `least` are not drawn. The titles of the grid's axes stand over the two columns."""
     heads = grid.axes
-    left, right = ([cut(label(word), 2 * LONGEST_NAME) for word in words] for words in (grid.target, grid.source))
+    left, right = ([cut(label(word), 2 * LONGEST_NAME) for word in words] for words in (grid.rows, grid.columns))
     margins = [
         0.3 + LETTER * max(map(cells_of, [*words, head])) for words, head in ((left, heads[0]), (right, heads[1]))
     ]

@@ -11,7 +11,7 @@ from seqloom.inspect.capture import block_values, blocks_of, capture
 from seqloom.inspect.tours.layers import Form, add_block, changing_units, set_cell_step, set_embedding, set_form
 from seqloom.inspect.tours.template import quoted, visible
 from seqloom.inspect.tours.tour import Tour, Walk, check_length, logits_of
-from seqloom.inspect.views.alignment import Said, one_line, unknown_note
+from seqloom.inspect.views.texts import Said, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, windows
 from seqloom.text.base import END
 from seqloom.text.specials import framed, read_gaps
@@ -80,7 +80,7 @@ class _Continuation:
             layers,
             heads,
             onward=text + tour.trained.continue_text(ids, [chosen]) if at_end else None,
-            notes=[unknown_note(unknown, "text")] if unknown else [],
+            notes=unknown_notes(unknown, "text"),
         )
 
     def answer(self, vectors: Tensor) -> str:

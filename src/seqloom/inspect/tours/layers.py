@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqloom.inspect.capture import AttentionValues, BlockValues, Step
+from seqloom.inspect.capture import AttentionValues, BlockValues, CellStep
 from seqloom.inspect.equations import Equation, Expression, symbol_of, trace_equations
 from seqloom.inspect.tours.template import quoted
 from seqloom.inspect.tours.tour import Tour
-from seqloom.inspect.views.alignment import CROSS_ATTENTION, SELF_ATTENTION
+from seqloom.inspect.views.attention import CROSS_ATTENTION, SELF_ATTENTION
 from seqloom.nn.cells import Cell
 
 SHOWN_AS = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu": "SiLU", "swiglu": "SwiGLU"}
@@ -20,7 +20,7 @@ SHOWN_AS = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu": "SiLU",
 # --- recurrent cells --------------------------------------------------------------------------------------------------
 
 
-def changing_units(cell: Cell, step: Step, numbers: int) -> list[int]:
+def changing_units(cell: Cell, step: CellStep, numbers: int) -> list[int]:
     """The units whose state a step changes most, in their order: there the gates have something to tell. Empty where
     all of them are shown, or where there are no gates: then the first ones do as well."""
     if not cell.gates or numbers >= cell.hidden:
@@ -43,7 +43,7 @@ class StepPanel(NamedTuple):
     gate: int | None
 
 
-def set_cell_step(tour: Tour, cell: Cell, step: Step, *, state_letter: str = "h", input_symbol: str = "xₜ") -> None:
+def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str = "h", input_symbol: str = "xₜ") -> None:
     """One step of a cell by its equations, whatever cell it is."""
     x, before = step.x[0], {name: value[0] for name, value in step.before.items()}
     equations = trace_equations(cell, x, before)

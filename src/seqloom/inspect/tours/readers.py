@@ -12,7 +12,7 @@ from seqloom.inspect.tours.layers import Form, add_block, set_form, set_position
 from seqloom.inspect.tours.template import quoted, visible
 from seqloom.inspect.tours.tour import Tour, Walk, check_length
 from seqloom.inspect.tours.translators import add_reading
-from seqloom.inspect.views.alignment import Said
+from seqloom.inspect.views.texts import Said
 from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, TransformerEncoder
 from seqloom.text.word_spans import word_spans
 

@@ -22,7 +22,7 @@ from seqloom.inspect.capture import evaluating
 from seqloom.inspect.tours.panels import Stage
 from seqloom.inspect.tours.template import quoted, render_stage, visible
 from seqloom.inspect.values import to_plain
-from seqloom.inspect.views.alignment import Said
+from seqloom.inspect.views.texts import Said
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
 

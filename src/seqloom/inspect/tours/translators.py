@@ -20,7 +20,7 @@ from seqloom.inspect.tours.layers import (
 )
 from seqloom.inspect.tours.template import quoted, visible
 from seqloom.inspect.tours.tour import Tour, Walk, check_length, logits_of
-from seqloom.inspect.views.alignment import Said, say
+from seqloom.inspect.views.texts import Said, say
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import Cell
 from seqloom.text.base import END

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.capture import Step, capture, cells_of, evaluating, model_of
+from seqloom.inspect.capture import CellStep, capture, cells_of, evaluating, model_of
 from seqloom.inspect.views.texts import ReadText, Text, read_text
 from seqloom.nn.cells import CELLS, Cell, State
 from seqloom.nn.connections import Residual
@@ -167,7 +167,7 @@ class WatchedLayer:
     around: dict[str, Tensor] = field(default_factory=dict)  # what goes around the layer, each (T, H)
 
     @classmethod
-    def of(cls, cell: Cell, steps: Sequence[Step], around: dict[str, Tensor] | None = None) -> "WatchedLayer":
+    def of(cls, cell: Cell, steps: Sequence[CellStep], around: dict[str, Tensor] | None = None) -> "WatchedLayer":
         """Of the first row: a text is read alone."""
         x = torch.stack([step.x[0] for step in steps])
         before, after = (
@@ -248,7 +248,7 @@ def cell_traces(
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
     with evaluating(model), torch.no_grad(), capture(model, Cell, Residual) as captured:
-        read.let(model)
+        read.run(model)
         steps = {name: captured.steps(name) for name in cells_of(model)}
         layers = {
             name: WatchedLayer.of(cell, steps[name], captured.shortcuts(name))
@@ -319,5 +319,5 @@ def grouped(named: dict[str, T]) -> dict[str, dict[Place, T]]:
 
 def reading_order(place: Place, read: ReadText, steps: int) -> list[int]:
     """The places of the tokens in the order in which a cell reads them; without what it does not come to."""
-    order = read.order[place.role]
+    order = read.order(place.role)
     return (order[::-1] if place.way == "backwards" else order)[:steps]

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import UsageError
-from seqloom.inspect.capture import Step, capture, cells_of, model_of
+from seqloom.inspect.capture import CellStep, capture, cells_of, model_of
 from seqloom.inspect.views.cells import Place, cell_name, grouped, part_title, reading_order
 from seqloom.inspect.views.texts import ReadText, Text, Told, read_text, recurrent_lm
 from seqloom.nn.cells import Cell, Elman
@@ -311,7 +311,7 @@ def _place(read: ReadText, of: Of, at: int | None) -> int | None:
     return at
 
 
-Layer = tuple[Cell, dict[str, Array], list[Step]]
+Layer = tuple[Cell, dict[str, Array], list[CellStep]]
 
 
 def _part(name: str, layers: dict[Place, Layer], read: ReadText, patience: float | None) -> PartGradients:
@@ -348,7 +348,7 @@ def _by_tokens(norms: Array, order: Sequence[int]) -> Array:
     return found
 
 
-def _state_norms(loss: Tensor, steps: dict[str, list[Step]]) -> dict[str, dict[str, Array]]:
+def _state_norms(loss: Tensor, steps: dict[str, list[CellStep]]) -> dict[str, dict[str, Array]]:
     """Of each cell and state ‖∂loss/∂state_t‖ (T,), in the order of reading; 0 where nothing depends on it."""
     named = [
         (name, state, value)

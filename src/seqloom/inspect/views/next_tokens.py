@@ -1,50 +1,66 @@
-"""From where a model goes on writing: what it reads as a source, and the tokens that are already there.
+"""How models choose tokens: what they expect next, a text as it is written, a beam search as a tree, guesses at gaps.
 
-A translator is given a line and says it in another language, a denoiser a damaged text and says what it was; a language
-model is given a prompt and continues it. Beyond that they are asked the same things, so everything that looks at how
-they choose tokens begins here.
+    expected = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
+    expected.probabilities[0], expected.chances[0]      of expected.ids[0], the token the model finds most probable
 
-What a model expects next, before and after chance is shaped; and a text as it is written, token by token.
+    tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
+    tree.candidates[0].text      what `seqloom translate --beam 3` prints
 
-    found = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
-    found.probabilities[0], found.chances[0]      of found.ids[0], the token the model finds most probable
+A translator is given a line and says it in another language, a denoiser a damaged text and says what it was, a language
+model a prompt that it continues: all of them start from a `Beginning`. `probabilities` are the model's own; `chances`
+are what the next token is drawn from, after `seqloom.decoding.processors` banned, reweighted (temperature) and cut
+(top-k, top-p) them.
 
-`probabilities` are the model's own. `chances` are what the next token is drawn from: the same after the processors of
-`seqloom.decoding.processors`, which ban tokens, sharpen or flatten (temperature), and cut (top-k, top-p).
-
-What a masked language model thinks may stand at each [MASK] of a text; and the text once something stands there.
-
-found = gap_guesses(seqloom.load("runs/bert-pydocs"), "the [MASK] statement", top=5)
-found.masks[0][0].token, found.masks[0][0].probability
+At each step of a beam search up to 2k continuations of the k hypotheses are compared: those that may be kept, and those
+that are next best. Each of them is a node: `kept` in the beam, `ended` and set aside, or `pruned`.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.core.errors import DataError, DivergedError, UsageError
-from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.protocols import DecodeState, StepOutput, Steppable
 from seqloom.core.specials import Specials
+from seqloom.core.tree import Tree
+from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
+from seqloom.decoding.hypotheses import SearchStep
+from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.capture import evaluating
-from seqloom.inspect.views.alignment import one_line, unknown_note
+from seqloom.inspect.capture import Trained, evaluating
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.texts import (
+    Restores,
+    Searches,
+    Translates,
+    check_unicode,
+    one_line,
+    special_names,
+    unknown_notes,
+)
+from seqloom.models.transformer import Transformer
 from seqloom.text import END
 from seqloom.text.base import StreamDecoder
 from seqloom.text.specials import read_gaps
+
+ALTERNATIVES = 12  # that are kept of each token while a text is written
+ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
+
+# --- where a text begins ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Beginning:
     """What stands before the first token that is still to be chosen."""
 
-    trained: Any  # what `seqloom.load` gave
+    trained: Trained
     text: str  # the line that is translated or restored, or the prompt
     source: list[int] | None  # its tokens, END included, where it is translated or restored
     prompt: list[int]  # tokens of the prompt, those that were forced after it not among them
@@ -57,20 +73,16 @@ class Beginning:
     def has_source(self) -> bool:
         return self.source is not None
 
-    def name(self, token: int) -> str:
-        """A token as it is shown to people."""
-        return self.names.get(token) or str(self.trained.tokenizer.token(token))
-
     @property
     def prefix(self) -> list[int]:
         """All tokens that must come first, END not among them."""
         return [*self.prompt, *(token for token in self.forced if token != END)]
 
-    @property
-    def ended(self) -> bool:
-        return END in self.forced
+    def name(self, token: int) -> str:
+        """A token as it is shown to people."""
+        return self.names.get(token) or self.trained.tokenizer.token(token)
 
-    def tree(self) -> Any:
+    def tree(self) -> Tree:
         """The source as the model's `start` takes it."""
         if self.source is None:
             return None
@@ -79,12 +91,16 @@ class Beginning:
 
     def start(self) -> DecodeState:
         source = self.tree()
-        state: DecodeState = self.trained.model.start(rows=1) if source is None else self.trained.model.start(source)
-        return state
+        return self.trained.model.start(rows=1) if source is None else self.trained.model.start(source)
+
+    def inputs(self, tokens: Sequence[int]) -> Tensor:
+        """END before the text, as in training (1, T)."""
+        return torch.tensor([[END, *tokens]], device=self.trained.device)
 
     def room(self, wanted: int) -> int:
         """How many of the tokens that are wanted after the prefix the model can say."""
-        longest = getattr(self.trained.model, "longest_target", None)
+        model = self.trained.model
+        longest = model.longest_target if isinstance(model, Transformer | Ensemble) else None
         if longest is None:
             return wanted
         if len(self.prefix) >= longest:
@@ -92,18 +108,37 @@ class Beginning:
         return min(wanted, longest - len(self.prefix))
 
     def decoder(self) -> StreamDecoder:
-        """Turns what is said after the prompt into text."""
-        found = _Named(self.trained.tokenizer.stream(), self.names)
-        found.read([END, *self.prompt])
-        return found
+        """A decoder of what is said after the prompt."""
+        decoder = _NamingDecoder(self.trained.tokenizer.stream(), self.names)
+        decoder.read([END, *self.prompt])
+        return decoder
 
     def written(self, tokens: Sequence[int]) -> str:
         """The text of tokens that come after the prompt."""
         decoder = self.decoder()
         return decoder.read(tokens) + decoder.flush()
 
+    def expect(self, log_probs: Tensor, sampling: SamplingConfig, top: int) -> "NextTokens":
+        """Sort log p of all tokens (1, V), and give the first `top` of them names."""
+        own = log_probs.detach().to("cpu", torch.float32)
+        if own.isnan().any():
+            raise DivergedError(
+                "The model's probabilities are not numbers: its weights are bad. Use another checkpoint."
+            )
+        shaped = process(own, torch.empty(1, 0, dtype=torch.long), sampling.processors(END))[0].double().exp()
+        if sampling.greedy:
+            shaped = torch.zeros_like(shaped).index_fill(0, shaped.argmax(), 1.0)
+        order = own[0].argsort(descending=True, stable=True)
+        return NextTokens(
+            ids=order.numpy(),
+            log_probs=own[0][order].double().numpy(),
+            chances=shaped[order].numpy(),
+            banned=torch.isin(order, torch.tensor(self.banned, dtype=torch.long)).numpy(),
+            tokens=[self.name(token) for token in order[:top].tolist()],
+        )
 
-class _Named(StreamDecoder):
+
+class _NamingDecoder(StreamDecoder):
     """A decoder that also knows the names of tokens which are not its tokenizer's, and sets them off by spaces."""
 
     def __init__(self, decoder: StreamDecoder, names: Mapping[int, str]) -> None:
@@ -117,64 +152,46 @@ class _Named(StreamDecoder):
         return self._decoder.flush()
 
 
-def beginning(trained: Any, text: str, forced: Sequence[int] = ()) -> Beginning:
+@runtime_checkable
+class Continues(Protocol):
+    """A trained language model."""
+
+    def as_taught(self, text: str, whole: bool = True) -> str: ...
+
+
+def beginning(trained: Trained, text: str, forced: Sequence[int] = ()) -> Beginning:
     """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
     that come next, whatever the model thinks of them."""
-    begin = next((begin for use, begin in BEGINNINGS.items() if hasattr(trained, use)), None)
-    if begin is None:
+    tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
+    if isinstance(trained, Translates) and isinstance(trained, Searches):
+        text = one_line(text, "text")
+        source, longest = [*tokenizer.encode(text), END], trained.longest_source
+        if longest is not None and len(source) > longest:
+            raise DataError(
+                f"The text has {len(source):,} tokens, its end included, and this model can read {longest:,}."
+            )
+        notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
+    elif isinstance(trained, Restores):
+        text, names = one_line(text, "text"), special_names(tokenizer, trained.sentinels)
+        gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
+        source, banned, notes = trained.source(text), trained.banned, unknown_notes(gaps.unknown, "text")
+    elif isinstance(trained, Continues):
+        check_unicode(text, "prompt")
+        read = trained.as_taught(text, whole=False)
+        banned = () if tokenizer.unknown is None else (tokenizer.unknown,)
+        notes = unknown_notes(tokenizer.unknown_pieces(read), "prompt")
+    else:
         raise UsageError(f"{trained.name} is {trained.what}: it does not write text, token after token.")
-    begun = begin(trained, text, list(forced))
-    _check_forced(forced, len(trained.tokenizer), begun.names)
-    return begun
-
-
-def _translation(trained: Any, text: str, forced: list[int]) -> Beginning:
-    text, tokenizer = one_line(text, "text"), trained.tokenizer
-    source = [*tokenizer.encode(text), END]
-    longest = trained.longest_source
-    if longest is not None and len(source) > longest:
-        raise DataError(f"The text has {len(source):,} tokens, its end included, and this model can read {longest:,}.")
-    return Beginning(trained, text, source, [], forced, tuple(tokenizer.banned), _notes(tokenizer, text, "text"))
-
-
-def _continuation(trained: Any, text: str, forced: list[int]) -> Beginning:
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise DataError(f"The prompt must be UTF-8, but this is not: {text!r}.")
-    read, tokenizer = trained.as_taught(text, whole=False), trained.tokenizer
-    banned = () if tokenizer.unknown is None else (tokenizer.unknown,)
-    return Beginning(trained, text, None, tokenizer.encode(read), forced, banned, _notes(tokenizer, read, "prompt"))
-
-
-def _restoration(trained: Any, text: str, forced: list[int]) -> Beginning:
-    text, tokenizer = one_line(text, "text"), trained.tokenizer
-    sentinels = {sentinel: f"<{number}>" for number, sentinel in enumerate(trained.sentinels, start=1)}
-    names = {**Specials.after(len(tokenizer)).names, **sentinels}
-    gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
-    notes = (unknown_note(gaps.unknown, "text"),) if gaps.unknown else ()
-    return Beginning(trained, text, trained.source(text), [], forced, trained.banned, notes, names)
-
-
-# By what a trained model can do.
-BEGINNINGS = {"translate": _translation, "restore": _restoration, "generate": _continuation}
-
-
-def _notes(tokenizer: Any, text: str, what: str) -> tuple[str, ...]:
-    unknown = tokenizer.unknown_pieces(text)
-    return (unknown_note(unknown, what),) if unknown else ()
-
-
-def _check_forced(forced: Sequence[int], vocabulary: int, names: Mapping[int, str]) -> None:
     for token in forced:
-        if not (0 <= token < vocabulary or token in names):
-            raise UsageError(f"Token ids go from 0 to {max(vocabulary - 1, *names, 0)}; got {token}.")
+        if not (0 <= token < len(tokenizer) or token in names):
+            raise UsageError(f"Token ids go from 0 to {max(len(tokenizer) - 1, *names, 0)}; got {token}.")
     if END in forced[:-1]:
         raise UsageError("Nothing comes after END: of the tokens that are forced only the last may be it.")
+    prompt = tokenizer.encode(read) if source is None else []
+    return Beginning(trained, text, source, prompt, list(forced), banned, notes, names)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-
-Array = NDArray[np.floating[Any]]
-WATCHED = 12  # alternatives that are kept of each token while a text is written
+# --- what comes next --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +224,7 @@ class NextTokens:
         return float(-(p * np.log2(p, out=np.zeros_like(p), where=p > 0)).sum())
 
     def rank(self, token: int) -> int:
-        """The place of a token among all, 1 for the most probable."""
+        """The rank of a token among all, 1 for the most probable."""
         return int(np.flatnonzero(self.ids == token)[0]) + 1
 
 
@@ -226,26 +243,42 @@ class WrittenToken:
         return float(self.expected.probabilities[self.expected.rank(self.token) - 1])
 
 
-def next_tokens(trained: Any, text: str, forced: Sequence[int] = (), *, top: int = 200, **options: Any) -> NextTokens:
+def next_tokens(
+    trained: Trained, text: str, forced: Sequence[int] = (), *, top: int = 200, **options: Any
+) -> NextTokens:
     """What comes after a prompt, or in the translation of a text, and after the tokens that were `forced`.
 
-    `trained` is what `seqloom.load` gives for a language model, a translator or a denoiser; `options` are those of
-    `SamplingConfig`. The first `top` tokens get names.
+    `options` are those of `SamplingConfig`. The first `top` tokens get names.
     """
     begun = beginning(trained, text, [token for token in forced if token != END])
-    with _quiet(trained.model), torch.no_grad():
-        output = trained.model.step(_read(begun, begun.prefix), begun.start())
-    return _expected(begun, output.log_probs, SamplingConfig(banned=begun.banned, **options), top)
+    with evaluating(trained.model), torch.no_grad():
+        output = trained.model.step(begun.inputs(begun.prefix), begun.start())
+    return begun.expect(output.log_probs, SamplingConfig(banned=begun.banned, **options), top)
+
+
+class _Listener:
+    """A model whose last answer is kept."""
+
+    def __init__(self, model: Steppable) -> None:
+        self.model = model
+        self.log_probs = torch.empty(0)
+
+    def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
+        return self.model.start(source, rows)
+
+    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
+        output = self.model.step(tokens, state, mask)
+        self.log_probs = output.log_probs
+        return output
 
 
 def write(
-    trained: Any,
+    trained: Trained,
     text: str,
     forced: Sequence[int] = (),
     *,
     max_tokens: int = 100,
     seed: int = 0,
-    watched: int = WATCHED,
     **options: Any,
 ) -> Generator[WrittenToken, None, None]:
     """The tokens that were forced and, until END comes or `max_tokens` are there, those that are drawn after them.
@@ -254,103 +287,197 @@ def write(
     `SamplingConfig`. Arguments are checked at the call, not at the first token.
     """
     begun = beginning(trained, text, forced)
-    sampling = SamplingConfig(banned=begun.banned, **options)
-    room = begun.room(max_tokens)
-    return _write(begun, sampling, room, seed, watched)
+    sampling, room = SamplingConfig(banned=begun.banned, **options), begun.room(max_tokens)
+    listener, decoder = _Listener(trained.model), begun.decoder()
 
-
-def _write(
-    begun: Beginning, sampling: SamplingConfig, room: int, seed: int, watched: int
-) -> Generator[WrittenToken, None, None]:
-    decoder = begun.decoder()
-    for token, forced, log_probs in _chosen(begun, sampling, room, seed):
+    def add(token: int, forced: bool) -> WrittenToken:
         piece = decoder.flush() if token == END else decoder.push(token)
-        shown = begun.name(token)
-        yield WrittenToken(token, piece, shown, forced, _expected(begun, log_probs, sampling, watched))
+        expected = begun.expect(listener.log_probs, sampling, ALTERNATIVES)
+        return WrittenToken(token, piece, begun.name(token), forced, expected)
+
+    def steps() -> Generator[WrittenToken, None, None]:
+        with evaluating(trained.model):
+            state, read = begun.start(), begun.inputs(begun.prompt)
+            for token in begun.forced:
+                with torch.no_grad():
+                    state = listener.step(read, state).state
+                yield add(token, True)
+                read = torch.tensor([[token]], device=read.device)
+            if END in begun.forced:
+                return
+            prompt = begun.inputs(begun.prefix)
+            source = begun.tree()
+            drawn = generate(listener, prompt, options=sampling, max_tokens=room, end=END, seed=seed, source=source)
+            for step in drawn:
+                yield add(int(step.tokens[0]), False)
+
+    return steps()
 
 
-def _chosen(begun: Beginning, sampling: SamplingConfig, room: int, seed: int) -> Iterator[tuple[int, bool, Tensor]]:
-    """Each token, whether it was forced, and log p of all tokens before it was chosen (1, V)."""
-    model = begun.trained.model
-    with _quiet(model):
-        for token, log_probs in _forced(begun):
-            yield token, True, log_probs
-        if begun.ended:
-            return
-        overheard = _Overheard(model)
-        steps = generate(
-            overheard,
-            _read(begun, begun.prefix),
-            options=sampling,
-            max_tokens=room,
-            end=END,
-            seed=seed,
-            source=begun.tree(),
-        )
-        for step in steps:
-            yield int(step.tokens[0]), False, overheard.log_probs
+# --- a search as a tree -----------------------------------------------------------------------------------------------
+
+# What became of a continuation. A forced one belongs to a prompt or prefix; an open one was in the beam at the end.
+Status = Literal["root", "forced", "kept", "open", "ended", "pruned"]
 
 
-def _forced(begun: Beginning) -> Iterator[tuple[int, Tensor]]:
-    """What the model thought of each token that was forced."""
-    state, read = begun.start(), _read(begun, begun.prompt)
-    for token in begun.forced:
-        with torch.no_grad():
-            output = begun.trained.model.step(read, state)
-        yield token, output.log_probs
-        state, read = output.state, torch.tensor([[token]], device=read.device)
+@dataclass(frozen=True)
+class TreeNode:
+    """A continuation: the tokens on the way from the root to it."""
+
+    id: int  # its place in the tree's list
+    parent: int | None
+    step: int  # which token it is, from 1; the root is 0
+    token: int
+    text: str  # the token, as it is shown to people
+    log_prob: float  # of the token
+    total: float  # Σ log p from the root
+    score: float  # what it is ranked by: the sum, made comparable between lengths
+    rank: int  # among all that were compared at its step, from 1
+    status: Status
+    best: int | None = None  # the best of the n-best that it leads to, from 1
 
 
-class _Overheard:
-    """A model whose last answer can be looked at."""
+@dataclass(frozen=True)
+class TreeText:
+    """A text that was found."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.log_probs = torch.empty(0)
-
-    def start(self, source: Any = None, rows: int | None = None) -> DecodeState:
-        state: DecodeState = self.model.start(source, rows)
-        return state
-
-    def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        output: StepOutput = self.model.step(tokens, state, mask)
-        self.log_probs = output.log_probs
-        return output
+    text: str
+    tokens: list[str]
+    score: float
+    log_prob: float
+    finished: bool
+    node: int  # where it ends in the tree
 
 
-def _read(begun: Beginning, tokens: Sequence[int]) -> Tensor:
-    """END before the text, as in training (1, T)."""
-    return torch.tensor([[END, *tokens]], device=begun.trained.device)
+@dataclass(frozen=True)
+class SearchTree:
+    """All that a search compared."""
+
+    nodes: list[TreeNode]
+    candidates: list[TreeText]  # the n-best, best first
+    others: list[TreeText]  # that came to their end too, but are not among the n-best
+    options: BeamConfig
+    forced: int  # tokens of the prompt or prefix
+    notes: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return max(node.step for node in self.nodes)
+
+    def path(self, node: int) -> list[TreeNode]:
+        """From the first token to this one."""
+        path = []
+        at: int | None = node
+        while at:
+            path.append(self.nodes[at])
+            at = self.nodes[at].parent
+        return path[::-1]
+
+    def count(self, status: Status) -> int:
+        return sum(node.status == status for node in self.nodes)
 
 
-def _expected(begun: Beginning, log_probs: Tensor, sampling: SamplingConfig, top: int) -> NextTokens:
-    own = log_probs.detach().to("cpu", torch.float32)
-    if own.isnan().any():
-        raise DivergedError("The model's probabilities are not numbers: its weights are bad. Use another checkpoint.")
-    shaped = process(own, torch.empty(1, 0, dtype=torch.long), sampling.processors(END))[0].double().exp()
-    if sampling.greedy:
-        shaped = torch.zeros_like(shaped).index_fill(0, shaped.argmax(), 1.0)
-    own = own[0]
-    order = own.argsort(descending=True, stable=True)
-    return NextTokens(
-        ids=order.numpy(),
-        log_probs=own[order].double().numpy(),
-        chances=shaped[order].numpy(),
-        banned=torch.isin(order, torch.tensor(begun.banned, dtype=torch.long)).numpy(),
-        tokens=[begun.name(token) for token in order[:top].tolist()],
+class _SearchRecorder:
+    """Keeps the steps of a search."""
+
+    def __init__(self) -> None:
+        self.steps: list[SearchStep] = []
+
+    def step(self, step: SearchStep) -> None:
+        self.steps.append(step)
+
+
+def search_tree(
+    trained: Trained, text: str, forced: Sequence[int] = (), *, max_tokens: int = 20, **options: Any
+) -> SearchTree:
+    """Search, and keep all that was compared; `options` are those of `BeamConfig`.
+
+    A translator searches as it translates (`decode` in its recipe), and then as `options` say; a language model
+    continues a prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
+    """
+    begun = beginning(trained, text, forced)
+    if END in begun.forced:
+        raise UsageError("Nothing comes after END: there is nothing to search for.")
+    prefix, recorder = begun.prefix, _SearchRecorder()
+    try:
+        if isinstance(trained, Searches):
+            config = trained.decode_options(**options)
+            config = replace(config, n_best=options.get("n_best", config.n_best))  # a denoiser's own is one answer
+        else:
+            config = BeamConfig(min_length=len(prefix), max_length=len(prefix) + begun.room(max_tokens), **options)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from None
+    (hypotheses,) = beam_search(
+        trained.model,
+        source=begun.tree(),
+        prompt=torch.tensor([prefix], dtype=torch.long) if prefix or not begun.has_source else None,
+        options=config,
+        end=END,
+        banned=begun.banned,
+        recorder=recorder,
     )
+    nodes = _tree_nodes(begun, recorder.steps)
+
+    def found(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
+        said = tokens[len(begun.prompt) :]
+        text = begun.written(said)
+        text = text.translate(ONE_LINE) if begun.has_source else text  # as a translation is printed
+        return TreeText(text, [begun.name(token) for token in said], score, log_prob, finished, node)
+
+    children, candidates = {(node.parent, node.token): node.id for node in nodes}, []
+    for number, one in enumerate(hypotheses, start=1):
+        at = 0
+        for token in [None, *one.tokens, *[END] * one.finished]:
+            at = at if token is None else children[at, token]
+            if nodes[at].best is None:
+                nodes[at] = replace(nodes[at], best=number)
+        candidates.append(found(one.tokens, one.score, one.log_prob, one.finished, at))
+    tree, best = SearchTree(nodes, candidates, [], config, len(prefix), begun.notes), {one.node for one in candidates}
+    ended = [node for node in nodes if node.status == "ended" and node.id not in best]
+    for node in sorted(ended, key=lambda node: -node.score):
+        tokens = [step.token for step in tree.path(node.id)][:-1]  # without END
+        tree.others.append(found(tokens, node.score, node.total, True, node.id))
+    return tree
 
 
-def _quiet(model: Any) -> Any:
-    """Without dropout; counted models have none."""
-    return evaluating(model) if isinstance(model, nn.Module) else nullcontext()
+def _tree_nodes(begun: Beginning, steps: Sequence[SearchStep]) -> list[TreeNode]:
+    """All that was compared, step after step. The search numbers what it keeps, `ids` says what that is here."""
+    nodes = [TreeNode(0, None, 0, END, begun.name(END), 0.0, 0.0, 0.0, 1, "root")]
+    ids, forced = {0: 0}, len(begun.prefix)
+    for step in steps:
+        columns = (step.parent, step.token, step.own, step.total, step.score, step.node, step.ended)
+        rows = zip(*(column[0].tolist() for column in columns), strict=True)
+        for rank, (parent, token, own, total, score, kept, ended) in enumerate(rows, start=1):
+            if total == -math.inf:
+                continue
+            status: Status = "pruned"
+            if step.length <= forced:
+                status = "forced"
+            elif ended:
+                status = "ended"
+            elif kept >= 0:
+                status = "open" if step is steps[-1] else "kept"
+            if kept >= 0:
+                ids[kept] = len(nodes)
+            values = token, begun.name(token), own, total, score, rank, status
+            nodes.append(TreeNode(len(nodes), ids[parent], step.length, *values))
+    return nodes
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --- gaps -------------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Fills(Protocol):
+    """A trained masked language model."""
+
+    def fill(self, texts: str, *, top: int = ...) -> Any: ...
 
 
 @dataclass(frozen=True)
 class GapGuesses:
+    """What a masked language model thinks may stand at each [MASK] of a text."""
+
     text: str
     around: list[str]  # the text before the first mask, between masks, after the last
     masks: list[list[Any]]  # of each mask what may stand there, best first: `Guess` of the API
@@ -358,24 +485,23 @@ class GapGuesses:
     notes: tuple[str, ...]
 
 
-def gap_guesses(trained: Any, text: str, top: int = 200) -> GapGuesses:
-    """`trained` is what `seqloom.load` gives for a masked language model. A text without a mask has no guesses."""
-    gaps = read_gaps(trained.tokenizer, trained.specials, text)
-    notes = (unknown_note(gaps.unknown, "text"),) if gaps.unknown else ()
+def gap_guesses(trained: Trained, text: str, top: int = 200) -> GapGuesses:
+    """Guess what stands at each mask of a text; one without a mask has no guesses."""
+    assert isinstance(trained, Fills)
+    gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
+    notes = unknown_notes(gaps.unknown, "text")
     if not gaps.masks:
         return GapGuesses(text, [text], [], text, notes)
-    (found,) = trained.fill(text, top=top)
-    around, end = [], 0
-    for mask in gaps.masks:
-        start, after = gaps.spans[mask]
-        around.append(text[end:start])
-        end = after
-    return GapGuesses(text, [*around, text[end:]], found.masks, found.filled, notes)
+    (filled,) = trained.fill(text, top=top)
+    spans = [gaps.spans[mask] for mask in gaps.masks]
+    ends, starts = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
+    around = [text[end:start] for end, start in zip(ends, starts, strict=True)]
+    return GapGuesses(text, around, filled.masks, filled.filled, notes)
 
 
-def with_token(trained: Any, text: str, mask: int, token: int) -> str:
+def with_token(trained: Trained, text: str, mask: int, token: int) -> str:
     """The text with a token in the place of one of its masks, counted from 0."""
-    gaps = read_gaps(trained.tokenizer, trained.specials, text)
+    gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     if not 0 <= mask < len(gaps.masks):
         raise UsageError(f"The text has {len(gaps.masks)} masks, counted from 0; got {mask}.")
     if not 0 <= token < len(trained.tokenizer):

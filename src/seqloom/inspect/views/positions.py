@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.alignment import Array
+from seqloom.inspect.values import Array
 from seqloom.models.bodies import BiLMBody
 from seqloom.nn.positions import BASE, Layout, PositionsConfig, sinusoid_table
 

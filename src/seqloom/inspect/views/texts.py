@@ -1,97 +1,268 @@
-"""Which model to look into, and which tokens to let it read.
-
-A text as a model with recurrent cells reads it, whatever it is for: what its cells read, and what it has to tell.
+"""Texts as models read them, and what models say of them: where every view of a text begins.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     read.tokens["encoder"]      the tokens of the source; those of "decoder" are END and the translation
-    read.log_probs(model)       log p of each token told, with the right ones before it
+    read.log_probs(model)       log p of each prediction, given the right ones before it
 
-Language models tell the next token, translators the translation, taggers the tag of each word, classifiers a label,
-bidirectional language models every token from either side. A tag, a label or a translation that was not given is the
-model's own answer.
+A language model predicts the next token, a translator the translation, a tagger the tag of each word, a classifier a
+label, a bidirectional language model every token from either side. A tag, a label or a translation that is not given is
+the model's own answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState
-from seqloom.inspect.capture import cells_of, evaluating, model_of
-from seqloom.inspect.views.alignment import one_line, say, unknown_note
+from seqloom.core.specials import Specials
+from seqloom.core.tree import Tree
+from seqloom.core.words import is_unicode
+from seqloom.data.readers import Frame
+from seqloom.decoding.beam import BeamConfig
+from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.evaluate.alignment import Word, words_of
+from seqloom.inspect.capture import Source, Trained, cells_of, evaluating, model_of
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2Seq
 from seqloom.models.tagger import Tagging
+from seqloom.runs.run import Run
 from seqloom.text import END, Tokenizer
+from seqloom.text.base import END_TEXT, Span
+from seqloom.text.specials import read_gaps
 
 Text = str | Sequence[int]  # ids need no tokenizer
+LISTED = 8  # unknown pieces that a message names
+
+# --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def recurrent_lm(source: Any) -> RecurrentLM:
-    """The recurrent language model of a `Trained`, or the one given."""
-    model = model_of(source)
-    if isinstance(model, RecurrentLM):
-        return model
-    run = getattr(source, "run", None)
-    who, what = (run.path, run.recipe["model"]["kind"]) if run is not None else ("this", type(model).__name__)
-    raise UsageError(f"Only a recurrent language model has gates and states to look at; {who} is of kind {what}.")
+def check_unicode(text: str, what: str) -> None:
+    """Refuse what UTF-8 cannot encode."""
+    if not is_unicode(text):
+        raise DataError(f"The {what} must be UTF-8, but this is not: {text!r}.")
 
 
-def encode(source: Any, text: Text, allow_unknown: bool = False) -> tuple[list[int], list[str]]:
-    """The ids of a text, nothing added, and the token of each as it is shown to people."""
-    tokenizer: Tokenizer | None = getattr(source, "tokenizer", None)
-    if isinstance(text, str):
-        if tokenizer is None:
-            raise UsageError(
-                "A model alone cannot read text: give the ids of its tokens, or what `seqloom.load` gives."
-            )
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise DataError(f"The text must be UTF-8, but this is not: {text!r}.")
-        if not allow_unknown:
-            _refuse_unknown(source, tokenizer, text)
-        ids = tokenizer.encode(text)
+def one_line(text: str, what: str) -> str:
+    """Strip white space from both ends; refuse a text that is empty or cannot be encoded."""
+    check_unicode(text, what)
+    if not text.strip():
+        raise UsageError(f"The {what} is empty: give at least one word.")
+    return text.strip()
+
+
+def list_pieces(pieces: Sequence[str]) -> str:
+    """`'ä', 'ö' and 3 more`"""
+    more = f" and {len(pieces) - LISTED} more" if len(pieces) > LISTED else ""
+    return ", ".join(map(repr, pieces[:LISTED])) + more
+
+
+def unknown_notes(unknown: Sequence[str], what: str) -> tuple[str, ...]:
+    """A note on the pieces of a text that the vocabulary lacks; none if it has them all."""
+    return (f"the vocabulary lacks {list_pieces(unknown)} of the {what}: read as <unk>",) if unknown else ()
+
+
+def cut_notes(finished: bool, what: str) -> tuple[str, ...]:
+    """A note on an answer that did not come to its end."""
+    return () if finished else (f"{what} was cut at the longest allowed: the model did not end it",)
+
+
+def show_tokens(tokenizer: Tokenizer, ids: Sequence[int], names: Mapping[int, str] | None = None) -> list[str]:
+    """The tokens as they are shown to people; `names` are of those that are not the tokenizer's."""
+    return [(names or {}).get(token) or tokenizer.token(token) for token in ids]
+
+
+def special_names(tokenizer: Tokenizer, sentinels: Sequence[int] = ()) -> dict[int, str]:
+    """The names of the tokens a denoiser has beside its tokenizer's: [MASK] …, and <1>, <2> … of its sentinels."""
+    numbered = {sentinel: f"<{number}>" for number, sentinel in enumerate(sentinels, start=1)}
+    return {**Specials.after(len(tokenizer)).names, **numbered}
+
+
+# --- a sentence and its translation -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the model reads and what it says, or is made to say; END ends both, unless the translation was cut."""
+
+    source: str
+    text: str
+    given: bool  # whether the translation was given, or else found
+    finished: bool
+    read: list[int]
+    said: list[int]
+    source_tokens: list[str]
+    target_tokens: list[str]
+    source_words: list[Word]  # and which tokens they are
+    target_words: list[Word]
+    notes: tuple[str, ...]
+
+    def batch(self, model: nn.Module) -> dict[str, Tensor]:
+        """The pair as in training, teacher forced."""
+        device = device_of(model)
+        read, said = torch.tensor([self.read], device=device), torch.tensor([self.said], device=device)
+        return {
+            "source": read,
+            "source_mask": torch.ones_like(read, dtype=torch.bool),
+            "inputs": torch.cat([torch.full_like(said[:, :1], END), said[:, :-1]], dim=1),
+            "targets": said,
+            "target_mask": torch.ones_like(said, dtype=torch.bool),
+        }
+
+
+@runtime_checkable
+class Searches(Protocol):
+    """A trained model that reads a source and searches for what to say of it."""
+
+    @property
+    def longest_source(self) -> int | None: ...
+
+    def decode_options(self, **changes: Any) -> BeamConfig: ...
+
+
+@runtime_checkable
+class Translates(Protocol):
+    """A trained model that translates lines."""
+
+    def translate(self, lines: list[str], **options: Any) -> Any: ...
+
+
+@runtime_checkable
+class Restores(Protocol):
+    """A trained model that restores damaged texts."""
+
+    @property
+    def sentinels(self) -> Sequence[int]: ...
+
+    @property
+    def spans(self) -> bool: ...
+
+    @property
+    def banned(self) -> tuple[int, ...]: ...
+
+    def source(self, text: str) -> list[int]: ...
+
+    def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]: ...
+
+
+def say(translator: Trained, source: str, target: str | None = None, **options: Any) -> Said:
+    """Let a translator find a translation, or take the given one."""
+    source, tokenizer = one_line(source, "text"), translator.tokenizer
+    notes = unknown_notes(tokenizer.unknown_pieces(source), "text")
+    if target is None:
+        if not isinstance(translator, Translates):
+            raise UsageError(f"{translator.name} is {translator.what}: it does not translate.")
+        (translation,) = translator.translate([source], **options)
+        ids, finished = translation.candidates[0].ids, translation.candidates[0].finished
+        text, spans = tokenizer.decode(ids), tokenizer.decoded_spans(ids)
+        notes += cut_notes(finished, "the translation")
     else:
-        ids = list(text)
-        _refuse_strange(ids, recurrent_lm(source).embed.num_embeddings)  # others read text alone
-    if not ids:
-        raise UsageError("The text is empty: give at least one word.")
-    return ids, [str(token) if tokenizer is None else tokenizer.token(token) for token in [END, *ids]]
+        text, finished, speaker = one_line(target, "translation"), True, tokenizer.of_targets
+        ids, spans = speaker.encode(text), speaker.spans(text)
+        notes += unknown_notes(speaker.unknown_pieces(text), "translation")
+    read, said = [*tokenizer.encode(source), END], [*ids, *[END] * finished]
+    return Said(
+        source,
+        text,
+        target is not None,
+        finished,
+        read,
+        said,
+        show_tokens(tokenizer, read),
+        show_tokens(tokenizer, said),
+        words_of(source, tokenizer.spans(source), END_TEXT),
+        words_of(text, spans, END_TEXT if finished else None),
+        notes,
+    )
 
 
-def _refuse_unknown(source: Any, tokenizer: Tokenizer, text: str) -> None:
-    unknown = tokenizer.unknown_pieces(text)
-    if unknown:
-        listed = ", ".join(map(repr, unknown[:8])) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
-        raise DataError(
-            f"The vocabulary of {source.run.path} cannot spell {listed} in the text. "
-            "Leave them out, or have each read as <unk>: --allow-unknown, in Python allow_unknown=True."
-        )
+def say_restored(denoiser: Trained, text: str, **options: Any) -> Said:
+    """Let a denoiser restore a text. One that says what gaps hide, and nothing else, names the gap first: <1>, <2> …"""
+    assert isinstance(denoiser, Restores)
+    text, tokenizer = one_line(text, "text"), denoiser.tokenizer
+    read, best = denoiser.said(text, **options)
+    gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
+    said, names = [*best.tokens, *[END] * best.finished], special_names(tokenizer, denoiser.sentinels)
+    words: list[Word] = []
+    for is_special, run in groupby(enumerate(best.tokens), key=lambda pair: pair[1] in names):
+        positions, tokens = zip(*run, strict=True)
+        if is_special:
+            words += [Word(names[token], (position,)) for position, token in zip(positions, tokens, strict=True)]
+        else:
+            words += shift_words(words_of(tokenizer.decode(tokens), tokenizer.decoded_spans(tokens)), positions[0])
+    return Said(
+        text,
+        " ".join(word.text for word in words) if denoiser.spans else tokenizer.decode(best.tokens),
+        False,
+        best.finished,
+        read,
+        said,
+        show_tokens(tokenizer, read, names),
+        show_tokens(tokenizer, said, names),
+        words_of(text, gaps.spans, END_TEXT),
+        [*words, *[Word(END_TEXT, (len(best.tokens),))] * best.finished],
+        unknown_notes(gaps.unknown, "text") + cut_notes(best.finished, "what it says"),
+    )
 
 
-def _refuse_strange(ids: Sequence[int], vocabulary: int) -> None:
-    strange = [token for token in ids if not 0 <= token < vocabulary]
-    if strange:
-        raise UsageError(f"Token ids go from 0 to {vocabulary - 1}; got {strange[0]}.")
+def shift_words(words: Sequence[Word], by: int) -> list[Word]:
+    """The same words, their tokens so many positions later."""
+    return [Word(word.text, tuple(token + by for token in word.tokens)) for word in words]
 
 
-def with_end(ids: Sequence[int], device: torch.device | None = None) -> Tensor:
-    """END before the text, as in training: what a model reads (1, T)."""
-    return torch.tensor([[END, *ids]], device=device)
+# --- a text with an answer --------------------------------------------------------------------------------------------
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A line as a classifier or a tagger reads it, and what it says of it."""
+
+    line: str
+    text: str  # what its tokens are taken from
+    spans: Sequence[Span]  # where they stand in that, those that were not read too
+    batch: Tree  # it alone
+    says: Literal["label", "tags"]
+    answer: str
+    log_prob: float
+    unknown: Sequence[str]  # pieces the vocabulary does not have
+    frame: Frame | None = None  # of special tokens, in the place of END
+
+    @property
+    def before(self) -> int:
+        """How many special tokens the row begins with."""
+        return 0 if self.frame is None else self.frame.before
+
+    def notes(self, run: Run) -> tuple[str, ...]:
+        """A note on unknown words, unless the model reads how they are spelled."""
+        return unknown_notes(self.unknown, "text") if run.characters is None else ()
+
+    def tokens(self, tokenizer: Tokenizer) -> list[str]:
+        names = {} if self.frame is None else self.frame.specials.names
+        return show_tokens(tokenizer, self.batch["tokens"][0].tolist(), names)
+
+
+@runtime_checkable
+class ReadsLines(Protocol):
+    """A trained model that reads one line and says something of it."""
+
+    def looked(self, text: str) -> Read: ...
+
+
+# --- a text as recurrent cells read it --------------------------------------------------------------------------------
 
 
 class Told(NamedTuple):
-    """What a model thinks of what it has to tell."""
+    """What a model thinks of what it has to predict."""
 
-    each: Tensor  # log p (N,) of each thing told
-    total: Tensor  # log p of all of it, ()
+    each: Tensor  # log p (N,) of each prediction
+    total: Tensor  # log p of all of them, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,214 +270,173 @@ class ReadText:
     """Of each role that cells have: encoder and decoder, or reader."""
 
     tokens: dict[str, list[str]]
-    order: dict[str, list[int]]  # in which order the tokens are read, by cells that go forwards
-    told: list[str]  # what is told: tokens, tags or a label
+    told: list[str]  # what is predicted: tokens, tags or a label
     what: str  # the word for one of them
     log_probs: Callable[[Any], Told]  # of a model, this one or a copy of it
-    let: Callable[[Any], Any]  # have a model read, no more
     answer: str = ""  # the translation, the tagged line, the label
     notes: tuple[str, ...] = ()
-    says: dict[str, list[str]] = field(default_factory=dict)  # what must be told at each token, where that is so
+    says: dict[str, list[str]] = field(default_factory=dict)  # what must be predicted at each token, where that is so
+    is_reversed: bool = False  # whether the encoder reads its source from the end, END last all the same
+    read: Callable[[Any], object] | None = None  # where a model reads more than it predicts from
+
+    def order(self, role: str) -> list[int]:
+        """The positions of the tokens in the order in which cells that go forwards read them."""
+        count = len(self.tokens[role])
+        if role == "encoder" and self.is_reversed:
+            return [*range(count - 2, -1, -1), count - 1]
+        return list(range(count))
+
+    def run(self, model: nn.Module) -> None:
+        """Let a model read the text."""
+        (self.read or self.log_probs)(model)
+
+
+def recurrent_lm(source: Source) -> RecurrentLM:
+    """The recurrent language model of a `Trained`, or the one given."""
+    model = model_of(source)
+    if isinstance(model, RecurrentLM):
+        return model
+    raise UsageError(f"Only a recurrent language model has gates and states to look at; {_kind_of(source)}.")
+
+
+def _kind_of(source: Source) -> str:
+    if isinstance(source, nn.Module):
+        return f"this is of kind {type(source).__name__}"
+    return f"{source.run.path} is of kind {source.run.recipe['model']['kind']}"
 
 
 def read_text(
-    source: Any, text: Text, target: str | None = None, *, allow_unknown: bool = False, longest: int | None = None
+    source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, longest: int | None = None
 ) -> ReadText:
-    """`source` is what `seqloom.load` gives, or, with ids for a text, a `RecurrentLM` alone. More tokens than `longest`
-    are refused. Dropout is for others to turn off."""
+    """Encode a text for a model with recurrent cells; ids are for a `RecurrentLM`, which needs no tokenizer then.
+
+    More tokens than `longest` are refused. Dropout is for the caller to turn off.
+    """
     model = model_of(source)
     if not cells_of(model):
-        raise UsageError(_no_cells(source, model))
+        raise UsageError(f"Only a model with recurrent cells has gates and states to look at; {_kind_of(source)}.")
     if target is not None and not isinstance(model, RecurrentSeq2Seq):
-        raise UsageError(f"A translation is for translators; {_name(source)} is {getattr(source, 'what', 'none')}.")
-    for kind, read in READERS.items():
-        if isinstance(model, kind):
-            return _short(read(source, model, text, target, allow_unknown), longest)
-    raise UsageError(f"{_name(source)} has cells, but reads no single text that could be shown.")
-
-
-def _no_cells(source: Any, model: Any) -> str:
-    run = getattr(source, "run", None)
-    who, what = (run.path, run.recipe["model"]["kind"]) if run is not None else ("this", type(model).__name__)
-    return f"Only a model with recurrent cells has gates and states to look at; {who} is of kind {what}."
-
-
-def _name(source: Any) -> str:
-    return str(getattr(source, "name", "this model"))
-
-
-def _short(read: ReadText, longest: int | None) -> ReadText:
+        who = "this is none" if isinstance(source, nn.Module) else f"{source.name} is {source.what}"
+        raise UsageError(f"A translation is for translators; {who}.")
+    match model:
+        case RecurrentLM() | BiLM():
+            read = _read_tokens(source, model, text, allow_unknown)
+        case _ if not isinstance(text, str):
+            raise UsageError("Token ids are for language models alone: give the text itself.")
+        case RecurrentSeq2Seq() if not isinstance(source, nn.Module):
+            read = _read_translation(say(source, one_line(text, "text"), target), source.tokenizer, model)
+        case Labelling() | Tagging() if not isinstance(source, nn.Module) and isinstance(source, ReadsLines):
+            read = _read_answer(source, model, source.looked(one_line(text, "text")))
+        case _:
+            name = "This model" if isinstance(source, nn.Module) else source.name
+            raise UsageError(f"{name} has cells, but reads no single text that could be shown.")
     most = max(map(len, read.tokens.values()))
     if longest is not None and most > longest:
         raise UsageError(f"The text has {most:,} tokens; at most {longest} can be looked at. Shorten it.")
     return read
 
 
-def _forwards(tokens: dict[str, list[str]]) -> dict[str, list[int]]:
-    return {role: list(range(len(own))) for role, own in tokens.items()}
+def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_unknown: bool) -> ReadText:
+    """END and the text, END after it too where it is read both ways. The last token is read, though none follows it."""
+    tokenizer = None if isinstance(source, nn.Module) else source.tokenizer
+    notes: tuple[str, ...] = ()
+    if isinstance(text, str):
+        if tokenizer is None or isinstance(source, nn.Module):
+            raise UsageError(
+                "A model alone cannot read text: give the ids of its tokens, or what `seqloom.load` gives."
+            )
+        check_unicode(text, "text")
+        unknown = tokenizer.unknown_pieces(text)
+        if unknown and not allow_unknown:
+            raise DataError(
+                f"The vocabulary of {source.run.path} cannot spell {list_pieces(unknown)} in the text. "
+                "Leave them out, or have each read as <unk>: --allow-unknown, in Python allow_unknown=True."
+            )
+        ids, notes = tokenizer.encode(text), unknown_notes(unknown, "text")
+    else:
+        ids, vocabulary = list(text), recurrent_lm(source).embed.num_embeddings  # others read text alone
+        for token in ids:
+            if not 0 <= token < vocabulary:
+                raise UsageError(f"Token ids go from 0 to {vocabulary - 1}; got {token}.")
+    if not ids:
+        raise UsageError("The text is empty: give at least one word.")
+    row = [END, *ids] if isinstance(model, RecurrentLM) else [END, *ids, END]
+    tokens = list(map(str, row)) if tokenizer is None else show_tokens(tokenizer, row)
 
-
-# --- language models --------------------------------------------------------------------------------------------------
-
-
-def _language_model(source: Any, model: Any, text: Text, _: str | None, allow_unknown: bool) -> ReadText:
-    """END and the text; the last token is read too, though nothing is told after it."""
-    ids, shown = encode(source, text, allow_unknown)
-
-    def log_probs(model: Any) -> Told:
-        tokens, state, scores = with_end(ids, model.embed.weight.device), model.start(rows=1), []
+    def predict_next(model: RecurrentLM) -> Told:
+        inputs, state, scores = torch.tensor([row], device=device_of(model)), model.start(rows=1), []
         for t in range(len(ids)):  # one by one, so that every step starts from the state tensors of the one before
-            score, state = model.score(tokens[:, t : t + 1], tokens[:, t + 1 : t + 2], DecodeState(state.carry))
+            score, state = model.score(inputs[:, t : t + 1], inputs[:, t + 1 : t + 2], DecodeState(state.carry))
             scores.append(score[0, 0])
         each = torch.stack(scores)
         return Told(each, each.sum())
 
-    def let(model: Any) -> Any:
-        return model.read(with_end(ids, model.embed.weight.device))
-
-    tokens, says = {"reader": shown}, {"reader": [*shown[1:], ""]}
-    notes = _unknown(source, text)
-    return ReadText(tokens, _forwards(tokens), shown[1:], "token", log_probs, let, notes=notes, says=says)
-
-
-def _both_ways(source: Any, model: Any, text: Text, _: str | None, allow_unknown: bool) -> ReadText:
-    ids, shown = encode(source, text, allow_unknown)
-    shown = [*shown, shown[0]]
-
-    def row(model: Any) -> Tensor:
-        return torch.tensor([[END, *ids, END]], device=model.body.embed.weight.device)
-
-    def log_probs(model: Any) -> Told:
-        tokens = row(model)
-        right, left = model.log_probs({"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)})
+    def predict_both_ways(model: BiLM) -> Told:
+        inputs = torch.tensor([row], device=device_of(model))
+        right, left = model.log_probs({"tokens": inputs, "mask": torch.ones_like(inputs, dtype=torch.bool)})
         return Told(right[0], right.sum() + left.sum())
 
-    def let(model: Any) -> Any:
-        tokens = row(model)
-        return model.read(tokens, torch.ones_like(tokens, dtype=torch.bool))
-
-    tokens, notes = {"reader": shown}, _unknown(source, text)
-    return ReadText(tokens, _forwards(tokens), shown[1:], "token, from the left", log_probs, let, notes=notes)
-
-
-def _unknown(source: Any, text: Text) -> tuple[str, ...]:
-    unknown = source.tokenizer.unknown_pieces(text) if isinstance(text, str) else []
-    return (unknown_note(unknown, "text"),) if unknown else ()
-
-
-# --- translators ------------------------------------------------------------------------------------------------------
+    if isinstance(model, BiLM):
+        return ReadText({"reader": tokens}, tokens[1:], "token, from the left", predict_both_ways, notes=notes)
+    return ReadText(
+        {"reader": tokens},
+        tokens[1:],
+        "token",
+        predict_next,
+        notes=notes,
+        says={"reader": [*tokens[1:], ""]},
+        read=lambda model: model.read(torch.tensor([row], device=device_of(model))),
+    )
 
 
-def _translator(source: Any, model: Any, text: Text, target: str | None, _: bool) -> ReadText:
-    said = say(source, _string(text), target)
-    batch = said.batch(model)
-    inputs = [source.tokenizer.token(token) for token in batch["inputs"][0].tolist()]
-    tokens = {"encoder": said.source_tokens, "decoder": inputs}
-    order = _forwards(tokens)
-    if model.config.reverse:  # END stays last
-        words = len(said.read) - 1
-        order["encoder"] = [*range(words - 1, -1, -1), words]
+def _read_translation(said: Said, tokenizer: Tokenizer, model: RecurrentSeq2Seq) -> ReadText:
+    inputs = show_tokens(tokenizer, said.batch(model)["inputs"][0].tolist())
 
-    def log_probs(model: Any) -> Told:
-        each = model.target_log_probs(_moved(batch, model))[0]
+    def predict_translation(model: RecurrentSeq2Seq) -> Told:
+        each = model.target_log_probs(said.batch(model))[0]
         return Told(each, each.sum())
 
     return ReadText(
-        tokens,
-        order,
+        {"encoder": said.source_tokens, "decoder": inputs},
         said.target_tokens,
         "token of the translation",
-        log_probs,
-        lambda model: model.taught(_moved(batch, model)),
+        predict_translation,
         answer=said.text,
         notes=said.notes,
         says={"decoder": said.target_tokens},
+        is_reversed=model.config.reverse,
     )
 
 
-# --- classifiers and taggers ------------------------------------------------------------------------------------------
-
-
-def _labelling(source: Any, model: Any, text: Text, _: str | None, __: bool) -> ReadText:
-    looked, tokens = _looked(source, text)
-    label = source.labels.index(looked.answer)
-
-    def log_probs(model: Any) -> Told:
-        each = model(_moved(looked.batch, model)).log_softmax(dim=1)[0, label : label + 1]
-        return Told(each, each.sum())
-
-    return _understood(source, looked, tokens, [looked.answer], "label", log_probs)
-
-
-def _tagging(source: Any, model: Any, text: Text, _: str | None, __: bool) -> ReadText:
-    """Of each word its own tag, whatever the others; with a CRF, of all together the whole sequence of tags."""
-    looked, tokens = _looked(source, text)
+def _read_answer(source: Trained, model: Labelling | Tagging, looked: Read) -> ReadText:
+    """A label, or each word's tag, whatever the others are; with a CRF, the total is of the whole sequence of tags."""
+    ids, tokens = looked.batch["tokens"][0].tolist(), looked.tokens(source.tokenizer)
+    for position, (start, end) in enumerate(looked.spans[: len(ids) - looked.before], start=looked.before):
+        if ids[position] == source.tokenizer.unknown:  # people know which word it was, and so may its spelling
+            tokens[position] = looked.text[start:end]
+    labels, batch = source.run.labels, looked.batch
     with evaluating(model):
-        tags = model.predict(looked.batch)  # (1, W)
-    batch = {**looked.batch, "tags": tags}
-    words = [tokens["reader"][place] for place in batch["first"][0].tolist()]
-    told = [f"{word}: {source.tags[tag]}" for word, tag in zip(words, tags[0].tolist(), strict=True)]
+        if isinstance(model, Tagging):
+            batch = {**batch, "tags": model.predict(batch)}  # (1, W)
+            words = [tokens[position] for position in batch["first"][0].tolist()]
+            tags = [labels[tag] for tag in batch["tags"][0].tolist()]
+            told, what = [f"{word}: {tag}" for word, tag in zip(words, tags, strict=True)], "word's tag"
+        else:
+            told, what = [looked.answer], "label"
 
-    def log_probs(model: Any) -> Told:
-        own = _moved(batch, model)
-        emissions, chain = model(own), model.chain  # (1, W, K)
-        shares = chain.marginals(emissions, own["words"]) if chain.learned else emissions.softmax(dim=2)
-        each = shares.gather(2, own["tags"].unsqueeze(2))[0, :, 0].log()
-        if not chain.learned:
+    def predict_answer(model: Labelling | Tagging) -> Told:
+        device = device_of(model)
+        moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+        scores = model(moved)  # (1, L), or emissions (1, W, K)
+        if isinstance(model, Labelling):
+            label = labels.index(looked.answer)
+            each = scores.log_softmax(dim=1)[0, label : label + 1]
             return Told(each, each.sum())
-        return Told(each, chain.log_likelihood(emissions, own["tags"], own["words"]).sum())
+        shares = model.chain.marginals(scores, moved["words"]) if model.chain.learned else scores.softmax(dim=2)
+        each = shares.gather(2, moved["tags"].unsqueeze(2))[0, :, 0].log()
+        if not model.chain.learned:
+            return Told(each, each.sum())
+        return Told(each, model.chain.log_likelihood(scores, moved["tags"], moved["words"]).sum())
 
-    return _understood(source, looked, tokens, told, "word's tag", log_probs)
-
-
-def _looked(source: Any, text: Text) -> tuple[Any, dict[str, list[str]]]:
-    if not hasattr(source, "looked"):
-        raise UsageError(f"{_name(source)} reads no text that could be shown.")
-    looked = source.looked(_string(text))
-    names, before = ({}, 0) if looked.frame is None else (looked.frame.specials.names, looked.frame.before)
-    ids = looked.batch["tokens"][0].tolist()
-    shown = [names.get(token) or source.tokenizer.token(token) for token in ids]
-    for place, (start, end) in enumerate(looked.spans[: len(ids) - before], start=before):
-        if ids[place] == source.tokenizer.unknown:  # people know which word it was, and so may its spelling
-            shown[place] = looked.text[start:end]
-    return looked, {"reader": shown}
-
-
-def _understood(
-    source: Any,
-    looked: Any,
-    tokens: dict[str, list[str]],
-    told: list[str],
-    what: str,
-    log_probs: Callable[[Any], Told],
-) -> ReadText:
-    return ReadText(
-        tokens,
-        _forwards(tokens),
-        told,
-        what,
-        log_probs,
-        lambda model: model(_moved(looked.batch, model)),
-        answer=looked.answer,
-        notes=(unknown_note(looked.unknown, "text"),) if looked.unknown and not source.spells else (),
-    )
-
-
-def _moved(batch: dict[str, Tensor], model: Any) -> dict[str, Tensor]:
-    device = next(model.parameters()).device
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
-
-
-def _string(text: Text | Sequence[int]) -> str:
-    if not isinstance(text, str):
-        raise UsageError("Token ids are for language models alone: give the text itself.")
-    return one_line(text, "text")
-
-
-READERS: dict[type, Callable[..., ReadText]] = {
-    RecurrentLM: _language_model,
-    BiLM: _both_ways,
-    RecurrentSeq2Seq: _translator,
-    Labelling: _labelling,
-    Tagging: _tagging,
-}
+    notes = looked.notes(source.run)
+    return ReadText({"reader": tokens}, told, what, predict_answer, answer=looked.answer, notes=notes)

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import Field
 
-from seqloom.inspect.views.alignment import AlignmentView, Grid
+from seqloom.inspect.views.attention import AlignmentView, AttentionMap
 from seqloom.studio.arrays import half, packed
 from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
 from seqloom.studio.attention import Looks, alignment_of, described_sentence
@@ -43,11 +43,11 @@ def alignment(ask: AlignmentQuestion, shelf: StudioShelf) -> Response:
             ask.run, ("looks", text, target), lambda: alignment_of(trained, text, target, most=TOKENS)
         )
     grid, which = _choose_map(found, ask)
-    said = {**described_sentence(found), "rows": grid.target, "columns": grid.source, "sides": grid.axes, **which}
+    said = {**described_sentence(found), "rows": grid.rows, "columns": grid.columns, "sides": grid.axes, **which}
     return packed(said, map=half(grid.weights))
 
 
-def _choose_map(found: AlignmentView | Looks, ask: AlignmentQuestion) -> tuple[Grid, dict[str, Any]]:
+def _choose_map(found: AlignmentView | Looks, ask: AlignmentQuestion) -> tuple[AttentionMap, dict[str, Any]]:
     """The map asked for, and which of the model's it is."""
     if isinstance(found, AlignmentView):
         alone = {"layers": 0, "heads": 0, "layer": None, "head": None, "title": "attention"}

@@ -7,8 +7,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.next_tokens import beginning
-from seqloom.inspect.views.search_tree import SearchTree, search_tree
+from seqloom.inspect.views.next_tokens import SearchTree, beginning, search_tree
 from seqloom.studio.asking import BEAM, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued
 from seqloom.tasks import has_view

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.heads import NAMES, Part
+from seqloom.inspect.views.attention import NAMES, Part
 from seqloom.studio.arrays import half, packed, thumbnail
 from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
 from seqloom.studio.attention import Looks, described_sentence, thumbnails

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.alignment import one_line
 from seqloom.inspect.views.labels import TagPaths, state_paths
+from seqloom.inspect.views.texts import one_line
 from seqloom.studio.asking import TOKENS, Document, Line, RunQuestion, StudioShelf
 from seqloom.studio.attention import check_length
 from seqloom.studio.endpoints import queued

@@ -10,7 +10,7 @@ from seqloom.core.specials import MASK_TEXT
 from seqloom.inspect.tours.language_models import lacks_output
 from seqloom.inspect.tours.tour import NUMBERS, Follow, walk_through
 from seqloom.inspect.tours.tour import suits as can_walk
-from seqloom.inspect.views.alignment import Said, say
+from seqloom.inspect.views.texts import Said, say
 from seqloom.studio.asking import TOKENS, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued
 from seqloom.studio.examples import example_of

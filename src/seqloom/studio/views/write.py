@@ -9,7 +9,6 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.alignment import one_line
 from seqloom.inspect.views.next_tokens import (
     Beginning,
     NextTokens,
@@ -20,6 +19,7 @@ from seqloom.inspect.views.next_tokens import (
     with_token,
     write,
 )
+from seqloom.inspect.views.texts import one_line
 from seqloom.studio.arrays import lines, packed, single, thumbnail
 from seqloom.studio.asking import NEW_TOKENS, Line, RunQuestion, StudioShelf
 from seqloom.studio.endpoints import queued
