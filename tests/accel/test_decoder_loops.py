@@ -43,6 +43,11 @@ def best_of(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return decoder_numba.best_tokens(logits.clone().split(4), len(logits), min(count, logits.shape[1]))
 
 
+def test_loops_can_be_compiled_here() -> None:
+    """A control for all tests below: where the loops fail to compile, PyTorch computes the same without them."""
+    assert decoder_numba.there()
+
+
 # --- the vocabulary ---------------------------------------------------------------------------------------------------
 
 

@@ -4,9 +4,8 @@
     best_tokens                 log softmax of logits, and the largest of each row, while the row is in the cache
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
-Compilers do not see how such short loops are best taken sixteen numbers at a time, so this is said in the open: `Lanes`
-are sixteen float32, for whatever registers a CPU has. Everything that is compiled stands in this one file, for what
-numba has kept of it is made anew when the file changes.
+Compilers do not vectorize such short loops well, so these call `vector_intrinsics`, sixteen float32 at a time. numba
+compiles a cached loop again only when this file changes: touch it after a change of the intrinsics.
 
 What a loop is given are addresses of tensors, as they lie in memory, and their sizes: to look into tensors again and
 again takes Python longer than some of the loops take. `seqloom.accel.decoding.decoder_numba` has them.
@@ -17,252 +16,38 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic as numba_intrinsic
-from numba.extending import models, register_model
+from numba import njit
 
+from seqloom.accel.decoding.vector_intrinsics import (
+    LEAST,
+    REGISTER,
+    WIDTH,
+    Array,
+    Value,
+    add,
+    address,
+    as_it_is,
+    exp,
+    f32,
+    first_of,
+    fma,
+    larger,
+    largest,
+    load,
+    load_flag,
+    load_one,
+    load_whole,
+    mul,
+    spread,
+    store,
+    store_totals,
+    store_whole,
+    sub,
+    total,
+)
 from seqloom.core.numba_compiler import compile_cached
 
-WIDTH = 16
-REGISTER = 4 * WIDTH  # bytes
 BLOCK = 4 * WIDTH  # logits whose maximum is looked at first
-LEAST = np.float32(-3e38)  # below every score there is
-f32 = np.float32
-
-# --- sixteen numbers at once ------------------------------------------------------------------------------------------
-
-FLOAT, WHOLE, ADDRESS = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-FLOATS, WHOLES = ir.VectorType(FLOAT, WIDTH), ir.VectorType(WHOLE, WIDTH)
-MAGIC, MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 · 2^23: plus x, its lowest bits are the whole number nearest to x
-POWER = 1.326472715e-3, 9.671512643e-3, 5.550733743e-2, 0.2402224209, 0.6931469776, 1.0  # 2^f of |f| ≤ ½, to 1e-7
-Builder = Any
-intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it was written with
-Made = Callable[[Any, Builder, Any, Any], Any]
-
-
-class Lanes(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="Lanes")
-
-
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, FLOATS)
-
-
-lanes = Lanes()
-
-
-def _all(x: float) -> Any:
-    return ir.Constant(FLOATS, [float(f32(x))] * WIDTH)
-
-
-def _wholes(places: Any) -> Any:
-    return ir.Constant(ir.VectorType(WHOLE, len(places)), list(places))
-
-
-def _call(builder: Builder, name: str, kind: Any, *given: Any, fastmath: tuple[str, ...] = ()) -> Any:
-    function = ir.FunctionType(kind, [one.type for one in given])
-    found = cgutils.get_or_insert_function(builder.module, function, f"llvm.{name}.v{WIDTH}f32")
-    return builder.call(found, given, fastmath=fastmath)
-
-
-def _loaded(builder: Builder, address: Any, kind: Any) -> Any:
-    found = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    found.align = 4
-    return found
-
-
-def _stored(context: Any, builder: Builder, address: Any, what: Any) -> Any:
-    done = builder.store(what, builder.inttoptr(address, what.type.as_pointer()))
-    done.align = 4
-    return context.get_dummy_value()
-
-
-@intrinsic
-def address(typing: Any, array: Any) -> tuple[Any, Made]:
-    """Of the first byte of an array."""
-
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, given[0]).data, ADDRESS)
-
-    return types.intp(array), made
-
-
-@intrinsic
-def load(typing: Any, address: Any) -> tuple[Any, Made]:
-    """The sixteen numbers that begin at an address."""
-    return lanes(types.intp), lambda context, builder, signature, given: _loaded(builder, given[0], FLOATS)
-
-
-@intrinsic
-def load_one(typing: Any, address: Any) -> tuple[Any, Made]:
-    """The number at an address, in all places."""
-    return lanes(types.intp), lambda context, builder, signature, given: _spread(
-        builder, _loaded(builder, given[0], FLOAT)
-    )
-
-
-@intrinsic
-def load_whole(typing: Any, address: Any) -> tuple[Any, Made]:
-    """The whole number at an address."""
-    return types.int64(types.intp), lambda context, builder, signature, given: _loaded(builder, given[0], ADDRESS)
-
-
-@intrinsic
-def load_flag(typing: Any, address: Any) -> tuple[Any, Made]:
-    """The byte at an address, 1 for True."""
-
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        byte = builder.load(builder.inttoptr(given[0], ir.IntType(8).as_pointer()))
-        return builder.zext(byte, ADDRESS)
-
-    return types.int64(types.intp), made
-
-
-@intrinsic
-def store_whole(typing: Any, address: Any, what: Any) -> tuple[Any, Made]:
-    return types.void(types.intp, types.int64), lambda context, builder, signature, given: _stored(
-        context, builder, *given
-    )
-
-
-@intrinsic
-def store(typing: Any, address: Any, what: Any) -> tuple[Any, Made]:
-    return types.void(types.intp, lanes), lambda context, builder, signature, given: _stored(context, builder, *given)
-
-
-@intrinsic
-def spread(typing: Any, x: Any) -> tuple[Any, Made]:
-    """One number in all places."""
-    return lanes(types.float32), lambda context, builder, signature, given: _spread(builder, given[0])
-
-
-def _spread(builder: Builder, x: Any) -> Any:
-    nothing = ir.Constant(ir.VectorType(x.type, WIDTH), ir.Undefined)
-    return builder.shuffle_vector(builder.insert_element(nothing, x, WHOLE(0)), nothing, _wholes([0] * WIDTH))
-
-
-@intrinsic
-def first_of(typing: Any, a: Any, count: Any) -> tuple[Any, Made]:
-    """So many numbers; after them the least there is."""
-
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        count = _spread(builder, builder.trunc(given[1], WHOLE))
-        return builder.select(builder.icmp_signed("<", _wholes(range(WIDTH)), count), given[0], _all(float(LEAST)))
-
-    return lanes(lanes, types.intp), made
-
-
-@intrinsic
-def as_it_is(typing: Any) -> tuple[Any, Made]:
-    """The loop around it is to be left as it is written: it is so short that to unroll it would cost more."""
-
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [])
-        builder.call(ir.InlineAsm(kind, "", "", side_effect=True), [], attrs=("convergent", "nounwind"))
-        return context.get_dummy_value()
-
-    return types.void(), made
-
-
-@intrinsic
-def add(typing: Any, a: Any, b: Any) -> tuple[Any, Made]:
-    return lanes(lanes, lanes), lambda context, builder, signature, given: builder.fadd(*given)
-
-
-@intrinsic
-def sub(typing: Any, a: Any, b: Any) -> tuple[Any, Made]:
-    return lanes(lanes, lanes), lambda context, builder, signature, given: builder.fsub(*given)
-
-
-@intrinsic
-def mul(typing: Any, a: Any, b: Any) -> tuple[Any, Made]:
-    return lanes(lanes, lanes), lambda context, builder, signature, given: builder.fmul(*given)
-
-
-@intrinsic
-def fma(typing: Any, a: Any, b: Any, c: Any) -> tuple[Any, Made]:
-    """a·b + c."""
-    return lanes(lanes, lanes, lanes), lambda context, builder, signature, given: _fma(builder, *given)
-
-
-def _fma(builder: Builder, a: Any, b: Any, c: Any) -> Any:
-    return _call(builder, "fma", FLOATS, a, b, c)
-
-
-def _larger(builder: Builder, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)  # b, where either is not a number
-
-
-@intrinsic
-def larger(typing: Any, a: Any, b: Any) -> tuple[Any, Made]:
-    return lanes(lanes, lanes), lambda context, builder, signature, given: _larger(builder, *given)
-
-
-@intrinsic
-def largest(typing: Any, a: Any) -> tuple[Any, Made]:
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        return _call(builder, "vector.reduce.fmax", FLOAT, given[0], fastmath=("nnan",))
-
-    return types.float32(lanes), made
-
-
-@intrinsic
-def total(typing: Any, a: Any) -> tuple[Any, Made]:
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        return _call(builder, "vector.reduce.fadd", FLOAT, FLOAT(0.0), given[0], fastmath=("reassoc",))
-
-    return types.float32(lanes), made
-
-
-@intrinsic
-def store_totals(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Made]:
-    """The sums of four, side by side from an address on: in half the operations of four sums apart."""
-
-    def halves(builder: Builder, a: Any, b: Any, apart: int) -> Any:
-        """Of numbers in groups of 2 · apart, the first halves of a's groups, then those of b's, with the second halves
-        added to them."""
-        low = [j for j in range(WIDTH) if j // apart % 2 == 0]
-        first, second = low + [j + WIDTH for j in low], [j + apart for j in low] + [j + apart + WIDTH for j in low]
-        parts = (builder.shuffle_vector(a, b, _wholes(places)) for places in (first, second))
-        return builder.fadd(*parts)
-
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        address, *four = given
-        two = [halves(builder, four[0], four[1], 8), halves(builder, four[2], four[3], 8)]  # 8 numbers of each
-        found = halves(builder, two[0], two[1], 4)  # 4 of each: a, b, c, d
-        nothing = ir.Constant(FLOATS, ir.Undefined)
-        for apart in (2, 1):
-            places = [j ^ apart for j in range(WIDTH)]
-            found = builder.fadd(found, builder.shuffle_vector(found, nothing, _wholes(places)))
-        return _stored(context, builder, address, builder.shuffle_vector(found, nothing, _wholes([0, 4, 8, 12])))
-
-    return types.void(types.intp, lanes, lanes, lanes, lanes), made
-
-
-@intrinsic
-def exp(typing: Any, a: Any) -> tuple[Any, Made]:
-    """e^x = 2^n 2^f, within 3 units of the last place, of x ≤ 0; of less than −87 it is that of −87. NaN stays NaN."""
-
-    def made(context: Any, builder: Builder, signature: Any, given: Any) -> Any:
-        log2_e = _all(math.log2(math.e))
-        (x,), least = given, _all(-87.0)
-        x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
-        shifted = _fma(builder, x, log2_e, _all(MAGIC))
-        n = builder.fsub(shifted, _all(MAGIC))
-        f = _fma(builder, x, log2_e, builder.fneg(n))
-        p = _all(POWER[0])
-        for coefficient in POWER[1:]:
-            p = _fma(builder, p, f, _all(coefficient))
-        exponent = builder.add(builder.bitcast(shifted, WHOLES), _wholes([127 - MAGIC_BITS] * WIDTH))
-        return builder.fmul(p, builder.bitcast(builder.shl(exponent, _wholes([23] * WIDTH)), FLOATS))
-
-    return lanes(lanes), made
-
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
@@ -347,7 +132,7 @@ def blend(weights: int, values: int, apart: int, places: int, count: int, out: i
 
 
 @loop("i8(b1[:,::1], i8)")
-def free_slots(own: Any, k: int) -> int:
+def free_slots(own: Array, k: int) -> int:
     """The fewest places that none of the k hypotheses of a source owns, of all sources; own (R, P)."""
     R, P = own.shape
     fewest = P
@@ -363,7 +148,7 @@ def free_slots(own: Any, k: int) -> int:
 
 
 @loop("void(b1[:,::1], i8[:,::1])")
-def take_slots(own: Any, at: Any) -> None:
+def take_slots(own: Array, at: Array) -> None:
     """Give each hypothesis one more place, which none of its source's has: own (R, P) becomes True there, and at (B, k)
     says which it is."""
     B, k = at.shape
@@ -413,7 +198,7 @@ def attend_to_cache(
 
 @loop("void(i8, i8, i8, i8, i8, f4[:,:,::1], i8, i8, i8, i8, i8)")
 def attend_to_source(
-    q: int, keys: int, values: int, mask: int, out: int, looked: Any, B: int, k: int, N: int, S: int, d: int
+    q: int, keys: int, values: int, mask: int, out: int, looked: Array, B: int, k: int, N: int, S: int, d: int
 ) -> None:
     """Queries (R, N, d) to what they see, `out` (R, N, d), of keys and values (B, N, S, d) where the mask (B, S) is
     True; and, unless that has no rows, to where they looked (R, N, S). Who may look nowhere sees zeros."""
@@ -461,7 +246,7 @@ def layer_norm(x: int, gain: int, bias: int, out: int, R: int, D: int, epsilon: 
 
 
 @function
-def powers(at: int, most: Any) -> Any:
+def powers(at: int, most: Value) -> Value:
     """e^(x − most) of a block of logits, summed to one register."""
     a = add(exp(sub(load(at), most)), exp(sub(load(at + REGISTER), most)))
     b = add(exp(sub(load(at + 2 * REGISTER), most)), exp(sub(load(at + 3 * REGISTER), most)))
@@ -469,7 +254,7 @@ def powers(at: int, most: Any) -> Any:
 
 
 @function
-def insert(best: Any, found: Any, have: int, value: Any, token: int) -> int:
+def insert(best: Array, found: Array, have: int, value: float, token: int) -> int:
     """Among the best so far, largest first, put one that is better than the last of them; how many there are now."""
     have = min(have + 1, len(best))
     place = have - 1
@@ -481,7 +266,7 @@ def insert(best: Any, found: Any, have: int, value: Any, token: int) -> int:
 
 
 @loop("void(f4[:,::1], f4[:,::1], i8[:,::1])")
-def best_tokens(logits: Any, values: Any, ids: Any) -> None:
+def best_tokens(logits: Array, values: Array, ids: Array) -> None:
     """The largest of each row of log softmax (R, V) and where they are, (R, count) by rising id; of equal logits those
     of lower id. A row in which something is not a number has no other values.
 

@@ -12,12 +12,13 @@ from numba import njit
 from seqloom.classical.hmm.inference import MIN_PROBABILITY
 from seqloom.core.numba_compiler import compiler
 
+Array = np.ndarray[Any, Any]
 compiled = compiler(error_model="numpy")
 inlined = njit(inline="always", error_model="numpy")  # a call costs more than what these do
 
 
 @inlined
-def _step(share: Any, possible: Any, chances: Any, after: Any) -> bool:
+def _step(share: Array, possible: Array, chances: Array, after: Array) -> bool:
     """after(k) = Σ_j share(j) chances(j, k). Whether nothing that was lost could matter."""
     states, fine = len(share), True
     for k in range(states):
@@ -35,7 +36,7 @@ def _step(share: Any, possible: Any, chances: Any, after: Any) -> bool:
 
 
 @inlined
-def _begin(start: Any, share: Any) -> tuple[float, bool]:
+def _begin(start: Array, share: Array) -> tuple[float, bool]:
     """share(k) = exp(start(k) − max). The max, and whether nothing was lost."""
     highest = start.max()
     fine = highest > -np.inf
@@ -46,7 +47,7 @@ def _begin(start: Any, share: Any) -> tuple[float, bool]:
 
 
 @inlined
-def _read(share: Any, possible: Any, emitted: Any, chance: Any) -> tuple[float, float]:
+def _read(share: Array, possible: Array, emitted: Array, chance: Array) -> tuple[float, float]:
     """share(k) b(k) / Σ, in place; `chance` is b over its largest. The log of that, and the sum."""
     states = len(share)
     highest = emitted[0]
@@ -75,7 +76,9 @@ def _kept(total: float, product: float) -> tuple[float, float]:
 
 
 @compiled
-def forward(start: Any, chances: Any, emission: Any, lengths: Any, predicted: Any, alpha: Any, trusted: Any) -> None:
+def forward(
+    start: Array, chances: Array, emission: Array, lengths: Array, predicted: Array, alpha: Array, trusted: Array
+) -> None:
     """p and α (B, T, N) in log space."""
     batch, _, states = emission.shape
     share, after, chance = np.empty(states), np.empty(states), np.empty(states)
@@ -97,7 +100,9 @@ def forward(start: Any, chances: Any, emission: Any, lengths: Any, predicted: An
 
 
 @compiled
-def likelihoods(start: Any, chances: Any, emission: Any, lengths: Any, likelihood: Any, trusted: Any) -> None:
+def likelihoods(
+    start: Array, chances: Array, emission: Array, lengths: Array, likelihood: Array, trusted: Array
+) -> None:
     """log p(x) (B,) alone."""
     batch, _, states = emission.shape
     share, after, chance = np.empty(states), np.empty(states), np.empty(states)
@@ -119,7 +124,14 @@ def likelihoods(start: Any, chances: Any, emission: Any, lengths: Any, likelihoo
 
 @compiled
 def e_step(
-    start: Any, chances: Any, emission: Any, lengths: Any, posterior: Any, pairs: Any, likelihood: Any, trusted: Any
+    start: Array,
+    chances: Array,
+    emission: Array,
+    lengths: Array,
+    posterior: Array,
+    pairs: Array,
+    likelihood: Array,
+    trusted: Array,
 ) -> None:
     """p(z_t | x) (B, T, N), Σ_t p(z_t, z_{t+1} | x) (B, N, N) and log p(x) (B,).
 
@@ -176,7 +188,7 @@ def e_step(
 
 @compiled
 def viterbi(
-    start: Any, transition: Any, emission: Any, lengths: Any, states_out: Any, score: Any, came_from: Any
+    start: Array, transition: Array, emission: Array, lengths: Array, states_out: Array, score: Array, came_from: Array
 ) -> None:
     """The likeliest states (B, T) and log p of them (B,); log space. `came_from` (T, N) is room to work in."""
     batch, _, states = emission.shape

@@ -1,12 +1,9 @@
 """The steps of `seqloom.accel.recurrence.steps` as numba kernels (extra `fast`): all that lies between products.
 
-Every loop is run by all threads of one parallel region, and each does its own rows from the first step to the last, so
-that they meet once in a sequence and not twice in every step. What a loop is given are addresses: first its sizes
-(steps, rows, hidden, which kind of cell), then tensors as they lie in memory: (T, B, ·), or (B, T, ·) where it says so.
-How far rows of a product are apart must not depend on T: every size has a kernel of its own, which is kept for good.
-
-Products are torch's own for small matrices (`product`): made for each size by oneDNN when first asked for, they read W
-as it lies, where a BLAS would pack it anew in every step. Going forward they are given Wᵀ.
+All threads of one parallel region run each loop, each its own rows from the first step to the last. A loop takes
+addresses: its sizes (steps, rows, hidden, kind of cell), then tensors as they lie in memory, (T, B, ·) or (B, T, ·).
+The stride of a product's rows must not depend on T, since every size has a kernel of its own. Products are
+oneDNN's for small matrices (`product`), which read W as it lies; going forward they are given Wᵀ.
 """
 
 from typing import Any
@@ -16,6 +13,9 @@ from numba import njit, types
 from numba.np.numpy_support import carray
 
 SIGNATURE = types.void(types.CPointer(types.CPointer(types.float32)))
+Row = np.ndarray[Any, Any]
+Scalar = Any
+Buffers = Any  # a tuple of arrays and sizes, which differs from cell to cell
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}  # x·y + z may be one operation
 ROWS, COLUMNS = 64, 256  # of what is multiplied at once, where there is much
 X, TANH_X = 1, 2  # what a cell adds without a matrix, beside its products with x: to the first block, to the last
@@ -33,12 +33,11 @@ multiply: Any = types.ExternalFunction(
 
 function = njit(**OPTIONS)
 f32 = np.float32
-MAGIC = f32(12582912.0)  # 1.5 · 2^23: added to a number, it leaves the nearest whole one in the lowest bits
-MAGIC_BITS = 0x4B400000
+MAGIC, MAGIC_BITS = f32(12582912.0), 0x4B400000  # 1.5 · 2^23: plus x, its lowest bits are the whole number nearest to x
 
 
 @function
-def exp(x: Any) -> Any:
+def exp(x: Scalar) -> Scalar:
     """e^x = 2^n e^r of x ≥ −87, within 2 units of the last place; ∞ from 88.7 on, and NaN stays what it is."""
     shifted = x * f32(1.44269504) + MAGIC
     n = shifted - MAGIC
@@ -55,14 +54,14 @@ def exp(x: Any) -> Any:
 
 
 @function
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Scalar) -> Scalar:
     x = f32(-89) if x < f32(-89) else x  # e^89 is infinite: a gate can be 0 to the last bit
     x = f32(87) if x > f32(87) else x
     return f32(1) / (f32(1) + exp(-x))
 
 
 @function
-def tanh(x: Any) -> Any:
+def tanh(x: Scalar) -> Scalar:
     return f32(2) * sigmoid(f32(2) * x) - f32(1)
 
 
@@ -81,14 +80,14 @@ def own_piece(begin: int, lo: int, hi: int) -> tuple[int, int]:
 
 
 @function
-def product(rows: int, x: Any, apart: int, weight: Any, outputs: int, inputs: int, out: Any, out_apart: int) -> None:
+def product(rows: int, x: Row, apart: int, weight: Row, outputs: int, inputs: int, out: Row, out_apart: int) -> None:
     """out += x W of some rows, the first at `x` and at `out`, each so far from the next; W (inputs, outputs)."""
     if rows > 0:
         multiply(rows, outputs, inputs, apart, outputs, out_apart, True, x.ctypes, weight.ctypes, out.ctypes, False)
 
 
 @function
-def product_in_pieces(x: Any, weight: Any, out: Any) -> None:
+def product_in_pieces(x: Row, weight: Row, out: Row) -> None:
     """out += x W of as many columns of x as W has rows, a few columns of W at a time, so that they are in the cache."""
     rows, (inputs, outputs) = len(x), weight.shape
     for column in range(0, outputs, COLUMNS):
@@ -99,31 +98,31 @@ def product_in_pieces(x: Any, weight: Any, out: Any) -> None:
 
 
 @function
-def add(to: Any, what: Any) -> None:
+def add(to: Row, what: Row) -> None:
     for j in range(len(to)):
         to[j] += what[j]
 
 
 @function
-def squash(a: Any) -> None:
+def squash(a: Row) -> None:
     for j in range(len(a)):
         a[j] = sigmoid(a[j])
 
 
 @function
-def squashed(x: Any, out: Any) -> None:
+def squashed(x: Row, out: Row) -> None:
     for j in range(len(x)):
         out[j] = tanh(x[j])
 
 
 @function
-def multiplied(x: Any, y: Any, out: Any) -> None:
+def multiplied(x: Row, y: Row, out: Row) -> None:
     for j in range(len(x)):
         out[j] = x[j] * y[j]
 
 
 @function
-def lstm_mix(gates: Any, before: Any, content: Any, tanh_c: Any, new: Any) -> None:
+def lstm_mix(gates: Row, before: Row, content: Row, tanh_c: Row, new: Row) -> None:
     """c = f ⊙ c_{t−1} + i ⊙ g;  h = o ⊙ tanh c"""
     hidden = len(new)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
@@ -138,7 +137,7 @@ def lstm_mix(gates: Any, before: Any, content: Any, tanh_c: Any, new: Any) -> No
 
 
 @function
-def lstm_unmix(gates: Any, before: Any, tanh_c: Any, dh: Any, dc: Any, da: Any, stands: Any) -> None:
+def lstm_unmix(gates: Row, before: Row, tanh_c: Row, dh: Row, dc: Row, da: Row, stands: Row) -> None:
     """Back through `lstm_mix`; `dc` becomes that of c_{t−1}. A row that stands still has its h from before."""
     hidden = len(dh)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
@@ -157,7 +156,7 @@ def lstm_unmix(gates: Any, before: Any, tanh_c: Any, dh: Any, dc: Any, da: Any, 
 
 
 @function
-def gru_mix(r: Any, z: Any, candidate: Any, inner: Any, old: Any, new: Any) -> None:
+def gru_mix(r: Row, z: Row, candidate: Row, inner: Row, old: Row, new: Row) -> None:
     """h̃ = tanh(a + r ⊙ inner);  h = z ⊙ h_{t−1} + (1 − z) ⊙ h̃"""
     for j in range(len(r)):
         c = tanh(candidate[j] + r[j] * inner[j])
@@ -167,7 +166,7 @@ def gru_mix(r: Any, z: Any, candidate: Any, inner: Any, old: Any, new: Any) -> N
 
 @function
 def gru_unmix(
-    r: Any, z: Any, candidate: Any, inner: Any, old: Any, d: Any, d_r: Any, d_z: Any, d_c: Any, d_inner: Any
+    r: Row, z: Row, candidate: Row, inner: Row, old: Row, d: Row, d_r: Row, d_z: Row, d_c: Row, d_inner: Row
 ) -> None:
     """Back through `gru_mix` and the gates; `d` becomes what goes on to h_{t−1} by z alone."""
     for j in range(len(r)):
@@ -181,7 +180,7 @@ def gru_unmix(
 
 
 @function
-def mix(z: Any, candidate: Any, old: Any, takes: int, new: Any) -> None:
+def mix(z: Row, candidate: Row, old: Row, takes: int, new: Row) -> None:
     """h̃ = tanh a, and the new state between it and the old one: z is the share of h̃ (`takes`), or that of h_{t−1}."""
     if takes:
         for j in range(len(z)):
@@ -194,7 +193,7 @@ def mix(z: Any, candidate: Any, old: Any, takes: int, new: Any) -> None:
 
 
 @function
-def unmix(z: Any, candidate: Any, old: Any, takes: int, d: Any, d_z: Any, d_c: Any) -> None:
+def unmix(z: Row, candidate: Row, old: Row, takes: int, d: Row, d_z: Row, d_c: Row) -> None:
     """Back through `mix`; `d` becomes what goes on to h_{t−1} past the candidate."""
     sign = f32(1) if takes else f32(-1)
     for j in range(len(z)):
@@ -206,19 +205,19 @@ def unmix(z: Any, candidate: Any, old: Any, takes: int, d: Any, d_z: Any, d_c: A
 
 
 @function
-def through_reset(r: Any, old: Any, d_reset: Any, d: Any, d_r: Any) -> None:
+def through_reset(r: Row, old: Row, d_reset: Row, d: Row, d_r: Row) -> None:
     for j in range(len(r)):
         d_r[j] = d_reset[j] * old[j] * r[j] * (f32(1) - r[j])
         d[j] += d_reset[j] * r[j]
 
 
 @function
-def through_tanh(y: Any, d_y: Any, d: Any) -> None:
+def through_tanh(y: Row, d_y: Row, d: Row) -> None:
     for j in range(len(y)):
         d[j] += d_y[j] * (f32(1) - y[j] * y[j])
 
 
-def inputs(given: Any) -> None:
+def inputs(given: Buffers) -> None:
     """a = W x + b of all steps, W having `outputs` rows; beside them, without a matrix, x + b or tanh x + b."""
     sizes = carray(given[0], 6)
     every, width, beside = int(sizes[0]) * int(sizes[1]), int(sizes[2]), int(sizes[3])
@@ -241,7 +240,7 @@ def inputs(given: Any) -> None:
     set_threads(threads)
 
 
-def inputs_backward(given: Any) -> None:
+def inputs_backward(given: Buffers) -> None:
     """dx of da."""
     sizes = carray(given[0], 6)
     every, width, beside = int(sizes[0]) * int(sizes[1]), int(sizes[2]), int(sizes[3])
@@ -266,7 +265,7 @@ def inputs_backward(given: Any) -> None:
     set_threads(threads)
 
 
-def elman_forward(given: Any) -> None:
+def elman_forward(given: Buffers) -> None:
     """h_t = g(a_t + W h_{t−1}); `a` becomes h. `stands` is 1 where a row stands still."""
     sizes = carray(given[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
@@ -293,7 +292,7 @@ def elman_forward(given: Any) -> None:
     set_threads(threads)
 
 
-def elman_backward(given: Any) -> None:
+def elman_backward(given: Buffers) -> None:
     """da of all steps, and dh, that of the last state, becomes that of the first."""
     sizes = carray(given[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
@@ -330,7 +329,7 @@ def elman_backward(given: Any) -> None:
     set_threads(threads)
 
 
-def lstm_forward(given: Any) -> None:
+def lstm_forward(given: Buffers) -> None:
     """`a` becomes i, f, g, o. `stands` is 1 where a row stands still."""
     sizes = carray(given[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
@@ -351,7 +350,7 @@ def lstm_forward(given: Any) -> None:
     set_threads(threads)
 
 
-def lstm_backward(given: Any) -> None:
+def lstm_backward(given: Buffers) -> None:
     """da of all steps; dh and dc, those of the last state, become those of the first."""
     sizes = carray(given[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
@@ -373,7 +372,7 @@ def lstm_backward(given: Any) -> None:
     set_threads(threads)
 
 
-def gru_forward(given: Any) -> None:
+def gru_forward(given: Buffers) -> None:
     """`a` becomes r, z, h̃; `inner` W h_{t−1} + b of the candidate."""
     sizes = carray(given[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
@@ -395,7 +394,7 @@ def gru_forward(given: Any) -> None:
     set_threads(threads)
 
 
-def gru_backward(given: Any) -> None:
+def gru_backward(given: Buffers) -> None:
     sizes = carray(given[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = own_rows(rows)
@@ -419,7 +418,7 @@ def gru_backward(given: Any) -> None:
     set_threads(threads)
 
 
-def reset_forward(given: Any) -> None:
+def reset_forward(given: Buffers) -> None:
     """`a` becomes r, z, h̃; `reset` r ⊙ h_{t−1}; `tanh_h`, where z looks at it, tanh h_{t−1}; `out` h as (B, T, H)."""
     sizes = carray(given[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
@@ -448,7 +447,7 @@ def reset_forward(given: Any) -> None:
     set_threads(threads)
 
 
-def reset_backward(given: Any) -> None:
+def reset_backward(given: Buffers) -> None:
     """dy is (B, T, H), as outputs are."""
     sizes = carray(given[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
