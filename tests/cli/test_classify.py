@@ -14,7 +14,7 @@ import pytest
 from tests.sealing import seal
 from tests.understanding import classify_recipe, reviews, tag_recipe, trained, write_reviews
 
-from seqloom.cli.classify import shaded
+from seqloom.cli.predict import shade_words
 from seqloom.inspect import doctor
 from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal
@@ -90,7 +90,7 @@ def test_why_in_colour(seqloom: Any, runs: Path) -> None:
 def test_why_where_there_are_few_colours(runs: Path) -> None:
     (one,) = load(runs / "bag", "cpu", ClassifierPredictor).classify("a gripping, dull film", why=True)
     assert one.why is not None
-    styles = {str(span.style) for span in shaded(one.text, one.why, few=True).spans}
+    styles = {str(span.style) for span in shade_words(one.text, one.why, few=True).spans}
     assert styles & {"white on green", "white on red"} and styles <= {
         *("white on green", "white on red"), *("green", "red"),
     }  # fmt: skip

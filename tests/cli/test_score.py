@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.cli import score
+from seqloom.cli import language_model
 from seqloom.predict.loader import load
 
 TEXTS = ["the cat sat here .", "here sat cat the .", ""]
@@ -52,7 +52,7 @@ def test_lines_of_the_input_in_their_order(
     seqloom: Any, runs: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["the cat sat here .", "", "naïve", "x" * 40, "the dog slept in the hay .", "no line end"]
-    monkeypatch.setattr(score, "AT_ONCE", 4)  # so that there are two blocks
+    monkeypatch.setattr(language_model, "LINES_AT_ONCE", 4)  # so that there are two blocks
     type_in("\n".join(lines).encode())
     piped = seqloom("score", runs / "chars", "--json").objects
     assert [one["text"] for one in piped] == lines

@@ -412,7 +412,7 @@ def test_dilated_layers_may_be_as_deep_as_one_likes() -> None:
 
 
 def test_the_kinds_are_known_alike_everywhere() -> None:
-    from seqloom.cli.layers import KINDS
+    from seqloom.cli.measurements import KINDS
 
     assert KINDS.split(",") == list(MIXERS) == list(get_args(mixers.MixerKind))
     for kind, layer in MIXERS.items():

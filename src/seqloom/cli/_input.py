@@ -1,9 +1,10 @@
-"""Lines that commands read, from arguments or standard input, in UTF-8, and options with several values."""
+"""Lines that commands read, from arguments or standard input, in UTF-8."""
 
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
 from itertools import count
 from pathlib import Path
 from typing import IO
@@ -11,7 +12,6 @@ from typing import IO
 from seqloom.cli._options import WINDOW_BATCHES
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.limits import max_line
-from seqloom.core.words import WHOLE_NUMBERS, shown
 
 FILES = (".txt", ".csv", ".tsv")  # as names of files with texts end
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # before the first line: the byte order mark
@@ -24,7 +24,7 @@ def open_lines(
     by_hand = not texts and file is None and sys.stdin.isatty()
     if by_hand:
         print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
-    if not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
+    if not sys.stdout.isatty() and isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # a file is UTF-8 with plain line ends anywhere
     lines = read_lines(texts) if file is None else file_lines(file)
     return lines, window or (1 if by_hand else WINDOW_BATCHES * batch)
@@ -81,32 +81,12 @@ def note_place(texts: Iterable[str], reads: bool = True) -> None:
 
     `reads`: the command would read a file as its input.
     """
-    if (place := next(filter(_like_a_place, texts), None)) is None:
+    for text in texts:
+        if os.path.isfile(text):
+            why = f"read the file with: < {shlex.quote(text)}" if reads else "files are not read here"
+        elif len(text.split()) == 1 and ("/" in text or text.endswith(FILES)):
+            why = "there is no such run or file"
+        else:
+            continue
+        print(f"note: {text} is taken as a text: {why}", file=sys.stderr)
         return
-    file = f"read the file with: < {shlex.quote(place)}" if reads else "files are not read here"
-    why = file if os.path.isfile(place) else "there is no such run or file"
-    print(f"note: {place} is taken as a text: {why}", file=sys.stderr)
-
-
-def _like_a_place(text: str) -> bool:
-    """What is the name of a file, or one word that is written like that of a run or of a file."""
-    return os.path.isfile(text) or (len(text.split()) == 1 and ("/" in text or text.endswith(FILES)))
-
-
-def parse_words(option: str, text: str, example: str) -> tuple[str, ...]:
-    found = tuple(word.strip() for word in text.split(","))
-    if not all(found):
-        raise UsageError(f"{option} takes one or more, with commas between, like {example}; got {text!r}.")
-    return found
-
-
-def parse_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
-    try:
-        found = tuple(int(word) for word in parse_words(option, text, example))
-    except ValueError:
-        raise UsageError(
-            f"{option} takes whole numbers with commas between, like {example}; got {shown(text)}."
-        ) from None
-    if any(number not in WHOLE_NUMBERS for number in found):
-        raise UsageError(f"{option} takes whole numbers of at most 64 bits, like {example}; got {shown(text)}.")
-    return found

@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import WHOLE_NUMBERS, shown
+
 BATCH_SIZE = 128
 WINDOW_BATCHES = 8  # batches read before the first line is answered, so that lines of one length are read together
 
@@ -42,6 +45,7 @@ def run_out_option(default: str) -> Any:
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 TextRun = Annotated[Path, typer.Argument(help="A run directory: any model that reads text.")]
 NewRun = Annotated[Path, typer.Argument(help="The run directory to make.")]
+NewFile = Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")]
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, each line of the input.")]
 RecipeWords = Annotated[
     list[str] | None,
@@ -59,3 +63,43 @@ PictureOut = Annotated[Path | None, typer.Option("--out", help="Also draw a pict
 JsonObject = Annotated[bool, json_option("One JSON object.")]
 JsonLines = Annotated[bool, json_option("One object per line.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps.")]
+
+
+def given(**options: object) -> dict[str, Any]:
+    """Return the options that have a value; the others are left to the defaults of what is called."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def parse_words(option: str, text: str, example: str) -> tuple[str, ...]:
+    """Return the words of an option, which have commas between."""
+    words = tuple(word.strip() for word in text.split(","))
+    if not all(words):
+        raise UsageError(f"{option} takes one or more, with commas between, like {example}; got {text!r}.")
+    return words
+
+
+def parse_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
+    """Return the whole numbers of an option, which have commas between."""
+    try:
+        numbers = tuple(int(word) for word in parse_words(option, text, example))
+    except ValueError:
+        raise UsageError(
+            f"{option} takes whole numbers with commas between, like {example}; got {shown(text)}."
+        ) from None
+    if any(number not in WHOLE_NUMBERS for number in numbers):
+        raise UsageError(f"{option} takes whole numbers of at most 64 bits, like {example}; got {shown(text)}.")
+    return numbers
+
+
+def check_new_file(file: Path) -> None:
+    """Refuse a file to write that exists."""
+    if file.exists():
+        raise UsageError(f"{file} exists. Choose another name, or remove it first.")
+
+
+def check_import(file: Path, run: Path, what: str) -> None:
+    """Refuse a file to import that is none, and a run directory that exists."""
+    if run.exists():
+        raise UsageError(f"{run} exists. Name a run directory that is not there yet.")
+    if not file.is_file():
+        raise DataError(f"{file} is a folder, not {what}." if file.exists() else f"{file} does not exist.")

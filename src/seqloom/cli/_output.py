@@ -1,15 +1,17 @@
-"""What commands print: predictions line by line, JSON, and notes on lines with problems."""
+"""What commands print: predictions line by line, JSON, tables, plots, and notes on lines with problems."""
 
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 import typer
 
+from seqloom.cli._input import open_lines
 from seqloom.core.errors import UsageError
 from seqloom.core.metrics import OF_HUNDRED
 
@@ -20,9 +22,28 @@ if TYPE_CHECKING:
 
     from seqloom.predict.base import P, Predictor
 
-_COMMANDS = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
-_TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
-_UNKNOWN = "the vocabulary lacks parts of {lines}"
+Json = dict[str, object]
+CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, ends of lines and paragraphs
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # letters after these run another way
+UNKNOWN = "the vocabulary lacks parts of {lines}"
+
+
+# --- predictions ----------------------------------------------------------------------------------------------------
+
+
+def predict_lines(
+    model: "Predictor[P]",
+    predict: "Callable[..., Iterable[P]]",
+    texts: list[str] | None,
+    batch: int,
+    window: int | None,
+    as_json: bool,
+    to_line: "Callable[[P], str] | None" = None,
+    **options: object,
+) -> None:
+    """Read texts, or lines of standard input, predict them by a method of a model, and print the predictions."""
+    lines, size = open_lines(texts, batch, window)
+    print_predictions(model, predict(lines, batch_size=batch, window=size, **options), as_json, to_line)
 
 
 def print_predictions(
@@ -45,24 +66,126 @@ def print_predictions(
         else:
             print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
         if prediction.unknown and not model.spells:
-            notes.see(_UNKNOWN, number, f": {prediction.unknown[0]!r}")
+            notes.see(UNKNOWN, number, f": {prediction.unknown[0]!r}")
         for note, applies in problems.items():
             if applies(prediction):
                 notes.see(note, number)
     notes.show()
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on a line, in plain ASCII; numbers that are not finite become null."""
-    print(json.dumps(finite(value), allow_nan=False), flush=True)
+class Notes:
+    """How many lines were not answered as one might think, and the first of each sort; said at the end."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[int, int, str]] = {}  # what to say → of how many lines, the first, more on it
+
+    def see(self, note: str, number: int, more: str = "") -> None:
+        """Count a line; `note` has {lines} where the number of lines belongs."""
+        count, first, about_first = self._lines.get(note, (0, number, more))
+        self._lines[note] = count + 1, first, about_first
+
+    def show(self) -> None:
+        """Print what was counted."""
+        for note, (count, first, more) in self._lines.items():
+            lines = note.format(lines="1 line" if count == 1 else f"{count:,} lines")
+            print_notes([f"{lines}; the first is line {first:,}{more}"])
 
 
-def finite(value: Any) -> Any:
+def note_unknown(lines: Iterable[str], model: "Predictor[Any]", notes: Notes) -> Iterator[str]:
+    """Yield the lines as they are read, noting those with parts that the vocabulary lacks."""
+    for number, line in enumerate(lines, start=1):
+        if unknown := unknown_pieces(model, line):
+            notes.see(UNKNOWN, number, f": {unknown[0]!r}")
+        yield line
+
+
+def unknown_pieces(model: "Predictor[Any]", text: str) -> list[str]:
+    """Return the parts of a text that a model's vocabulary lacks; none, where it reads characters too."""
+    return [] if model.spells else model.tokenizer.unknown_pieces(text.strip())
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes on standard error."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def print_json(value: Mapping[str, object]) -> None:
+    """Print one JSON object on a line, in plain ASCII."""
+    print(json.dumps(to_plain(value), allow_nan=False), flush=True)
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON has it: dataclasses as objects, arrays as lists; numbers that are not finite as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [to_plain(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    return str(value) if isinstance(value, Path) else to_plain(value.tolist())
+
+
+def escaped(text: str) -> str:
+    """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
+    return "".join(
+        letter.encode("unicode_escape").decode("ascii")
+        if letter != "\t" and (letter in TURNING or category(letter) in CONTROL)
+        else letter
+        for letter in text
+    )
+
+
+def format_metric(name: str, value: float) -> str:
+    """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
+    if name in OF_HUNDRED:
+        return f"{value:.2f}"
+    return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
+
+
+def format_sizes(counts: Mapping[str, int]) -> str:
+    """Return counts in words: 3 sentences, 12 words."""
+    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def show_view(
+    out: Path | None, draw: "Callable[[], Figure]", as_json: bool, json: Callable[[], Json], text: Callable[[], None]
+) -> None:
+    """Draw a view if there is a file for it, first, so that `… | head` has it too; then print it, or its JSON."""
+    if out is not None:
+        write_picture(out, draw())
+    print_json(json()) if as_json else text()
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse, before any work, what could not be drawn."""
+    if out is not None:
+        from seqloom.inspect.plots.figures import check_picture
+
+        check_picture(out)
+
+
+def write_picture(
+    out: Path, figure: "Figure", text_stays_text: bool = False, complaint: str | None = None, said: str = "drawn: {}"
+) -> None:
+    """Write a plot; `complaint` says which letters no font has, which matters where text does not stay text."""
+    from seqloom.core.files import write_atomic
+    from seqloom.inspect.plots.figures import to_bytes
+
+    if complaint and out.suffix.lower() == ".png":
+        print_notes([f"{complaint}."])
+    write_atomic(out, to_bytes(figure, out.suffix, text_stays_text))
+    typer.echo(said.format(out), err=True)
 
 
 def check_answers(path: Path | None, what: str) -> None:
@@ -75,66 +198,25 @@ def check_answers(path: Path | None, what: str) -> None:
         raise UsageError(f"{path} is a folder. Name a file for the {what}.")
     if path.exists():
         raise UsageError(f"{path} exists. Choose another name for the {what}, or remove it first.")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
+    check_folder(path)
     check_writable(path)
 
 
-def escaped(text: str) -> str:
-    """A text as a person may see it: what would command the terminal, or turn the order of letters, is spelled out."""
-    return "".join(
-        _spelled(letter) if letter in _TURNING or category(letter) in _COMMANDS else letter for letter in text
-    )
+def check_folder(path: Path) -> None:
+    """Refuse a file in a folder that does not exist."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
 
 
-def _spelled(letter: str) -> str:
-    return letter if letter == "\t" else letter.encode("unicode_escape").decode("ascii")
-
-
-def unknown_seen(lines: Iterable[str], model: "Predictor[Any]", notes: "Notes") -> Iterator[str]:
-    """The lines as they are read; those with parts that the vocabulary lacks are noted."""
-    for number, line in enumerate(lines, start=1):
-        if unknown := unknown_of(model, line):
-            notes.see(_UNKNOWN, number, f": {unknown[0]!r}")
-        yield line
-
-
-def unknown_of(model: "Predictor[Any]", text: str) -> list[str]:
-    """Return the parts of a text that a model's vocabulary lacks; none, where it reads characters too."""
-    return [] if model.spells else model.tokenizer.unknown_pieces(text.strip())
-
-
-class Notes:
-    """How many lines were not answered as one might think, and the first of each sort; said at the end."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[int, int, str]] = {}  # what to say → of how many lines, the first, more on it
-
-    def see(self, said: str, number: int, more: str = "") -> None:
-        """`said` has {lines} where the number of lines belongs."""
-        count, first, before = self._found.get(said, (0, number, more))
-        self._found[said] = count + 1, first, before
-
-    def show(self) -> None:
-        for said, (count, first, more) in self._found.items():
-            lines = said.format(lines="1 line" if count == 1 else f"{count:,} lines")
-            print(f"note: {lines}; the first is line {first:,}{more}", file=sys.stderr)
-
-
-def check_out(out: Path | None) -> None:
-    """Refuse, before any work, what could not be drawn."""
-    if out is not None:
-        from seqloom.inspect.plots.figures import check_picture
-
-        check_picture(out)
-
-
-def write_picture(out: Path, figure: "Figure", text_stays_text: bool = False) -> None:
+def write_answers(path: Path, lines: Iterable[str], what: str) -> None:
+    """Write all answers to a file, and say so."""
     from seqloom.core.files import write_atomic
-    from seqloom.inspect.plots.figures import to_bytes
 
-    write_atomic(out, to_bytes(figure, out.suffix, text_stays_text))
-    typer.echo(f"drawn: {out}", err=True)
+    write_atomic(path, "".join(lines))
+    typer.echo(f"The {what} are in {path}.", err=True)
+
+
+# --- terminals ------------------------------------------------------------------------------------------------------
 
 
 def coloured_console(color: bool | None) -> tuple["Console", bool]:
@@ -162,16 +244,20 @@ def plain_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
     from rich.text import Text
 
     table = Table(box=None, header_style="bold")
-    for place, head in enumerate(heads):
-        if place < fold:
+    for column, head in enumerate(heads):
+        if column < fold:
             table.add_column(Text(head), overflow="fold")
         else:
-            table.add_column(Text(head), justify="left" if place < left else "right", no_wrap=True)
+            table.add_column(Text(head), justify="left" if column < left else "right", no_wrap=True)
     return table
 
 
-def format_metric(name: str, value: float) -> str:
-    """Return a value with two digits after the point if it goes from 0 to 100, otherwise four."""
-    if name in OF_HUNDRED:
-        return f"{value:.2f}"
-    return f"{value:{'.4f' if value < 1e6 else '.3e'}}"
+def columns(cells: Iterable[object], width: int) -> str:
+    """Return cells as one line, each right-aligned in `width` characters."""
+    return "".join(f"{cell!s:>{width}}" for cell in cells)
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
+    """Return rows as lines whose columns are as wide as their longest cell."""
+    widths = [gap + max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

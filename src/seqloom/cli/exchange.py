@@ -1,4 +1,4 @@
-"""Models of Hugging Face's form, in and out; MiniLM, which installs as a package."""
+"""Models of other toolkits, in and out: Hugging Face directories, MiniLM, ARPA files of n-grams."""
 
 import shlex
 from pathlib import Path
@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._options import NewRun, Run
+from seqloom.cli._options import NewFile, NewRun, Run, check_import, check_new_file
+from seqloom.cli._output import format_sizes, print_notes
+from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.exchange.importing import Imported
 
+arpa = typer.Typer(help="n-gram models from and for other toolkits.", no_args_is_help=True, rich_markup_mode=None)
 # What to do first with a run, by its task.
 TRY = {
     "language-model": 'seqloom generate {run} --prompt "The" · seqloom score {run} "a text" · seqloom evaluate {run} '
@@ -31,17 +34,15 @@ def import_hf(
     """Make a run of a model in the form of Hugging Face: GPT-2, Llama, BERT, BART, Marian."""
     from seqloom.exchange.importing import import_directory
 
-    _report(run, import_directory(directory, run)[1])
+    report_import(run, import_directory(directory, run)[1])
 
 
-def import_minilm(
-    run: NewRun = Path("runs/minilm"),
-) -> None:
+def import_minilm(run: NewRun = Path("runs/minilm")) -> None:
     """Make a run of MiniLM, a small pretrained BERT for vectors of sentences and for fine-tuning."""
     from seqloom.exchange.importing import import_directory
     from seqloom.exchange.minilm import LICENCE, NAME, minilm_directory
 
-    _report(run, import_directory(minilm_directory(), run, NAME, LICENCE)[1])
+    report_import(run, import_directory(minilm_directory(), run, NAME, LICENCE)[1])
 
 
 def export_hf(
@@ -58,17 +59,48 @@ def export_hf(
     )
 
 
-def _report(run: Path, found: "Imported") -> None:
+def report_import(run: Path, imported: "Imported") -> None:
     """Say what was made, what was missing, and what to do with it."""
-    name = shlex.quote(str(run))
-    size = f"{found.parameters:,} parameters, {len(found.tokenizer):,} tokens in its vocabulary"
-    print(f"Made {name}: {found.family.name}, {size}.")
-    if found.drawn:
-        parts = found.family.missing(found.drawn, found.weights)
+    name, family = shlex.quote(str(run)), imported.family
+    size = f"{imported.parameters:,} parameters, {len(imported.tokenizer):,} tokens in its vocabulary"
+    print(f"Made {name}: {family.name}, {size}.")
+    if imported.drawn:
+        parts = family.missing(imported.drawn, imported.weights)
         those = "they are drawn anew, and know" if len(parts) > 1 else "it is drawn anew, and knows"
-        typer.echo(f"note: the directory has no weights for {' and for '.join(parts)}: {those} nothing yet.", err=True)
-    if found.left:
-        typer.echo(f"note: a head for another task is left behind: {', '.join(found.left)}.", err=True)
-    is_whole = found.family.task != "masked-lm" or "dense.weight" not in found.drawn
-    if found.family.task in TRY:
-        print("Try: " + (TRY[found.family.task] if is_whole else TRY_BACKBONE).format(run=name))
+        print_notes([f"the directory has no weights for {' and for '.join(parts)}: {those} nothing yet."])
+    if imported.left:
+        print_notes([f"a head for another task is left behind: {', '.join(imported.left)}."])
+    is_whole = family.task != "masked-lm" or "dense.weight" not in imported.drawn
+    if family.task in TRY:
+        print("Try: " + (TRY[family.task] if is_whole else TRY_BACKBONE).format(run=name))
+
+
+@arpa.command("export")
+def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram model.")], file: NewFile) -> None:
+    """Write a trained n-gram model as an ARPA file, for KenLM, SRILM and others."""
+    from seqloom.classical.ngram.arpa import write_arpa
+    from seqloom.classical.ngram.backoff import NGram
+    from seqloom.runs.run import Run
+
+    check_new_file(file)
+    opened = Run.open(run)
+    model = opened.model("cpu")
+    if not isinstance(model, NGram):
+        raise UsageError(f"{run} holds a {opened.recipe['model']['kind']} model; ARPA files hold n-gram models only.")
+    words = [opened.tokenizer.token(token) for token in range(len(opened.tokenizer))]
+    write_arpa(model, words, file)
+    print(f"Wrote {file}: {format_sizes(model.size())}")
+
+
+@arpa.command("import")
+def import_arpa(file: Annotated[Path, typer.Argument(help="An ARPA file, plain or .gz.")], run: NewRun) -> None:
+    """Make a run of an ARPA file's model; its words are what stands between white space."""
+    check_import(file, run, "an ARPA file")
+    from seqloom.classical.ngram.arpa import read_arpa
+    from seqloom.tasks.ngram import adopt
+
+    model, words = read_arpa(file)
+    adopt(model, words, run)
+    print(f"Made {run}: {format_sizes(model.size())}")
+    name = shlex.quote(str(run))
+    print(f'Try: seqloom score {name} "a text" · seqloom generate {name} · seqloom evaluate {name} --text FILE')

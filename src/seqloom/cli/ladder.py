@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli._options import DataDir, json_option
-from seqloom.cli._output import check_out, finite, plain_table, print_json, wide_console
+from seqloom.cli._output import check_out, plain_table, print_json, to_plain, wide_console
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.metrics import OF_HUNDRED
 
@@ -177,7 +177,7 @@ def _conclude(solved: "Ladder", out: Path, plot: Path | None, test: bool, as_jso
     content: dict[str, Any] = {"event": "ladder", **found.to_json()}
     if tested is not None:
         content["test"] = {rung.name: {"mean": rung.mean, "deviation": rung.deviation} for rung in tested.rungs}
-    write_atomic(out / "ladder.json", to_json(finite(content)))
+    write_atomic(out / "ladder.json", to_json(to_plain(content)))
     write_atomic(out / "ladder.csv", found.to_csv())
     drawn = _draw(solved, found, out, plot)
     if as_json:

@@ -1,17 +1,46 @@
-"""Predict line by line with a trained model of any task."""
+"""Commands that answer line by line with a trained model: each is its options and one call of a predictor."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from seqloom.cli._input import open_lines
-from seqloom.cli._options import Device, JsonLines, Run, Texts, Window
-from seqloom.cli._output import print_predictions
-from seqloom.core.errors import UsageError
+from seqloom.cli._input import arguments, open_lines
+from seqloom.cli._options import (
+    BATCH_SIZE,
+    Batch,
+    Device,
+    JsonLines,
+    Run,
+    Texts,
+    Window,
+    batch_option,
+    given,
+    json_option,
+    top_option,
+    window_option,
+)
+from seqloom.cli._output import coloured_console, predict_lines, print_predictions
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import one_line, shown
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
+    from seqloom.inspect.views.labels import Why
     from seqloom.predict.base import Predictor
+    from seqloom.predict.classify import Classification
+    from seqloom.predict.tag import TaggedLine
+
+CHOICES_TOGETHER = 8
+FOR, AGAINST, ATTENDED = (24, 128, 62), (178, 34, 52), (30, 100, 190)  # green, red; blue where attention has no sign
+LEAST_SHADE = 0.08  # of the largest weight; a word with less has no background
+FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
+    "text": lambda line: line.to_line(),
+    "conll": lambda line: "".join(f"{word.text}\t{word.tag}\n" for word in line.words),
+    "words": lambda line: " ".join(f"{word.text}/{word.tag}" for word in line.words),
+}
 
 
 def predict(
@@ -19,7 +48,7 @@ def predict(
     texts: Texts = None,
     file: Annotated[Path | None, typer.Option(help="A UTF-8 file to read, line by line.")] = None,
     as_json: JsonLines = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Lines computed together.")] = 32,
+    batch: Annotated[int, batch_option("Lines computed together.")] = 32,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
@@ -31,3 +60,211 @@ def predict(
     model: Predictor[Any] = load(run, device)
     lines, size = open_lines(texts, batch, window, file)
     print_predictions(model, model.predict(lines, batch_size=batch, window=size), as_json)
+
+
+def fill(
+    run: Annotated[Path, typer.Argument(help="A run of a masked language model, such as bert-pydocs.")],
+    texts: Texts = None,
+    top: Annotated[int, top_option("Tokens named for each mask")] = 5,
+    as_json: JsonLines = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
+) -> None:
+    """Tell hidden tokens: `seqloom fill runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
+    from seqloom.predict.gaps import MaskedLMPredictor
+    from seqloom.predict.loader import load
+
+    model = load(run, device, MaskedLMPredictor)
+    predict_lines(model, model.fill, texts, batch, window, as_json, top=top)
+
+
+def restore(
+    run: Annotated[Path, typer.Argument(help="A run of the task denoise, such as denoise-pydocs.")],
+    texts: Texts = None,
+    noise: Annotated[bool, typer.Option("--noise", help="Damage each text first, as in training.")] = False,
+    seed: Annotated[int, typer.Option(help="With --noise: of its draws.")] = 1,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Hypotheses kept; 1 is greedy. [default: as its recipe says]")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens said. [default: 2 × those read + 20]")
+    ] = None,
+    as_json: JsonLines = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
+) -> None:
+    """Restore damaged texts: `seqloom restore runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
+    from seqloom.predict.gaps import DenoiserPredictor, RestoredText
+    from seqloom.predict.loader import load
+
+    def after_damaged(restored: RestoredText) -> str:
+        return f"{one_line(restored.read)}\t{restored.to_line()}"
+
+    model = load(run, device, DenoiserPredictor)
+    options = {"noise": noise, "seed": seed, **given(beam=beam, max_length=max_length)}
+    predict_lines(model, model.restore, texts, batch, window, as_json, after_damaged if noise else None, **options)
+
+
+def classify(
+    run: Run,
+    texts: Texts = None,
+    top: Annotated[int, top_option("Labels named for each text")] = 1,
+    why: Annotated[bool, typer.Option("--why", help="How much each word weighed.")] = False,
+    color: Annotated[
+        bool | None,
+        typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: by the terminal]"),
+    ] = None,
+    as_json: JsonLines = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
+) -> None:
+    """Say what each line is: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
+    from seqloom.predict.classify import ClassifierPredictor, SeriesClassifierPredictor
+    from seqloom.predict.loader import load
+
+    model = load(run, device)
+    if isinstance(model, SeriesClassifierPredictor):
+        print_predictions(model, model.predict(open_lines(texts, 1, 1)[0], top=top), as_json)
+        return
+    classifier = load(run, device, ClassifierPredictor)
+    console, is_coloured = coloured_console(color)
+    has_few_colours = console.color_system in ("standard", "windows")
+
+    def print_shaded(one: "Classification") -> None:
+        labels = "  ".join(f"{one_line(each.label)} {each.probability:.4f}" for each in one.candidates)
+        console.print(labels, markup=False, soft_wrap=True)
+        if one.why is not None:
+            console.print(shade_words(one.text, one.why, few=has_few_colours), soft_wrap=True)
+
+    lines, size = open_lines(texts, batch, window)
+    predictions = classifier.classify(lines, top=top, why=why, batch_size=batch, window=size)
+    print_predictions(classifier, predictions, as_json, print_one=print_shaded if why and is_coloured else None)
+
+
+def shade_words(text: str, why: "Why", *, few: bool = False) -> "Text":
+    """Return the text with its words in colours: the strongest has the full colour, the others a share of it.
+
+    Where a terminal has `few` colours there are no shares: strong words stand on the colour, others are written in it.
+    """
+    from rich.text import Text
+
+    largest = max((abs(word.weight) for word in why.words), default=0.0)
+    shaded = Text(one_line(text))
+    for word in why.words:
+        share = abs(word.weight) / largest if largest else 0.0
+        if share < LEAST_SHADE:
+            continue
+        sign = 0 if why.kind == "attention" else 1 if word.weight > 0 else 2
+        if few:
+            name = ("blue", "green", "red")[sign]
+            style = f"white on {name}" if share > 0.5 else name
+        else:  # letters that can be read on it
+            red, green, blue = (round(255 + (part - 255) * share) for part in (ATTENDED, FOR, AGAINST)[sign])
+            style = f"{'#ffffff' if share > 0.5 else '#000000'} on rgb({red},{green},{blue})"
+        shaded.stylize(style, word.start, word.end)
+    return shaded
+
+
+def tag(
+    run: Run,
+    texts: Texts = None,
+    form: Annotated[
+        Literal["text", "conll", "words"] | None,
+        typer.Option("--format", help="text: Pankaj:PER lives …; conll: a word a line; words: Pankaj/B-PER lives/O …"),
+    ] = None,
+    as_json: Annotated[bool, json_option("One object per line, with character offsets and probabilities.")] = False,
+    spaces: Annotated[
+        bool, typer.Option("--spaces", help="Words are what stands between white space, punctuation and all.")
+    ] = False,
+    batch: Batch = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
+) -> None:
+    """Say what each word is: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
+    if as_json and form is not None:
+        raise UsageError("--json is a format of its own; leave out --format.")
+    from seqloom.predict.loader import load
+    from seqloom.predict.tag import TaggerPredictor
+
+    model = load(run, device, TaggerPredictor)
+    predict_lines(model, model.tag, texts, batch, window, as_json, FORMATS[form or "text"], spaces=spaces)
+
+
+def match(
+    run: Run,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Two texts, or more of them two by two; without any, lines with a tab between two texts."),
+    ] = None,
+    top: Annotated[int, top_option("Labels named for each pair")] = 1,
+    as_json: JsonLines = False,
+    batch: Annotated[int, batch_option("Pairs read together.")] = BATCH_SIZE,
+    window: Annotated[int | None, window_option("Pairs")] = None,
+    device: Device = "auto",
+) -> None:
+    """Say how two texts go together: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
+    from seqloom.predict.base import split_columns
+    from seqloom.predict.loader import load
+    from seqloom.predict.matching import PairPredictor
+
+    model = load(run, device, PairPredictor)
+    lines, size = open_lines(pairs, batch, window)
+    if pairs and len(pairs) % 2:
+        raise DataError(f"Texts must come two by two; got {len(pairs)}, the last {shown(pairs[-1])}.")
+    rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
+    both = ((first, second) for first, second in rows)
+    print_predictions(model, model.match(both, top=top, batch_size=batch, window=size), as_json)
+
+
+def choose(
+    run: Run,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="A text and its options; without any, lines with tabs between a text and its options."),
+    ] = None,
+    top: Annotated[int, top_option("Options named for each text")] = 1,
+    as_json: JsonLines = False,
+    batch: Annotated[int, batch_option("Texts read together, with all their options.")] = CHOICES_TOGETHER,
+    window: Annotated[int | None, window_option("Texts")] = None,
+    device: Device = "auto",
+) -> None:
+    """Say which option is right: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
+    if texts and len(texts) < 3:
+        raise UsageError(f"Give a text and two options or more; got {len(texts)} in all.")
+    from seqloom.predict.base import split_columns
+    from seqloom.predict.loader import load
+    from seqloom.predict.matching import ChoicePredictor
+
+    model = load(run, device, ChoicePredictor)
+    lines, size = open_lines(texts, batch, window)
+    rows = [texts] if texts else split_columns(lines, 3, "a text and two options or more")
+    choices = ((text, options) for text, *options in rows)
+    print_predictions(model, model.choose(choices, top=top, batch_size=batch, window=size), as_json)
+
+
+def answer(
+    run: Run,
+    context: Annotated[Path, typer.Option(help="The text the answers stand in: a UTF-8 file, which may be .gz.")],
+    question: Annotated[
+        list[str] | None, typer.Option(help="A question; may be given more than once. Without any, lines of the input.")
+    ] = None,
+    top: Annotated[int, top_option("Answers to each question")] = 1,
+    as_json: Annotated[
+        bool, json_option("One object per question, with places in the text and probabilities.")
+    ] = False,
+    batch: Annotated[int, batch_option("Windows of the text read together.")] = BATCH_SIZE,
+    window: Annotated[int | None, window_option("Questions")] = None,
+    device: Device = "auto",
+) -> None:
+    """Answer from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?" --top 3`."""
+    from seqloom.data.files import expand_home, read_filled
+    from seqloom.predict.loader import load
+    from seqloom.predict.matching import AnswerPredictor
+
+    model = load(run, device, AnswerPredictor)
+    text = read_filled(expand_home(context))
+    questions = arguments(question) if question else None
+    predict_lines(model, model.answer, questions, batch, window, as_json, context=text, top=top)

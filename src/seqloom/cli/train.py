@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._input import parse_numbers
-from seqloom.cli._options import DataDir, RecipeWords, json_option, run_out_option
+from seqloom.cli._options import DataDir, RecipeWords, json_option, parse_numbers, run_out_option
 from seqloom.cli._output import print_json
 from seqloom.core.errors import Interrupted, NotBegun, SeqloomError, UsageError
 

@@ -1,21 +1,21 @@
 """Translate lines with a trained model, or with several as one."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from seqloom.cli._input import arguments, open_lines
-from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, json_option
+from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, given, json_option
 from seqloom.cli._output import print_predictions
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.predict.translate import Translation, TranslatorPredictor
+    from seqloom.predict.translate import Translation
 
 
 def translate(
@@ -56,31 +56,36 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate line by line: `seqloom translate runs/X < input.txt > output.txt`."""
-    given = {
-        "beam": beam,
-        "n_best": n_best,
-        "length_penalty": length_penalty,
-        "coverage_penalty": coverage_penalty,
-        "min_length": min_length,
-        "max_length": max_length,
-        "stopping": stopping,
-    }
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    _check_rescoring(rescore, share, {**options, "prefix": prefix, "alignment": alignment})
+    options = given(
+        beam=beam,
+        n_best=n_best,
+        length_penalty=length_penalty,
+        coverage_penalty=coverage_penalty,
+        min_length=min_length,
+        max_length=max_length,
+        stopping=stopping,
+    )
+    if rescore is None and share is not None:
+        raise UsageError("--share is about the scores of an n-best list: name one with --rescore FILE.")
+    for name, value in {**options, "prefix": prefix, "alignment": alignment}.items() if rescore is not None else ():
+        if value and name not in ("length_penalty", "n_best"):
+            raise UsageError(f"--{name.replace('_', '-')} has no place beside --rescore, which searches for nothing.")
+    from seqloom.data.nbest import lists_for
+    from seqloom.predict.ensembles import ensemble
+    from seqloom.predict.loader import load
+    from seqloom.predict.translate import TranslatorPredictor
+
     runs, texts = split_words(words)
-    model = _load(runs, device)
-    lines, read = open_lines(texts, batch, window)
+    model = ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, TranslatorPredictor)
+    lines, size = open_lines(texts, batch, window)
+    translations: Iterator[Translation]
     if rescore is None:
-        found = model.translate(
-            lines,
-            batch_size=batch,
-            window=read,
-            prefix=arguments([prefix])[0],
-            attention=alignment,
-            **options,
-        )
+        options |= {"prefix": arguments([prefix])[0], "attention": alignment}
+        translations = model.translate(lines, batch_size=batch, window=size, **options)
     else:
-        found = _rescored(model, lines, rescore, share, length_penalty, n_best)
+        lists = lists_for(lines, rescore)
+        ranked = model.rescore(lists, share=1.0 if share is None else share, length_penalty=length_penalty)
+        translations = (replace(one, candidates=one.candidates[:n_best]) for one in ranked)
     numbers = count()
 
     def moses_list(one: "Translation") -> str:
@@ -90,54 +95,22 @@ def translate(
         rows = zip(one.candidates, links, strict=True)
         return "\n".join(f"{number} ||| {each.text} ||| {each.score:.4f}{link}" for each, link in rows)
 
-    print_predictions(model, found, as_json, moses_list if n_best else None)
+    print_predictions(model, translations, as_json, moses_list if n_best else None)
 
 
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
-    """Runs, then texts. A run is a directory with a recipe.yaml; what is written like the place of another run beside
-    the last one is taken for a run too, so that a misspelt name is not translated."""
+    """Return runs, then texts. A run is a directory with a recipe.yaml; what is written like the path of another run
+    beside the last one is taken for a run too, so that a misspelt name is not translated."""
+
+    def is_run(word: str) -> bool:
+        return bool(word) and os.path.isfile(os.path.join(word, "recipe.yaml"))  # false, too, for what is no name
+
     runs = [Path(words[0])]
     for word in words[1:]:
-        if not (_is_run(word) or ("/" in word and Path(word).parent == runs[-1].parent)):
+        if not (is_run(word) or ("/" in word and Path(word).parent == runs[-1].parent)):
             break
         runs.append(Path(word))
     texts = words[len(runs) :]
-    if late := next(filter(_is_run, texts), None):
+    if late := next(filter(is_run, texts), None):
         raise UsageError(f"{late} is a run: name all runs first, then the texts.")
     return runs, texts
-
-
-def _is_run(word: str) -> bool:
-    return bool(word) and os.path.isfile(os.path.join(word, "recipe.yaml"))  # false, too, for what cannot be a name
-
-
-def _load(runs: list[Path], device: str) -> "TranslatorPredictor":
-    from seqloom.predict.ensembles import ensemble
-    from seqloom.predict.loader import load
-    from seqloom.predict.translate import TranslatorPredictor
-
-    return ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, TranslatorPredictor)
-
-
-def _check_rescoring(rescore: Path | None, share: float | None, options: dict[str, Any]) -> None:
-    if rescore is None:
-        if share is not None:
-            raise UsageError("--share is about the scores of an n-best list: name one with --rescore FILE.")
-        return
-    for name in (name for name, value in options.items() if value and name not in ("length_penalty", "n_best")):
-        raise UsageError(f"--{name.replace('_', '-')} has no place beside --rescore, which searches for nothing.")
-
-
-def _rescored(
-    model: "TranslatorPredictor",
-    lines: Iterable[str],
-    path: Path,
-    share: float | None,
-    length_penalty: float | None,
-    n_best: int | None,
-) -> Iterator["Translation"]:
-    from seqloom.data.nbest import lists_for
-
-    chosen = 1.0 if share is None else share
-    for one in model.rescore(lists_for(lines, path), share=chosen, length_penalty=length_penalty):
-        yield replace(one, candidates=one.candidates[:n_best])

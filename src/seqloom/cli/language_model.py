@@ -1,0 +1,222 @@
+"""Commands for language models: continue a prompt, score texts, ask by example."""
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from seqloom.cli._input import open_lines, read_lines
+from seqloom.cli._options import (
+    BATCH_SIZE,
+    Device,
+    JsonLines,
+    Run,
+    Texts,
+    Window,
+    batch_option,
+    json_option,
+    parse_words,
+    top_option,
+)
+from seqloom.cli._output import escaped, print_json, print_predictions
+from seqloom.core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from seqloom.predict.language_model import PromptAnswer
+
+LINES_AT_ONCE = 1024  # lines scored before the first is answered
+ESCAPES = {"\\n": "\n", "\\t": "\t"}  # as one types them on a command line
+
+
+def generate(
+    run: Run,
+    prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "--tokens", min=1, help="Most tokens to add.")] = 300,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder, 0 always the likeliest.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among the k likeliest only.")] = None,
+    top_p: Annotated[float, typer.Option(help="Choose among the fewest that hold this share of probability.")] = 1.0,
+    min_tokens: Annotated[int, typer.Option(min=0, help="Do not end before this many tokens.")] = 0,
+    repetition_penalty: Annotated[float, typer.Option(help="Divide the probability of what was said by this.")] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="How many continuations.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Search for the likeliest text with so many hypotheses.")
+    ] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="With --beam: show the n best.")] = 1,
+    length_penalty: Annotated[
+        float, typer.Option(min=0, help="With --beam: divide scores by length to this power.")
+    ] = 1.0,
+    stopping: Annotated[Literal["usual", "exact"], typer.Option(help="With --beam: usual, or exact.")] = "usual",
+    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Read unknown pieces as <unk>.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Continue a prompt, streaming: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
+    from seqloom.predict.language_model import LanguageModelPredictor
+    from seqloom.predict.loader import load
+
+    sampling: dict[str, Any] = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
+    }
+    search: dict[str, Any] = {"n_best": n_best, "length_penalty": length_penalty, "stopping": stopping}
+    shared: dict[str, Any] = {"max_tokens": max_tokens, "min_tokens": min_tokens, "allow_unknown": allow_unknown}
+    if beam is not None:
+        changed = {name: value not in (1, None) for name, value in sampling.items()}
+        changed |= {"stop": bool(stop), "samples": samples != 1, "seed": seed != 0}
+        why = "has no place beside --beam, which searches for the likeliest text and draws nothing by chance"
+    else:
+        changed = {name: value not in (1, "usual") for name, value in search.items()}
+        why = "belongs to a beam search; give --beam too, say --beam 5"
+    for name in (name for name, is_changed in changed.items() if is_changed):
+        raise UsageError(f"--{name.replace('_', '-')} {why}.")
+    model = load(run, device, LanguageModelPredictor)
+    if beam is not None:
+        best = model.search(prompt, beam=beam, **search, **shared)
+        for number, one in enumerate(best, start=1):
+            if n_best > 1:
+                print(f"--- {number} of {len(best)}, score {one.score:.4f}, log p {one.log_prob:.3f}")
+            print(prompt + one.text)
+        return
+    for number in range(samples):
+        pieces = model.generate(prompt, seed=seed + number, stop=stop or (), **sampling, **shared)
+        if samples > 1:
+            print(f"--- {number + 1} of {samples}, seed {seed + number}")
+        try:
+            sys.stdout.write(prompt)
+            for piece in pieces:  # each as soon as it is there
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+        finally:  # also where Ctrl-C cuts the line short
+            print(flush=True)
+
+
+def score(
+    run: Run,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts to score; without any, each line of the input.")
+    ] = None,
+    as_json: Annotated[bool, json_option("One object per text: every token's log-probability.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Log-probability of texts, end included: `seqloom score runs/lm-word-lstm "a text" "another"`."""
+    if not texts and sys.stdin.isatty():
+        raise UsageError("Give texts to score, or pipe lines in.")
+    from seqloom.predict.language_model import LanguageModelPredictor
+    from seqloom.predict.loader import load
+
+    model = load(run, device, LanguageModelPredictor)
+    lines = iter(read_lines(texts))
+    while block := list(islice(lines, LINES_AT_ONCE)):
+        for scored in model.score(block):
+            if as_json:
+                tokens = zip(scored.tokens, scored.log_probs, strict=True)
+                print_json(
+                    {
+                        "text": scored.text,
+                        "log_prob": scored.log_prob,
+                        "perplexity": scored.perplexity,
+                        "tokens": [{"token": token, "log_prob": value} for token, value in tokens],
+                        "unknown": scored.unknown,
+                    }
+                )
+                continue
+            unknown = f"   (unknown: {', '.join(scored.unknown)})" if scored.unknown else ""
+            text = escaped(scored.text + unknown)
+            print(f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {text}", flush=True)
+
+
+def prompt(
+    run: Annotated[Path, typer.Argument(help="A run directory of a language model.")],
+    texts: Texts = None,
+    shots: Annotated[
+        Path | None, typer.Option(help="Solved examples, text and label: a .tsv, .csv or .jsonl file.")
+    ] = None,
+    first: Annotated[int | None, typer.Option(min=0, help="Only so many of the shots. [default: all]")] = None,
+    choices: Annotated[
+        str | None, typer.Option(help="Labels to choose from, commas between. [default: those of the shots]")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help="How an example is written. [default: the run's own, else '{text} = {label}']")
+    ] = None,
+    separator: Annotated[str, typer.Option(help="What stands between examples.")] = "\\n",
+    by: Annotated[Literal["mean", "sum"], typer.Option(help="Compare log p per token, or the sum.")] = "mean",
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Take off what the model says of a blank text.")
+    ] = False,
+    top: Annotated[int, top_option("Choices named for each text")] = 1,
+    check: Annotated[
+        bool, typer.Option("--check", help="Lines have their label after a tab: count the right answers.")
+    ] = False,
+    generate: Annotated[bool, typer.Option("--generate", help="Write the label instead of choosing it.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: most tokens of an answer.")] = 50,
+    as_json: JsonLines = False,
+    batch: Annotated[int, batch_option("Rows read together.")] = BATCH_SIZE,
+    window: Window = None,
+    device: Device = "auto",
+) -> None:
+    """Ask a language model by example: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
+    if generate and (choices is not None or calibrate or by != "mean" or top != 1):
+        raise UsageError("--generate writes freely: leave out --choices, --by, --calibrate and --top.")
+    if first is not None and shots is None:
+        raise UsageError("--first N takes the first of the --shots; give these too.")
+    from seqloom.data.prompts import read_shots
+    from seqloom.predict.language_model import LanguageModelPredictor
+    from seqloom.predict.loader import load
+
+    def unescape(text: str) -> str:
+        for typed, meant in ESCAPES.items():
+            text = text.replace(typed, meant)
+        return text
+
+    examples = [] if shots is None else read_shots(shots)[:first]
+    model = load(run, device, LanguageModelPredictor)
+    lines, size = open_lines(texts, batch, window)
+    checker = LabelChecker() if check else None
+    lines = lines if checker is None else checker.take_labels(lines)
+    options: dict[str, Any] = {"shots": examples, "separator": unescape(separator)}
+    options["template"] = None if template is None else unescape(template)
+    answers: Iterator[PromptAnswer]
+    if generate:
+        answers = model.complete(lines, max_tokens=max_tokens, window=size if window else 1, **options)
+    else:
+        labels = () if choices is None else parse_words("--choices", choices, "positive,negative")
+        options |= {"by": by, "calibrate": calibrate, "top": top}
+        answers = model.choose(lines, labels, batch_size=batch, window=size, **options)
+    print_predictions(model, answers if checker is None else checker.check(answers), as_json)
+    if checker is not None:
+        share = f", {checker.right / checker.asked:.2%}" if checker.asked else ""
+        typer.echo(f"right: {checker.right:,} of {checker.asked:,}{share}", err=True)
+
+
+class LabelChecker:
+    """Takes the label off each line, and counts the answers that equal it."""
+
+    def __init__(self) -> None:
+        self._labels: deque[str] = deque()  # of lines that were read and not yet answered
+        self.right = self.asked = 0
+
+    def take_labels(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines without their labels."""
+        for number, line in enumerate(lines, start=1):
+            text, tab, label = line.rpartition("\t")
+            if line.strip() and not (tab and text.strip() and label.strip()):
+                raise DataError(f"With --check a line is a text, a tab and its label; line {number:,} is {line!r}.")
+            self._labels.append(label.strip())
+            yield text
+
+    def check(self, answers: Iterable["PromptAnswer"]) -> Iterator["PromptAnswer"]:
+        """Yield the answers with the labels they should have."""
+        for answer in answers:
+            expected = self._labels.popleft()
+            if expected:
+                self.asked += 1
+                self.right += answer.label == expected
+            yield replace(answer, expected=expected)

@@ -1,0 +1,238 @@
+"""What is measured without a run: how far back each cell remembers, and what each kind of layer costs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli._options import Device, JsonObject, PictureOut, parse_numbers, parse_words
+from seqloom.cli._output import Json, aligned, check_out, columns, print_json, write_picture
+
+if TYPE_CHECKING:
+    from seqloom.inspect.views.layers import Layers, Measured
+    from seqloom.inspect.views.memory import Memory
+
+KINDS = "self-attention,windowed,recurrent,convolution,dilated"
+PLAN_KEYS = ("width", "heads", "kernel", "window", "cell", "batch", "repeats", "weights", "seed")  # in --json
+
+
+def memory(
+    test: Annotated[str, typer.Option(help="recall (which symbol came first?) or adding (which sum?).")] = "recall",
+    cells: Annotated[str, typer.Option(help="Cells to compare, with commas: `seqloom list cells`.")] = "elman,lstm,gru",
+    lags: Annotated[str, typer.Option(help="Lags to measure, with commas.")] = "5,10,20,40",
+    steps: Annotated[
+        int | None, typer.Option(help="Updates of each training. [default: recall 500, adding 1000]")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Trainings of each cell and lag, with commas.")] = "1,2,3",
+    hidden: Annotated[int, typer.Option(help="Width of an LSTM; every cell gets as many parameters as it has.")] = 32,
+    forget_bias: Annotated[float | None, typer.Option(help="How far the LSTM's forget gate starts open.")] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="recall: train at the tested lag alone, not at all up to it.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also draw it here: .png or .svg.")] = None,
+    as_json: JsonObject = False,
+    device: Device = "auto",
+) -> None:
+    """Success at a memory test against the lag, for each cell: `seqloom memory --test adding --out memory.png`."""
+    options: dict[str, Any] = {
+        "cells": parse_words("--cells", cells, "elman,lstm"),
+        "lags": parse_numbers("--lags", lags, "5,10,20"),
+        "seeds": parse_numbers("--seeds", seeds, "1,2,3"),
+    }
+    from seqloom.core.files import write_atomic
+    from seqloom.inspect.plots.figures import to_bytes
+    from seqloom.inspect.plots.measurements import draw_memory
+    from seqloom.inspect.views.memory import MemoryPlan, collect, measure
+
+    plan = MemoryPlan(
+        test=test, steps=steps, hidden=hidden, forget_bias=forget_bias, exact=exact, device=device, **options
+    )
+    check_out(out)
+    outcomes = []
+    for outcome in measure(plan):
+        outcomes.append(outcome)
+        if outcome.seed == plan.seeds[-1]:  # all of it may take minutes, so each lag is shown at once
+            successes = "  ".join(f"{other.success:.3f}" for other in outcomes[-len(plan.seeds) :])
+            typer.echo(f"{outcome.cell}, lag {outcome.lag}: {successes}", err=True)
+    result = collect(plan, outcomes)
+    print_json(memory_json(result)) if as_json else print_memory(result)
+    if out is not None:
+        write_atomic(out, to_bytes(draw_memory(result), out.suffix))
+        typer.echo(f"The picture is in {out}.", err=as_json)
+
+
+def memory_json(result: "Memory") -> Json:
+    """Return a memory test as values that JSON has."""
+    plan = result.plan
+    cells = {
+        cell: {
+            "hidden": result.hidden[cell],
+            "parameters": result.parameters[cell],
+            "reach": result.reach(cell),
+            "success": result.success[number],
+        }
+        for number, cell in enumerate(plan.cells)
+    }
+    head = {"test": plan.test, "lags": plan.lags, "seeds": plan.seeds, "steps": plan.updates, "exact": plan.exact}
+    return {**head, "forget_bias": plan.forget_bias, "blind": result.blind, "cells": cells}
+
+
+def print_memory(result: "Memory") -> None:
+    """Print the mean over seeds, and from the worst to the best where there are several."""
+    plan = result.plan
+    many = len(plan.seeds) > 1
+    spread = ", mean over seeds (worst–best)" if many else ""
+    print(
+        f"{plan.test}, share answered right after {plan.updates:,} updates{spread}; a blind guess: {result.blind:.3f}"
+    )
+    width = 22 if many else 10
+    heads = columns((f"lag {lag}" for lag in plan.lags), width)
+    print(f"{'cell':10}{'hidden':>7}{'parameters':>12}{heads}{'holds to':>10}")
+    for number, cell in enumerate(plan.cells):
+        rows = result.success[number]
+        spreads = [f" ({row.min():.3f}–{row.max():.3f})" if many else "" for row in rows]
+        shares = columns((f"{row.mean():.3f}{spread}" for row, spread in zip(rows, spreads, strict=True)), width)
+        reach = "-" if (reach := result.reach(cell)) is None else str(reach)
+        print(f"{cell:10}{result.hidden[cell]:7}{result.parameters[cell]:12,}{shares}{reach:>10}")
+
+
+def layers(
+    lengths: Annotated[str, typer.Option(help="Lengths of sequences, with commas.")] = "64,256,1024,4096",
+    width: Annotated[int, typer.Option(help="How wide every layer is.")] = 512,
+    kinds: Annotated[str, typer.Option(help="Layers to compare, with commas.")] = KINDS,
+    heads: Annotated[int, typer.Option(help="Of the layers that attend.")] = 8,
+    kernel: Annotated[int, typer.Option(help="Places a convolution sees at once; odd.")] = 3,
+    window: Annotated[int, typer.Option(help="Places windowed attention sees on either side.")] = 32,
+    cell: Annotated[str, typer.Option(help="Of the recurrent layer: `seqloom list cells`.")] = "lstm",
+    batch: Annotated[int, typer.Option(help="Sequences in a pass.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Passes that are timed, after the warm-up.")] = 5,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Self-attention in the open: its weights are written down.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(help="Threads on a CPU. [default: as many as PyTorch takes]")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 1,
+    out: PictureOut = None,
+    as_json: JsonObject = False,
+    device: Device = "auto",
+) -> None:
+    """Time, memory, sequential steps and path length of each kind of layer: `seqloom layers --out layers.png`."""
+    options: dict[str, Any] = {
+        "lengths": parse_numbers("--lengths", lengths, "64,256,1024"),
+        "kinds": parse_words("--kinds", kinds, "self-attention,recurrent"),
+    }
+    from seqloom.inspect.plots.measurements import draw_layers
+    from seqloom.inspect.views.layers import LayersPlan, collect, measure
+
+    plan = LayersPlan(
+        width=width,
+        heads=heads,
+        kernel=kernel,
+        window=window,
+        cell=cell,
+        batch=batch,
+        repeats=repeats,
+        weights=weights,
+        threads=threads,
+        seed=seed,
+        device=device,
+        **options,
+    )
+    check_out(out)
+    measured = []
+    for one in measure(plan):
+        measured.append(one)
+        memory = "" if one.memory is None else f", {format_mebibytes(one.memory)} MiB"
+        shown = one.failure if one.time is None else f"{format_milliseconds(one.time)} ms{memory}"
+        typer.echo(f"{one.kind}, n = {one.length:,}: {shown}", err=True)
+    result = collect(plan, measured)
+    print_json(layers_json(result)) if as_json else print_layers(result)
+    if out is not None:
+        write_picture(out, draw_layers(result))
+
+
+def layers_json(result: "Layers") -> Json:
+    """Return measurements of layers as values that JSON has."""
+    from seqloom.inspect.views.layers import QUANTITIES
+    from seqloom.nn.mixers import MIXERS
+
+    exponents = {quantity: result.exponents(quantity) for quantity in QUANTITIES}
+    kinds = {
+        kind: {
+            "complexity": f"O({MIXERS[kind].complexity})",
+            "sequential": f"O({MIXERS[kind].sequential})",
+            "longest_path": f"O({MIXERS[kind].path})",
+            "seconds": [one.seconds for one in rows],
+            **{quantity: result.values(quantity, kind) for quantity in QUANTITIES},
+            "exponents": {quantity: exponents[quantity][kind] for quantity in QUANTITIES},
+            "fitted": result.fitted(kind),
+            "failures": [one.failure for one in rows],
+        }
+        for kind, rows in result.measured.items()
+    }
+    head = {"lengths": result.lengths, **{key: getattr(result.plan, key) for key in PLAN_KEYS}}
+    return {**head, "device": result.device, "threads": result.threads, "layers": kinds, "remarks": result.remarks()}
+
+
+def print_layers(result: "Layers") -> None:
+    """Print a block for each quantity, then the comparison table: what was measured beside what is said."""
+    from seqloom.inspect.views.layers import QUANTITIES
+    from seqloom.nn.mixers import MIXERS
+
+    repeats = result.plan.repeats
+    blocks: dict[str, Callable[[Measured], str]] = {
+        f"forward and backward, ms: median of {repeats} (fastest–slowest)": format_time,
+        "memory such a pass holds at most, MiB": lambda one: format_mebibytes(one.memory),
+        "operations that must wait for each other": lambda one: "–" if one.chain is None else f"{one.chain:,}",
+        "from y_n back to x_1: layers, recurrent: steps": lambda one: "–" if one.path is None else f"{one.path:,}",
+    }
+    print(f"{result.settings()}; {result.machine()}")
+    heads = [f"n = {length:,}" for length in result.lengths]
+    for title, show in blocks.items():
+        rows = {kind: [show(one) for one in measured] for kind, measured in result.measured.items()}
+        width = 2 + max(len(text) for texts in (heads, *rows.values()) for text in texts)
+        print(f"\n{title}\n{'':16}{columns(heads, width)}")
+        for kind, texts in rows.items():
+            print(f"{kind:16}{columns(texts, width)}")
+    powers = {quantity: result.exponents(quantity) for quantity in QUANTITIES}
+    table = [["layer", "complexity", "counted", "time", "memory", "sequential", "measured", "longest path", "measured"]]
+    for kind, measured in result.measured.items():
+        shown = {name: "–" if (power := powers[name][kind]) is None else f"n^{power:.2f}" for name in QUANTITIES}
+        for name, values in (("chain", [one.chain for one in measured]), ("path", [one.path for one in measured])):
+            known = [value for value in values if value is not None]
+            shown[name] += f", {known[0]:,} → {known[-1]:,}" if known else ""  # at the shortest and the longest length
+        mixer = MIXERS[kind]
+        row = [kind, f"O({mixer.complexity})", shown["count"], shown["time"], shown["memory"]]
+        table.append([*row, f"O({mixer.sequential})", shown["chain"], f"O({mixer.path})", shown["path"]])
+    print("", *aligned(table), sep="\n")
+    if fit := result.fit():
+        print(f"n^…: slope of log against log over {fit}. Counted: multiplications of a forward pass.")
+    else:
+        print("An exponent takes two lengths at least.")
+    if remarks := result.remarks():
+        print("", *(f"note: {remark}" for remark in remarks), sep="\n")
+
+
+def format_time(one: "Measured") -> str:
+    """Return the median time in milliseconds, and the range of all passes."""
+    if one.time is None:
+        return "–"
+    if len(one.seconds) < 2:
+        return format_milliseconds(one.time)
+    fastest, slowest = map(format_milliseconds, (min(one.seconds), max(one.seconds)))
+    return f"{format_milliseconds(one.time)} ({fastest}–{slowest})"
+
+
+def format_milliseconds(seconds: float) -> str:
+    """Return milliseconds with three digits."""
+    return format_digits(1000 * seconds)
+
+
+def format_mebibytes(count: int | None) -> str:
+    """Return mebibytes with three digits."""
+    return "–" if count is None else format_digits(count / 2**20)
+
+
+def format_digits(value: float) -> str:
+    """Return a number with three digits, or with all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,242 @@
+"""Texts and words as vectors: of any model that reads text, and of models of words."""
+
+import io
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from seqloom.cli._input import arguments, file_lines, open_lines
+from seqloom.cli._options import (
+    BATCH_SIZE,
+    WINDOW_BATCHES,
+    Batch,
+    Device,
+    JsonObject,
+    NewFile,
+    NewRun,
+    Pooling,
+    TextRun,
+    Texts,
+    check_import,
+    check_new_file,
+    json_option,
+    top_option,
+)
+from seqloom.cli._output import (
+    Notes,
+    check_answers,
+    check_out,
+    note_unknown,
+    print_json,
+    print_notes,
+    unknown_pieces,
+    write_picture,
+)
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.words import counted, one_line
+
+if TYPE_CHECKING:
+    from seqloom.evaluate.word_space import NearWord, WordSpace
+
+words = typer.Typer(help="Words as vectors, of any model of words.", no_args_is_help=True, rich_markup_mode=None)
+WordRun = Annotated[Path, typer.Argument(help="A run of word vectors, or of any model with tokenizer.kind=words.")]
+SHOWN_WORDS = 12  # words of a picture that are named
+
+
+def embed(
+    run: TextRun,
+    texts: Texts = None,
+    pooling: Pooling = "mean",
+    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector 1 long.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the vectors here, .npy. [default: the output, which must be a file]")
+    ] = None,
+    batch: Batch = BATCH_SIZE,
+    device: Device = "auto",
+) -> None:
+    """A vector for each line, as NumPy reads them: `seqloom embed runs/X < lines.txt > vectors.npy`."""
+    check_answers(out, "vectors")
+    if out is None and sys.stdout.isatty():
+        raise UsageError("Vectors are for a file, not for a terminal: name one, --out vectors.npy, or > vectors.npy.")
+    import numpy as np
+
+    from seqloom.core.files import write_atomic
+    from seqloom.predict.loader import load
+
+    model, notes, content = load(run, device), Notes(), io.BytesIO()
+    stream = sys.stdout.buffer
+    lines = list(note_unknown(open_lines(texts, batch, None)[0], model, notes))
+    vectors = model.embed(lines, pooling, normalize=normalize, batch_size=batch)
+    np.save(content, vectors)
+    if out is None:
+        stream.write(content.getvalue())
+    else:
+        write_atomic(out, content.getvalue())
+        print(f"{out} has {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers.")
+    notes.show()
+    if blank := sum(not line.strip() for line in lines):
+        print_notes([f"{counted(blank, 'blank line')} of {len(lines):,} became zeros"])
+
+
+def similar(
+    run: TextRun,
+    texts: Texts = None,
+    query: Annotated[list[str] | None, typer.Option(help="What to look for; may be given more than once.")] = None,
+    query_file: Annotated[Path | None, typer.Option(help="A file with a query in each line.")] = None,
+    top: Annotated[int, top_option("Lines shown for each query")] = 5,
+    pooling: Pooling = "mean",
+    as_json: Annotated[bool, json_option("One object per query.")] = False,
+    batch: Batch = BATCH_SIZE,
+    device: Device = "auto",
+) -> None:
+    """Find lines like a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
+    queries = arguments(query or [])
+    if query_file is not None:
+        queries = [*queries, *(line for line in file_lines(query_file, "a query") if line.strip())]
+    if not queries and query_file is not None:
+        raise DataError(f"{query_file} holds no query: every line is blank.")
+    if not queries:
+        raise UsageError('What are the lines to be like? Say --query "…", or --query-file FILE with one in each line.')
+    from seqloom.predict.loader import load
+
+    model, notes = load(run, device), Notes()
+    lines = note_unknown(open_lines(texts, batch, None)[0], model, notes)
+    window = WINDOW_BATCHES * batch
+    results = model.similar(queries, lines, top=top, pooling=pooling, batch_size=batch, window=window)
+    for number, result in enumerate(results):
+        if as_json:
+            print_json({"query": result.query, "similar": result.best})
+            continue
+        if len(results) > 1:
+            print("" if number == 0 else "\n", one_line(result.query), ":", sep="")
+        for near in result.best:
+            print(f"{near.score:z.4f}", near.line, one_line(near.text), sep="\t")
+    for asked in queries:
+        if unknown := unknown_pieces(model, asked):
+            print_notes([f"the vocabulary lacks parts of the query {asked!r}: {unknown[0]!r}"])
+    notes.show()
+    count, blank = results[0].texts, results[0].blank
+    if not count:
+        print_notes(["there are no lines to compare with: give them as input, < lines.txt"])
+    if blank:
+        print_notes([f"blank lines are like nothing, {blank:,} of {count + blank:,} here"])
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def load_words(run: Path) -> "WordSpace":
+    """Open the word vectors of a run."""
+    from seqloom.predict.loader import load
+    from seqloom.predict.word_vectors import word_space
+
+    return word_space(load(run, "cpu"))
+
+
+def print_near(words: "Sequence[NearWord]") -> None:
+    """Print words with their cosines."""
+    for near in words:
+        print(f"{near.score:z.4f}", near.word, sep="\t")
+
+
+@words.command("similar")
+def similar_words(
+    run: WordRun,
+    word: Annotated[list[str], typer.Argument(help="A word, or several, each on its own.")],
+    top: Annotated[int, top_option("Words shown for each")] = 10,
+    as_json: JsonObject = False,
+) -> None:
+    """Words whose vectors point the same way: `seqloom words similar runs/word2vec-pydocs function`."""
+    space = load_words(run)
+    results = [(one, space.similar(one, top)) for one in word]
+    if as_json:
+        print_json({"run": str(run), "similar": [{"word": one, "best": near} for one, near in results]})
+        return
+    for number, (one, near) in enumerate(results):
+        if len(results) > 1:
+            print("" if number == 0 else "\n", one, ":", sep="")
+        print_near(near)
+
+
+@words.command("analogy")
+def analogy(
+    run: WordRun,
+    a: Annotated[str, typer.Argument(help="a …")],
+    b: Annotated[str, typer.Argument(help="… is to b …")],
+    c: Annotated[str, typer.Argument(help="… as c is to what?")],
+    top: Annotated[int, top_option("Answers shown")] = 5,
+    as_json: JsonObject = False,
+) -> None:
+    """What stands to C as B stands to A: `seqloom words analogy runs/word2vec-wikitext2 man woman king`."""
+    best = load_words(run).analogy(a, b, c, top)
+    print_json({"run": str(run), "a": a, "b": b, "c": c, "best": best}) if as_json else print_near(best)
+
+
+@words.command("plot")
+def plot(
+    run: WordRun,
+    out: Annotated[Path, typer.Option(help="Where to draw: .png or .svg.")],
+    method: Annotated[Literal["pca", "tsne"], typer.Option(help="pca keeps distances, tsne keeps neighbours.")] = "pca",
+    word: Annotated[list[str] | None, typer.Option(help="Draw this word; may be given more than once.")] = None,
+    near: Annotated[
+        list[str] | None, typer.Option(help="Draw this word and those near it; several have colours of their own.")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Words near each; else of the most frequent. [default: 12, else 150]")
+    ] = None,
+    skip: Annotated[int, typer.Option(min=0, help="Of the most frequent, leave out the first so many.")] = 0,
+    font: Annotated[str | None, typer.Option(help="A font that has the letters. [default: found]")] = None,
+) -> None:
+    """Draw words as points: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
+    if word and near:
+        raise UsageError("Choose words by --word or by --near, not by both.")
+    from seqloom.inspect.plots.words import Chosen, around, draw_words, most_frequent
+
+    check_out(out)
+    space = load_words(run)
+    if near:
+        chosen = around(space, near, top or 12)
+    elif word:
+        names = list(dict.fromkeys(space.words[space.place(one)] for one in word))
+        chosen = Chosen(names, [-1] * len(names), [])
+    else:
+        chosen = most_frequent(space, top or 150, skip)
+    write_picture(out, draw_words(space, chosen, method, f"Words of {run}", font))
+    more = " …" if len(chosen.words) > SHOWN_WORDS else ""
+    print(f"{len(chosen.words)} words: {' '.join(chosen.words[:SHOWN_WORDS])}{more}")
+
+
+@words.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(help="Vectors in word2vec's text or binary format, plain or .gz.")],
+    run: NewRun,
+) -> None:
+    """Make a run of a file of word vectors, as word2vec, GloVe and fastText write them."""
+    check_import(file, run, "a file of vectors")
+    from seqloom.predict.word_vectors import import_vectors
+
+    space = import_vectors(file, run).space
+    name = shlex.quote(str(run))
+    print(f"Made {run}: {len(space.words):,} words, vectors of {space.vectors.shape[1]} numbers")
+    print(f"Try: seqloom words similar {name} {shlex.quote(space.words[0])} · seqloom evaluate {name}")
+
+
+@words.command("export")
+def export_file(
+    run: WordRun,
+    file: NewFile,
+    form: Annotated[
+        Literal["text", "binary"] | None, typer.Option("--format", help="[default: binary for .bin, else text]")
+    ] = None,
+) -> None:
+    """Write word vectors for other programs, and for the `model.vectors.file` of a classifier or tagger."""
+    check_new_file(file)
+    from seqloom.predict.word_vectors import export_vectors
+
+    is_binary = file.name.removesuffix(".gz").endswith(".bin")
+    space = export_vectors(run, file, form or ("binary" if is_binary else "text"))
+    print(f"Wrote {file}: {len(space.words):,} words, vectors of {space.vectors.shape[1]} numbers")
