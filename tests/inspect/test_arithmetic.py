@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.equations import FUNCTIONS
-from seqloom.inspect.views.units import Arithmetic, arithmetic
+from seqloom.inspect.equations import Arithmetic, arithmetic
 from seqloom.nn.cells import CELLS, Cell, Elman
+
+FUNCTIONS: dict[str, Any] = {"σ": torch.sigmoid, "tanh": torch.tanh, "ReLU": torch.relu, "": lambda total: total}
 
 
 def step(kind: type[Cell], inputs: int = 7, hidden: int = 5, **options: Any) -> tuple[Any, Any, Any]:

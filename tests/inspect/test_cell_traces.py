@@ -9,8 +9,8 @@ from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, re
 
 from seqloom.core.errors import UsageError
 from seqloom.inspect.capture import cells_of
-from seqloom.inspect.views.cells import Place, cell_traces, gate_trace, places
-from seqloom.inspect.views.units import arithmetic
+from seqloom.inspect.equations import arithmetic
+from seqloom.inspect.views.cells import CellPosition, cell_positions, cell_traces, gate_trace
 from seqloom.nn.recurrent import Recurrent
 
 
@@ -51,7 +51,7 @@ def test_the_trace_is_what_the_fast_forward_computes(kind: str, sources: Any) ->
     source.model.eval()
     found = cell_traces(source, *texts)
     outputs = fast_outputs(source.model, found.read.run)
-    where = places(cells_of(source.model))  # those that spell are no part of it
+    where = cell_positions(cells_of(source.model))  # those that spell are no part of it
     for name in where.keys() & outputs.keys():
         layer = found.parts[where[name].part].layers[where[name].layer]
         torch.testing.assert_close(layer.after["h"], outputs[name], rtol=0, atol=2e-6)
@@ -170,16 +170,16 @@ def test_watching_leaves_nothing_behind(sources: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("stack.layers.1.cell", Place("reader", "", 1)),
-        ("encoder.stack.layers.0.backwards.cell", Place("reader", "backwards", 0)),
-        ("encoder.stack.directions.1.layers.2.cell", Place("reader", "backwards", 2)),
-        ("body.ways.forwards.layers.1.cell", Place("reader", "forwards", 1)),
+        ("stack.layers.1.cell", CellPosition("reader", "", 1)),
+        ("encoder.stack.layers.0.backwards.cell", CellPosition("reader", "backwards", 0)),
+        ("encoder.stack.directions.1.layers.2.cell", CellPosition("reader", "backwards", 2)),
+        ("body.ways.forwards.layers.1.cell", CellPosition("reader", "forwards", 1)),
     ],
 )
-def test_places(name: str, place: Place) -> None:
-    assert places([name]) == {name: place}
+def test_places(name: str, place: CellPosition) -> None:
+    assert cell_positions([name]) == {name: place}
 
 
 def test_places_of_a_translator() -> None:
-    found = places(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
-    assert list(found.values()) == [Place("encoder", "forwards", 0), Place("decoder", "", 1)]
+    found = cell_positions(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
+    assert list(found.values()) == [CellPosition("encoder", "forwards", 0), CellPosition("decoder", "", 1)]

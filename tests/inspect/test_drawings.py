@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 from seqloom.inspect.plots.cells import draw_gradients, draw_unit
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.views.cells import GateTrace, gate_trace
-from seqloom.inspect.views.gradients import Report, clipping, flows, gradient_trace, recurrent_matrices
+from seqloom.inspect.views.gradients import GradientReport, clipping, flows, gradient_trace, recurrent_matrices
 
 
 @pytest.mark.parametrize("tokens", [["</s>", *"the cat"], ["</s>", "the", "cat", "sat", "down", "again", "and", "￭."]])
@@ -25,10 +25,12 @@ def test_the_text_stands_on_the_colour_of_a_unit(make: Any, tokens: list[str]) -
         assert around.y0 <= box.y0 and box.y1 <= around.y1
 
 
-def report(model: Any, ids: list[int], name: str) -> Report:
+def report(model: Any, ids: list[int], name: str) -> GradientReport:
     training = [(10, 2.0), (20, 1.0)]
     trace, matrices = gradient_trace(model, ids), recurrent_matrices(model)
-    return Report(name, model.config.cell, trace, matrices, flows(model, ids), clipping(model, ids, 1.0), training)
+    return GradientReport(
+        name, model.config.cell, trace, matrices, flows(model, ids), clipping(model, ids, 1.0), training
+    )
 
 
 def overlaps(boxes: list[Any]) -> list[tuple[int, int]]:

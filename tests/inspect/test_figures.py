@@ -14,7 +14,7 @@ from seqloom.core.errors import ResourceError, UsageError
 from seqloom.inspect.plots.cells import draw_gates, draw_gradients, draw_unit
 from seqloom.inspect.plots.figures import check_picture, literal, lone_dots, new_figure, to_bytes, visible, width_for
 from seqloom.inspect.views.cells import GateTrace, LayerTrace, gate_trace
-from seqloom.inspect.views.gradients import Clipping, Report, flows, gradient_trace, recurrent_matrices
+from seqloom.inspect.views.gradients import Clipping, GradientReport, flows, gradient_trace, recurrent_matrices
 from seqloom.nn.cells import CELLS
 
 pytest.importorskip("matplotlib")
@@ -44,8 +44,8 @@ def overlapping(axes: Any) -> list[tuple[str, str]]:
     ]
 
 
-def report(model: Any, ids: list[int], name: str, of: Any = "last") -> Report:
-    return Report(
+def report(model: Any, ids: list[int], name: str, of: Any = "last") -> GradientReport:
+    return GradientReport(
         name,
         model.config.cell,
         gradient_trace(model, ids, of=of),
@@ -122,7 +122,7 @@ def test_what_falls_below_the_axis_is_marked(make: Any, ids: list[int]) -> None:
 def test_panels_without_anything_to_show_are_left_out(make: Any, ids: list[int]) -> None:
     lstm = report(make("lstm", layers=1), ids, "x")
     assert len(draw_gradients([lstm]).axes) == 3  # no Elman, no bound
-    untrained = Report(lstm.name, lstm.cell, lstm.trace, lstm.matrices, [], Clipping(2.0, None), [])
+    untrained = GradientReport(lstm.name, lstm.cell, lstm.trace, lstm.matrices, [], Clipping(2.0, None), [])
     assert len(draw_gradients([untrained]).axes) == 2
 
 

@@ -7,7 +7,7 @@ import torch
 from tests.standard import STANDARD_CELLS
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.cells import GateTrace, describe, gate_trace
+from seqloom.inspect.views.cells import GateTrace, gate_trace
 from seqloom.nn.cells import CELLS
 from seqloom.text.characters import Characters
 
@@ -35,7 +35,7 @@ def test_every_gate_has_words_and_stays_between_0_and_1(cell: str, make: Any, id
         assert layer.gates == CELLS[cell].gates
         assert list(layer.values)[: len(layer.gates)] == list(layer.gates)
         for name in layer.values:
-            words = describe(layer, name)
+            words = layer.describe(name)
             assert words.startswith(name)
             assert (" near 1 " in words) == (name in layer.gates)
         for name in layer.gates:
@@ -93,7 +93,7 @@ def test_an_open_forget_gate_and_a_closed_input_gate_keep_the_cell_for_ever(make
 def test_a_highway_shows_its_gate(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("gru", connections="highway"), ids).layers[0]
     assert list(layer.values) == ["r", "z", "T", "candidate", "h", "y"]
-    assert describe(layer, "T") == "T near 1 hands on what the layer made; near 0 what it was given"
+    assert layer.describe("T") == "T near 1 hands on what the layer made; near 0 what it was given"
 
 
 def trained(model: Any, alphabet: str) -> Any:

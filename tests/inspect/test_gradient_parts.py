@@ -11,7 +11,7 @@ from tests.inspect.recurrent_kinds import LINES, SOURCE, TARGET, TRANSLATORS, re
 from seqloom.core.errors import UsageError
 from seqloom.core.operations import definitions_only
 from seqloom.inspect.capture import cells_of
-from seqloom.inspect.views.cells import places
+from seqloom.inspect.views.cells import cell_positions
 from seqloom.inspect.views.gradients import (
     clipping,
     exact_copy,
@@ -71,7 +71,7 @@ def test_equal_to_moving_the_states_a_little(kind: str, of: Any, sources: Any, m
     assert all(parameter.grad is None for parameter in source.model.parameters())
     model, read = exact_copy(source.model), read_text(source, *texts)
     largest = 0.0
-    for name, place in places(cells_of(model)).items():
+    for name, place in cell_positions(cells_of(model)).items():
         part, cell = found.parts[place.part], model.get_submodule(name)
         for state, norms in part.layers[place.layer].items():
             step = len(norms) // 2

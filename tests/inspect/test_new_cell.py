@@ -10,12 +10,11 @@ import torch.nn.functional as F
 from tests.inspect.walking import Trained, drawn, follows, letters
 from torch import Tensor, nn
 
-from seqloom.inspect.equations import trace_equations
+from seqloom.inspect.equations import arithmetic, trace_equations
 from seqloom.inspect.plots.cells import draw_gates, draw_unit
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.tours.tour import Follow, walk_through
 from seqloom.inspect.views.cells import cell_traces
-from seqloom.inspect.views.units import arithmetic
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.nn.cells import CELLS, Cell, State
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.views.units import correlations, rank, token_classes
+from seqloom.inspect.views.cells import correlations, rank, token_classes
 
 VALUES = np.array([[0.0, 5.0, 1.0], [0.1, 5.0, -9.0], [0.0, 5.0, 1.0], [0.3, 5.0, 1.0]])
 

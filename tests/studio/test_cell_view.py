@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.inspect.views.units import token_classes
+from seqloom.inspect.views.cells import token_classes
 from seqloom.studio.views.cell import suits
 
 TEXT = "The class (a new one)"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from seqloom.inspect.views.cells import GateTrace, LayerTrace
-    from seqloom.inspect.views.gradients import Report
+    from seqloom.inspect.views.gradients import GradientReport
     from seqloom.predict.base import Predictor
 
 inspect = typer.Typer(help="Look inside trained models.", no_args_is_help=True, rich_markup_mode=None)
@@ -89,7 +89,7 @@ def gradients(
     """How gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.cells import draw_gradients
-    from seqloom.inspect.views.gradients import report
+    from seqloom.inspect.views.gradients import gradient_report
     from seqloom.predict.loader import load
 
     check_out(out)
@@ -98,7 +98,7 @@ def gradients(
         for run, name in zip(runs, short_names(runs), strict=True):
             model = load(run, "cpu")
             tokens = _dev_tokens(model) if text is None else text
-            reports.append(report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
+            reports.append(gradient_report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
 
     def json() -> dict[str, Any]:
         found = [{"run": str(run), **_gradients_object(report)} for run, report in zip(runs, reports, strict=True)]
@@ -143,7 +143,6 @@ def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int |
     from rich.text import Text
 
     from seqloom.inspect.plots.figures import visible
-    from seqloom.inspect.views.cells import describe
 
     where = trace.where(layer)
     if unit is None:
@@ -159,7 +158,7 @@ def _print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int |
     console.print(table)
     console.print()
     for name in layer.values:
-        line = describe(layer, name)
+        line = layer.describe(name)
         if name in layer.gates:
             share, of = layer.saturation(name, unit), "units and tokens" if unit is None else "tokens"
             line += f"   (above 0.9: {share.open:.0%}, below 0.1: {share.closed:.0%} of {of})"
@@ -196,7 +195,7 @@ def _table(title: str, heads: Sequence[str], left: int = 1) -> tuple["Table", "C
 # --- gradients ------------------------------------------------------------------------------------------------------
 
 
-def _gradients_object(report: "Report") -> dict[str, Any]:
+def _gradients_object(report: "GradientReport") -> dict[str, Any]:
     trace, clip = report.trace, report.clipping
     return {
         "cell": report.cell,
@@ -225,7 +224,7 @@ def _gradients_object(report: "Report") -> dict[str, Any]:
     }
 
 
-def _print_gradients(reports: Sequence["Report"], of: str) -> None:
+def _print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
     columns = [
         (report, depth, name)
         for report in reports
@@ -251,12 +250,12 @@ def _print_gradients(reports: Sequence["Report"], of: str) -> None:
             console.print(line, markup=False)
 
 
-def _norm_at(report: "Report", depth: int, name: str, distance: int) -> str:
+def _norm_at(report: "GradientReport", depth: int, name: str, distance: int) -> str:
     norms = report.trace.layers[depth][name]
     return f"{norms[-1 - distance]:.2e}" if distance < len(norms) else ""
 
 
-def _print_matrices(reports: Sequence["Report"]) -> None:
+def _print_matrices(reports: Sequence["GradientReport"]) -> None:
     from rich.text import Text
 
     heads = ["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"]
@@ -270,7 +269,7 @@ def _print_matrices(reports: Sequence["Report"]) -> None:
     console.print(table)
 
 
-def _flow_lines(report: "Report") -> list[str]:
+def _flow_lines(report: "GradientReport") -> list[str]:
     """The bound beside what was measured, ten steps back or as far as there is."""
     lines = []
     for flow in report.flows:
@@ -284,7 +283,7 @@ def _flow_lines(report: "Report") -> list[str]:
     return lines
 
 
-def _clipping_line(report: "Report") -> str:
+def _clipping_line(report: "GradientReport") -> str:
     clip, share = report.clipping, report.share_clipped
     if clip.clip is None:
         return f"{report.name}: ‖g‖ on this text is {clip.norm:.3g}; the recipe does not clip"

@@ -25,7 +25,7 @@ from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
 
 
-class Trained(Protocol):
+class TrainedModel(Protocol):
     """A trained model in use, as `seqloom.load` returns it."""
 
     @property
@@ -47,7 +47,7 @@ class Trained(Protocol):
     def device(self) -> torch.device: ...
 
 
-Source = Trained | nn.Module  # a view that needs no text takes a model alone, too
+Source = TrainedModel | nn.Module  # a view that needs no text takes a model alone, too
 
 
 class Call(NamedTuple):
@@ -132,7 +132,7 @@ def evaluating(model: object) -> Iterator[None]:
 
 
 def model_of(source: Source) -> Any:
-    """The model of a `Trained`, or the one given."""
+    """The model of a `TrainedModel`, or the one given."""
     return source if isinstance(source, nn.Module) else source.model
 
 

@@ -3,30 +3,32 @@
     for line in trace_equations(cell, x_t, state):
         print(line.formula)        f = σ(W_xf x_t + W_hf h_{t-1} + b_f)
 
+    step = arithmetic(cell, x_t, {"h": h, "c": c}, unit=7)
+    step.lines[1].terms         W_xf x_t = 0.41, W_hf h_{t-1} = −0.13, b_f = 1.02: their sum is 1.30
+    step.lines[1].value         σ(1.30) = 0.786
+
 `Cell.equations` is run once in float64 while every operation is recorded. A value that it returns is a line of its own;
-so is an intermediate result that is multiplied as a whole. Nothing is known of any particular cell.
+so is an intermediate result that is multiplied as a whole. Nothing is known of any particular cell. `arithmetic` shows
+one unit of a step: a term that is a product with a matrix is one row of it times a vector, `summands` are the
+weight · input pairs it is made of, the largest first.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from seqloom.core.errors import UsageError
 from seqloom.nn.cells import Cell, State
 
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "σ": torch.sigmoid,
-    "tanh": torch.tanh,
-    "ReLU": torch.relu,
-    "": lambda total: total,
-}
 FUNCTION_SYMBOLS = {"sigmoid": "σ", "tanh": "tanh", "relu": "ReLU"}
 CANDIDATE = "candidate"  # the block and the value that equations write as h̃
 INPUT = "x_t"
+SUMMANDS = 12  # of a product with a matrix
 
 
 @dataclass(eq=False)
@@ -61,11 +63,29 @@ class Expression:
             return True
         return self.operation not in ("sum", "matrix") and all(argument.is_simple for argument in self.arguments)
 
+    @property
+    def depends_on_input_alone(self) -> bool:
+        if self.operation == "matrix":
+            return self.arguments[1].depends_on_input_alone
+        if self.symbol:
+            return self.symbol == INPUT
+        return all(argument.depends_on_input_alone for argument in self.arguments)
+
     def parts(self, operation: str) -> list["Expression"]:
         """The terms of a sum, or the factors of a product, of anything else itself."""
         if self.symbol or self.operation != operation:
             return [self]
         return [part for argument in self.arguments for part in argument.parts(operation)]
+
+    def block(self, number: int, count: int) -> "Expression":
+        """One of the blocks of stacked weights, or of what was computed with them."""
+        value = self.value.chunk(count)[number]
+        if self.operation == "leaf":
+            return Expression("leaf", value, symbol=f"{self.symbol}/{number}")
+        if self.operation == "matrix":
+            weight, vector = self.arguments
+            return Expression("matrix", value, (weight.block(number, count), vector))
+        return Expression(self.operation, value, tuple(argument.block(number, count) for argument in self.arguments))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,17 +116,12 @@ def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
     """Trace one step with inputs (D,) and a state of (H,) each, in the order of computation."""
     exact = copy.deepcopy(cell).cpu().double()
     recorder = _Recorder(exact)
-    x, before = _row(x_t), {name: _row(value) for name, value in state.items()}
-    recorder.add(x, "leaf", symbol=INPUT)
-    for name, value in before.items():
-        recorder.add(value, "leaf", symbol=f"{name}_{{t-1}}")
+    x, *before = (vector.detach().cpu().double().unsqueeze(0) for vector in (x_t, *state.values()))
+    for symbol, vector in zip((INPUT, *(f"{name}_{{t-1}}" for name in state)), (x, *before), strict=True):
+        recorder.add(vector, "leaf", symbol=symbol)
     with torch.no_grad(), recorder:
-        returned = exact.equations(x, before)
+        returned = exact.equations(x, dict(zip(state, before, strict=True)))
     return list(_Writer(exact, recorder, returned).lines())
-
-
-def _row(vector: Tensor) -> Tensor:
-    return vector.detach().cpu().double().unsqueeze(0)
 
 
 @dataclass
@@ -120,34 +135,33 @@ class _Recorder(TorchFunctionMode):
     def __post_init__(self) -> None:
         super().__init__()
         for name, parameter in self.cell.named_parameters():
-            self.add(parameter.detach(), "leaf", symbol=name, key=id(parameter))
+            self.known[id(parameter)] = Expression("leaf", parameter.detach(), symbol=name)
 
-    def add(
-        self,
-        tensor: Tensor,
-        operation: str,
-        arguments: Sequence[Expression] = (),
-        symbol: str = "",
-        key: int | None = None,
-    ) -> Expression:
-        value = tensor[0] if key is None and tensor.dim() == 2 and len(tensor) == 1 else tensor
-        expression = Expression(operation, value, tuple(arguments), symbol)
+    def add(self, tensor: Tensor, operation: str, arguments: Sequence[Expression] = (), symbol: str = "") -> Expression:
+        value = tensor[0] if tensor.dim() == 2 and len(tensor) == 1 else tensor
+        expression = self.known[id(tensor)] = Expression(operation, value, tuple(arguments), symbol)
         self.tensors.append(tensor)
-        self.known[id(tensor) if key is None else key] = expression
         return expression
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         output = func(*args, **(kwargs or {}))
-        name = str(getattr(func, "__name__", func)).strip("_")
+        name = func.__name__.strip("_")
         if isinstance(output, Tensor) and id(output) not in self.known:
             self._record(name, output, [*args, *(kwargs or {}).values()])
-        elif name in ("chunk", "split"):
+        elif isinstance(output, tuple) and name in ("chunk", "split"):
             for number, part in enumerate(output):
-                self._record_block(self.known[id(args[0])], part, number, len(output))
+                self.known[id(part)] = self.known[id(args[0])].block(number, len(output))
+                self.tensors.append(part)
         return output
 
-    def _record(self, name: str, output: Tensor, given: list[Any]) -> None:
-        arguments = [self.known.get(id(each)) or self._constant(each) for each in given if isinstance(each, Tensor)]
+    def _record(self, name: str, output: Tensor, given: Sequence[object]) -> None:
+        arguments = [
+            self.known.get(id(each)) or self.add(each, "leaf", symbol="constant")
+            for each in given
+            if isinstance(each, Tensor)
+        ]
         numbers = [each for each in given if isinstance(each, int | float) and not isinstance(each, bool)]
         match name:
             case "linear":
@@ -163,25 +177,6 @@ class _Recorder(TorchFunctionMode):
             case _:
                 self.add(output, name, arguments)
 
-    def _record_block(self, whole: Expression, part: Tensor, number: int, count: int) -> None:
-        self.known[id(part)] = self._block(whole, number, count)
-        self.tensors.append(part)
-
-    def _block(self, whole: Expression, number: int, count: int) -> Expression:
-        """One of the blocks of stacked weights, or of what was computed with them."""
-        value = whole.value.chunk(count)[number]
-        match whole.operation:
-            case "leaf":
-                return Expression("leaf", value, symbol=f"{whole.symbol}/{number}")
-            case "matrix":
-                weight, vector = whole.arguments
-                return Expression("matrix", value, (self._block(weight, number, count), vector))
-            case operation:
-                return Expression(operation, value, tuple(self._block(a, number, count) for a in whole.arguments))
-
-    def _constant(self, tensor: Tensor) -> Expression:
-        return self.add(tensor, "leaf", symbol="constant")
-
 
 class _Writer:
     """Puts names to what was recorded, and writes it down line by line."""
@@ -195,11 +190,11 @@ class _Writer:
         self.intermediate = iter(["u", "v", "w", *(f"u{n}" for n in range(2, 100))])
 
     def lines(self) -> Iterator[Equation]:
-        names = sorted(self.named, key=lambda name: self.order.index(self.named[name]))
-        for name in names:
+        for name in sorted(self.named, key=lambda name: self.order.index(self.named[name])):
             yield from self._write(name, self.named[name])
 
     def _write(self, name: str, whole: Expression) -> Iterator[Equation]:
+        """A line, after those of the intermediate results it needs."""
         is_function = whole.operation not in ("leaf", "sum", "product", "matrix", "complement")
         function = is_function and len(whole.arguments) == 1
         inner = whole.arguments[0] if function else Expression(whole.operation, whole.value, whole.arguments)
@@ -208,53 +203,42 @@ class _Writer:
             factors = term.parts("product")
             for operand in factors if len(factors) > 1 else term.arguments[term.operation == "matrix" :]:
                 if not (term.symbol or operand.is_simple):
-                    yield from self._lift(operand)
+                    symbol = "x'_t" if operand.depends_on_input_alone else next(self.intermediate)
+                    *before, last = self._write(symbol.removesuffix("_t"), operand)
+                    operand.symbol = symbol
+                    yield from before
+                    yield Equation(last.name, symbol, last.function, last.terms, last.value)
         symbol = FUNCTION_SYMBOLS.get(whole.operation, whole.operation) if function else ""
-        yield Equation(name, whole.symbol, symbol, self._with_biases_last(terms), whole.value)
+        yield Equation(name, whole.symbol, symbol, self._name_weights(terms), whole.value)
 
-    def _lift(self, part: Expression) -> Iterator[Equation]:
-        """Give an intermediate result a line and a symbol of its own."""
-        symbol = "x'_t" if _depends_on_input_alone(part) else next(self.intermediate)
-        lines = list(self._write("x'" if symbol == "x'_t" else symbol, part))
-        part.symbol = symbol
-        yield from lines[:-1]
-        last = lines[-1]
-        yield Equation(last.name, symbol, last.function, last.terms, last.value)
-
-    def _with_biases_last(self, terms: list[Expression]) -> list[Expression]:
+    def _name_weights(self, terms: Sequence[Expression]) -> list[Expression]:
         """Name the weights; the two halves of a bias are one term, after all others."""
-        biases: dict[str, list[Expression]] = {}
-        others = []
+        cell, biases, others = self.cell, dict[str, list[Expression]](), list[Expression]()
+        blocks = {"weight_x": cell.x_blocks or cell.blocks, "weight_h": cell.h_blocks or cell.blocks}
         for term in terms:
             parameter, _, number = term.symbol.partition("/")
             if parameter in ("bias_x", "bias_h"):
-                biases.setdefault(self._block_letter(self.cell.blocks, number), []).append(term)
+                biases.setdefault(_block_letter(cell.blocks, number), []).append(term)
+            elif term.operation != "matrix" or term.symbol:
+                others.append(term)
             else:
-                others.append(self._with_named_weights(term))
+                weight, vector = term.arguments
+                parameter, _, number = weight.symbol.partition("/")
+                symbol = {"weight_p": "W_xp"}.get(parameter, weight.symbol)
+                if parameter in blocks:
+                    symbol = f"W_{parameter[-1]}{_block_letter(blocks[parameter], number)}"
+                named = Expression("leaf", weight.value, symbol=symbol)
+                others.append(Expression("matrix", term.value, (named, vector)))
         for letter, halves in biases.items():
-            which = halves[0].symbol[len("bias_")] if len(halves) == 1 and self.cell.bias_h is not None else ""
+            which = halves[0].symbol[len("bias_")] if len(halves) == 1 and cell.bias_h is not None else ""
             value = torch.stack([half.value for half in halves]).sum(dim=0)
             others.append(Expression("bias", value, symbol=f"b_{which}{letter}"))
         return others
 
-    def _with_named_weights(self, term: Expression) -> Expression:
-        if term.operation != "matrix" or term.symbol:
-            return term
-        weight, vector = term.arguments
-        parameter, _, number = weight.symbol.partition("/")
-        blocks = {
-            "weight_x": self.cell.x_blocks or self.cell.blocks,
-            "weight_h": self.cell.h_blocks or self.cell.blocks,
-        }
-        if parameter in blocks:
-            symbol = f"W_{parameter[-1]}{self._block_letter(blocks[parameter], number)}"
-        else:
-            symbol = {"weight_p": "W_xp"}.get(parameter, weight.symbol)
-        return Expression("matrix", term.value, (Expression("leaf", weight.value, symbol=symbol), vector))
 
-    def _block_letter(self, blocks: tuple[str, ...], number: str) -> str:
-        block = blocks[int(number or 0)]
-        return "h" if block == CANDIDATE else block
+def _block_letter(blocks: tuple[str, ...], number: str) -> str:
+    block = blocks[int(number or 0)]
+    return "h" if block == CANDIDATE else block
 
 
 def symbol_of(name: str) -> str:
@@ -262,9 +246,114 @@ def symbol_of(name: str) -> str:
     return "h̃" if name == CANDIDATE else name
 
 
-def _depends_on_input_alone(expression: Expression) -> bool:
-    if expression.operation == "matrix":
-        return _depends_on_input_alone(expression.arguments[1])
-    if expression.symbol:
-        return expression.symbol == INPUT
-    return all(_depends_on_input_alone(argument) for argument in expression.arguments)
+# --- one unit of one step ---------------------------------------------------------------------------------------------
+
+
+class Summand(NamedTuple):
+    """weight · input, one of those that a product with a matrix adds up."""
+
+    place: int  # of the input in its vector
+    weight: float
+    input: float
+    product: float
+
+
+class Factor(NamedTuple):
+    """One number of a product."""
+
+    symbol: str
+    value: float
+
+
+@dataclass(frozen=True)
+class UnitTerm:
+    """One of the numbers that a line adds up."""
+
+    symbol: str  # W_xf x_t, b_f, f ⊙ c_{t-1}
+    value: float
+    factors: tuple[Factor, ...] = ()  # where it is a product of numbers
+    vector: str = ""  # where it is a row of a matrix times a vector: x_t, h_{t-1}, r ⊙ h_{t-1}
+    length: int = 0  # how many summands it has
+    summands: tuple[Summand, ...] = ()  # the largest of them, by size
+    rest: float = 0.0  # what the others add up to
+
+    @classmethod
+    def of(cls, term: Expression, unit: int) -> "UnitTerm":
+        value, factors = term.value[unit].item(), term.parts("product")
+        if len(factors) > 1:
+            return cls(str(term), value, tuple(Factor(str(factor), factor.value[unit].item()) for factor in factors))
+        if term.symbol or term.operation != "matrix":
+            return cls(str(term), value)
+        weight, vector = term.arguments
+        row = weight.value[unit]
+        products = row * vector.value
+        largest = products.abs().topk(min(SUMMANDS, len(products))).indices.tolist()
+        summands = tuple(Summand(k, row[k].item(), vector.value[k].item(), products[k].item()) for k in largest)
+        total = products.sum().item()
+        rest = total - sum(summand.product for summand in summands)
+        return cls(str(term), total, (), str(vector), len(products), summands, rest)
+
+
+@dataclass(frozen=True)
+class UnitLine:
+    """value = function(Σ terms)"""
+
+    name: str  # as in `Cell.equations`; of an intermediate result, its symbol
+    symbol: str
+    formula: str
+    terms: tuple[UnitTerm, ...]
+    function: str  # σ, tanh, ReLU or nothing
+    total: float  # Σ terms
+    value: float
+    does: str = ""  # what it is for, in words
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """One step of one unit."""
+
+    unit: int
+    before: dict[str, float]  # the unit's state before the step
+    lines: tuple[UnitLine, ...]  # in the order of computing
+
+    def __getitem__(self, name: str) -> float:
+        return next(line.value for line in self.lines if line.name == name)
+
+
+def arithmetic(cell: Cell, x_t: Tensor, state: State, unit: int) -> Arithmetic:
+    """Compute one unit of a step with inputs (D,) and a state of (H,) each."""
+    check_unit(unit, cell.hidden)
+    lines = [
+        UnitLine(
+            name=equation.name,
+            symbol=equation.symbol,
+            formula=equation.formula,
+            terms=tuple(UnitTerm.of(term, unit) for term in equation.terms),
+            function=equation.function,
+            total=equation.total[unit].item(),
+            value=equation.value[unit].item(),
+            does=_describe_purpose(cell, equation),
+        )
+        for equation in trace_equations(cell, x_t, state)
+    ]
+    before = {name: value.detach().cpu().double()[unit].item() for name, value in state.items()}
+    return Arithmetic(unit, before, tuple(lines))
+
+
+def check_unit(unit: int, hidden: int) -> None:
+    """Refuse a unit that a layer does not have."""
+    if not 0 <= unit < hidden:
+        raise UsageError(f"There is no unit {unit}: the layer has {hidden}, from 0 to {hidden - 1}.")
+
+
+def _describe_purpose(cell: Cell, equation: Equation) -> str:
+    """What a line is for, in words; nothing for an intermediate result."""
+    name, other_states = equation.name, set(cell.state_names) - {"h"}
+    if name in cell.gates:
+        return cell.gates[name]
+    if name == "h":
+        return "the new state, which the next step goes on from"
+    if name in other_states:
+        return "the new content of the cell"
+    is_intermediate = equation.symbol in ("x'_t", name) and name not in cell.blocks
+    return "" if is_intermediate else f"new content, offered to the {'cell' if other_states else 'state'}"

@@ -23,8 +23,9 @@ from seqloom.inspect.plots.figures import (
     visible,
     width_for,
 )
-from seqloom.inspect.views.cells import Array, GateTrace, LayerTrace, describe
-from seqloom.inspect.views.gradients import Report
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.cells import GateTrace, LayerTrace
+from seqloom.inspect.views.gradients import GradientReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +58,7 @@ def _heat_map(figure: "Figure", axes: Any, layer: LayerTrace, name: str, units: 
         size = _reach(values)
         look = {"cmap": SIGNED, "vmin": -size, "vmax": size}
     image = axes.imshow(values, aspect="auto", interpolation="nearest", **look)
-    axes.set_title(describe(layer, name), loc="left", fontsize=10)
+    axes.set_title(layer.describe(name), loc="left", fontsize=10)
     axes.set_yticks(range(len(units)), [str(unit) for unit in units], fontsize=7)
     axes.set_ylabel("unit")
     figure.colorbar(image, ax=axes, pad=0.01, aspect=12)
@@ -119,7 +120,7 @@ def _lines(axes: Any, layer: LayerTrace, lines: dict[str, Array]) -> None:
     names = list(layer.values)
     for (name, values), dashes in zip(lines.items(), cycle(DASHES), strict=False):
         look: dict[str, Any] = {"color": quantity_colour(name, names.index(name)), "linestyle": dashes}
-        axes.plot(values, **look, marker="o", markersize=3, linewidth=1.5, label=describe(layer, name))
+        axes.plot(values, **look, marker="o", markersize=3, linewidth=1.5, label=layer.describe(name))
     axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
 
 
@@ -132,9 +133,9 @@ MANY = 6  # entries of a legend that still leave room for the curves …
 CROWDED = 12  # … and matrices whose names and figures fit side by side
 
 
-def draw_gradients(reports: Sequence[Report]) -> "Figure":
+def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
     """Norms over time and singular values; where there is something to show, the Elman bound and norms in training."""
-    panels: list[Callable[[Any, Sequence[Report]], None]] = [_norms, _singular_values]
+    panels: list[Callable[[Any, Sequence[GradientReport]], None]] = [_norms, _singular_values]
     panels += [_bound] if any(report.flows for report in reports) else []
     panels += [_training] if any(report.training for report in reports) else []
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
@@ -154,11 +155,11 @@ def _legend(axes: Any, place: str = "best") -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
 
 
-def _coloured(reports: Sequence[Report]) -> list[tuple[str, Report]]:
+def _coloured(reports: Sequence[GradientReport]) -> list[tuple[str, GradientReport]]:
     return list(zip(cycle(COLOURS), reports, strict=False))
 
 
-def _name(report: Report) -> str:
+def _name(report: GradientReport) -> str:
     return literal(report.name if report.cell in report.name else f"{report.name} ({report.cell})")
 
 
@@ -190,7 +191,7 @@ def _mark_what_goes_on(axes: Any) -> None:
         axes.text(at, 0.03, words, transform=axes.transAxes, ha=side, fontsize=9, color="0.3")
 
 
-def _norms(axes: Any, reports: Sequence[Report]) -> None:
+def _norms(axes: Any, reports: Sequence[GradientReport]) -> None:
     """‖∂L/∂h_t‖, of the cell's content too where there is one."""
     last = reports[0].trace.of == "last"
     strongest = 0.0
@@ -219,7 +220,7 @@ def _norms(axes: Any, reports: Sequence[Report]) -> None:
     _legend(axes)
 
 
-def _singular_values(axes: Any, reports: Sequence[Report]) -> None:
+def _singular_values(axes: Any, reports: Sequence[GradientReport]) -> None:
     """All of them as short strokes, one column per matrix; a dot is the spectral radius."""
     labels: list[str] = []
     crowded = sum(len(report.matrices) for report in reports) > CROWDED
@@ -250,7 +251,7 @@ def _block(name: str) -> str:
     return "h" if name == "candidate" else name
 
 
-def _bound(axes: Any, reports: Sequence[Report]) -> None:
+def _bound(axes: Any, reports: Sequence[GradientReport]) -> None:
     """What arrives of a change, and what the bound would allow."""
     ends = []
     for colour, report in _coloured(reports):
@@ -278,7 +279,7 @@ def _bound(axes: Any, reports: Sequence[Report]) -> None:
     _legend(axes, "upper right")
 
 
-def _training(axes: Any, reports: Sequence[Report]) -> None:
+def _training(axes: Any, reports: Sequence[GradientReport]) -> None:
     """‖g‖ as logged; above θ it was scaled down to θ."""
     thresholds: dict[float, list[str]] = {}
     for colour, report in _coloured(reports):

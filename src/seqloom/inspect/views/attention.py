@@ -33,7 +33,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.specials import Specials
 from seqloom.core.words import did_you_mean
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
-from seqloom.inspect.capture import Trained, evaluating
+from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.values import Array, to_plain
 from seqloom.inspect.views.texts import (
     Read,
@@ -115,7 +115,7 @@ class AlignmentView:
         return to_pharaoh(link for link in links if link[0] < len(self.words.columns) - 1)  # not to END
 
 
-def alignment_view(translator: Trained, source: str, target: str | None = None, **options: Any) -> AlignmentView:
+def alignment_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> AlignmentView:
     """Let a translator translate a line, or say the given translation of it, and keep its attention weights.
 
     `options` are those of its search (beam, max_length …). Dropout is off.
@@ -284,7 +284,7 @@ class HeadsView:
         return to_plain(plain)
 
 
-def heads_view(translator: Trained, source: str, target: str | None = None, **options: Any) -> HeadsView:
+def heads_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> HeadsView:
     """Let a Transformer translate a line, or say the given translation of it, and keep the weights of each head.
 
     `options` are those of its search (beam, max_length …). Dropout is off.
@@ -293,13 +293,13 @@ def heads_view(translator: Trained, source: str, target: str | None = None, **op
     return _view_said(translator, say(translator, source, target, **options), "translation")
 
 
-def denoiser_heads_view(denoiser: Trained, text: str, **options: Any) -> HeadsView:
+def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
     """Let a denoiser restore a text; `options` are those of its search."""
     _check_transformer(denoiser)
     return _view_said(denoiser, say_restored(denoiser, text, **options), "restored")
 
 
-def _check_transformer(trained: Trained) -> None:
+def _check_transformer(trained: TrainedModel) -> None:
     if not isinstance(trained.model, Transformer):
         raise UsageError(
             f"{trained.name} is no Transformer: it has no layers and heads to look at. `seqloom inspect attention` "
@@ -307,7 +307,7 @@ def _check_transformer(trained: Trained) -> None:
         )
 
 
-def _view_said(trained: Trained, said: Said, says: Literal["translation", "restored"]) -> HeadsView:
+def _view_said(trained: TrainedModel, said: Said, says: Literal["translation", "restored"]) -> HeadsView:
     model: Transformer = trained.model
     batch = said.batch(model)
     with evaluating(model), torch.no_grad():
@@ -381,7 +381,7 @@ def words_before(said: Sequence[Word], tokens: int) -> list[Word]:
 # --- a text alone -----------------------------------------------------------------------------------------------------
 
 
-def gpt_heads_view(trained: Trained, text: str) -> HeadsView:
+def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     """Let a GPT read a text, END before it: rows and columns are the tokens it reads. Dropout is off."""
     model, tokenizer = trained.model, trained.tokenizer
     if not isinstance(model, GPT):
@@ -402,7 +402,7 @@ def gpt_heads_view(trained: Trained, text: str) -> HeadsView:
     return HeadsView(trained.name, None, text, True, True, log_probs.double().sum().item(), parts, notes, "text")
 
 
-def bert_heads_view(trained: Trained, text: str) -> HeadsView:
+def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     """Let a BERT read a text, which may have masks, between [CLS] and [SEP]. Dropout is off."""
     tokenizer, longest = trained.tokenizer, trained.model.config.longest
     specials = Specials.after(len(tokenizer))
@@ -421,7 +421,7 @@ def bert_heads_view(trained: Trained, text: str) -> HeadsView:
     return HeadsView(trained.name, None, text, True, True, None, parts, unknown_notes(gaps.unknown, "text"), "text")
 
 
-def reader_heads_view(reader: Trained, read: Read) -> HeadsView:
+def reader_heads_view(reader: TrainedModel, read: Read) -> HeadsView:
     """Let a classifier or a tagger read a line, and keep the weights of its encoder. Dropout is off."""
     with evaluating(reader.model):
         layers = reader.model.attentions(read.batch)

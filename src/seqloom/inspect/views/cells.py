@@ -3,38 +3,39 @@
     trace = gate_trace(seqloom.load("runs/lm-char-lstm"), "The class")
     trace.layers[0].values["f"]      (T, H): the forget gate of every unit at every token
 
-Row t is what was computed when token t was read. A language model's row 0 is END, which stands before every text.
-Models of other kinds have several parts, `seqloom.inspect.views.cells` says which.
-
-Everything the recurrent cells of a model compute while it reads a text, wherever in the model they stand.
-
     parts = cell_traces(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     parts["encoder-backwards"].trace.layers[0].values["z"]      (T, H), by tokens from left to right
 
-A part is a stack of cells that goes one way: of a language model there is one, `reader`; of a translator there are
+    rank(values, "correlation", token_classes(trace.tokens)["inside quotes"])      units, by |Pearson's r|
+
+Row t is what was computed when token t was read; a language model's row 0 is END, which stands before every text. A
+part is a stack of cells that goes one way: of a language model there is one, `reader`; of a translator there are
 `encoder` and `decoder`, and where it reads both ways `encoder-forwards` and `encoder-backwards`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.capture import CellStep, capture, cells_of, evaluating, model_of
+from seqloom.inspect.capture import Captured, Source, capture, cells_of, evaluating, model_of
+from seqloom.inspect.equations import check_unit
+from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import ReadText, Text, read_text
 from seqloom.nn.cells import CELLS, Cell, State
 from seqloom.nn.connections import Residual
 
-Array = NDArray[np.floating[Any]]
 OPEN, CLOSED = 0.9, 0.1  # a gate beyond these is called saturated
 UNITS = 12  # rows of a heat map that can still be told apart
 HIGHWAY = {"T": "near 1 hands on what the layer made; near 0 what it was given"}
+DIRECTIONS = {"forwards": "left to right →", "backwards": "right to left ←", "": ""}
+T = TypeVar("T")
 
 
 class Saturation(NamedTuple):
@@ -59,8 +60,7 @@ class LayerTrace:
     def level(self, name: str) -> Array:
         """One number per token (T,): the mean of a gate, the mean size of anything that has a sign."""
         values = self.values[name]
-        found: Array = (values if name in self.gates else np.abs(values)).mean(axis=1)
-        return found
+        return (values if name in self.gates else np.abs(values)).mean(axis=1)
 
     def saturation(self, gate: str, unit: int | None = None) -> Saturation:
         """Of all units, or of one."""
@@ -72,18 +72,30 @@ class LayerTrace:
 
         Not the cell's content: that may drift far away without the unit ever saying anything new.
         """
-        spread = self.values["h"].std(axis=0)  # (H,)
-        return [int(unit) for unit in np.argsort(-spread, kind="stable")[:count]]
+        return np.argsort(-self.values["h"].std(axis=0), kind="stable")[:count].tolist()
 
     def unit(self, number: int) -> dict[str, Array]:
         """One unit over the text: each (T,)."""
-        if not 0 <= number < self.hidden:
-            raise UsageError(f"There is no unit {number}: the layer has {self.hidden}, from 0 to {self.hidden - 1}.")
+        check_unit(number, self.hidden)
         return {name: values[:, number] for name, values in self.values.items()}
+
+    def describe(self, name: str) -> str:
+        """What a row of numbers is, in words."""
+        if name in self.gates:
+            return f"{name} {self.gates[name]}"
+        has_content = "c" in self.states
+        words = {
+            "c": "content of the cell",
+            "h": f"hidden state, {'what the cell shows' if has_content else 'all the layer remembers'}",
+            "y": "what the layer hands on",
+        }
+        return f"{name}: " + words.get(name, f"new content offered to the {'cell' if has_content else 'state'}")
 
 
 @dataclass(frozen=True)
 class GateTrace:
+    """The layers of one part over a text."""
+
     tokens: list[str]  # T of them; a language model's first is END
     cell: str
     layers: tuple[LayerTrace, ...]  # the lowest first
@@ -98,17 +110,15 @@ class GateTrace:
         return ", ".join(words)
 
     def layer(self, number: int | None = None) -> LayerTrace:
-        """Layers as people count them, the lowest is 1; the top one, if no number is given."""
+        """A layer as people count them, the lowest is 1; the top one, if no number is given."""
         count = len(self.layers)
-        if number is None:
-            return self.layers[-1]
-        if not 1 <= number <= count:
+        if number is not None and not 1 <= number <= count:
             has = "has one layer" if count == 1 else f"has {count} layers, 1 the lowest"
             raise UsageError(f"There is no layer {number}: the model {has}.")
-        return self.layers[number - 1]
+        return self.layers[-1 if number is None else number - 1]
 
 
-def gate_trace(source: Any, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
+def gate_trace(source: Source, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
     """Let a model read a text and keep everything its cells compute: those of one part, the first if none is named.
 
     `source` is what `seqloom.load` gives, or a `RecurrentLM`, whose text is then given as ids. Dropout is off.
@@ -116,35 +126,11 @@ def gate_trace(source: Any, text: Text, *, part: str | None = None, allow_unknow
     return cell_traces(source, text, allow_unknown=allow_unknown)[part].trace
 
 
-def layer_trace(values: Mapping[str, Tensor], cell: Cell) -> LayerTrace:
-    """Of values (T, H) by name."""
-    words = {name: does for name, does in {**cell.gates, **HIGHWAY}.items() if name in values}
-    order = [*words, *(name for name in values if name not in words)]
-    return LayerTrace({name: values[name].cpu().numpy() for name in order}, words, cell.state_names)
-
-
-def describe(layer: LayerTrace, name: str) -> str:
-    """What a row of numbers is, in words."""
-    if name in layer.gates:
-        return f"{name} {layer.gates[name]}"
-    if name == "c":
-        return "c: content of the cell"
-    if name == "h":
-        return f"h: hidden state, {'what the cell shows' if 'c' in layer.states else 'all the layer remembers'}"
-    if name == "y":
-        return "y: what the layer hands on"
-    return f"{name}: new content offered to the {'cell' if 'c' in layer.states else 'state'}"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-DIRECTIONS = {"forwards": "left to right →", "backwards": "right to left ←", "": ""}
+# --- parts of a model -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPosition:
     """Where a cell stands in its model."""
 
     role: str  # encoder, decoder or reader
@@ -155,31 +141,77 @@ class Place:
     def part(self) -> str:
         return f"{self.role}-{self.way}" if self.way else self.role
 
+    @property
+    def title(self) -> str:
+        """The part in words: encoder, right to left ←"""
+        words = ["" if self.role == "reader" else self.role, DIRECTIONS[self.way]]
+        return ", ".join(word for word in words if word) or DIRECTIONS["forwards"]
+
+    def reading_order(self, read: ReadText, steps: int) -> list[int]:
+        """The positions of the tokens in the order in which the cell reads them; without what it does not come to."""
+        order = read.order(self.role)
+        return (order[::-1] if self.way == "backwards" else order)[:steps]
+
+
+def cell_positions(names: Iterable[str]) -> dict[str, CellPosition]:
+    """Where each cell stands, by its name in the model: `encoder.stack.layers.1.backwards.cell` is layer 1 of the
+    reader's backward way."""
+    words = {name: name.split(".") for name in names}
+    has_both = {own[0] for own in words.values()} >= {"encoder", "decoder"}
+    positions = {}
+    for name, own in words.items():
+        way = next((word for word in own if word in ("forwards", "backwards")), "")
+        if "directions" in own:  # two stacks that are kept apart are numbered
+            way = ("forwards", "backwards")[int(own[own.index("directions") + 1])]
+        layer = int(own[len(own) - own[::-1].index("layers")])
+        positions[name] = CellPosition(own[0] if has_both else "reader", way, layer)
+    return positions
+
+
+def group_by_part(named: Mapping[str, T]) -> dict[str, dict[CellPosition, T]]:
+    """Group by part, and in it from the lowest layer to the top; encoders first, forwards first."""
+    values = {position: named[name] for name, position in cell_positions(named).items()}
+    parts: dict[str, dict[CellPosition, T]] = {}
+    for position in sorted(values, key=lambda own: (own.role != "encoder", own.way == "backwards", own.layer)):
+        parts.setdefault(position.part, {})[position] = values[position]
+    return parts
+
+
+def cell_name(cell: Cell) -> str:
+    """The name that recipes have for a cell."""
+    return next((name for name, kind in CELLS.items() if type(cell) is kind), type(cell).__name__)
+
+
+# --- all cells over a text --------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, eq=False)
-class WatchedLayer:
+class CellSteps:
     """One cell over a text, step by step in the order it reads."""
 
     cell: Cell
     x: Tensor  # (T, D)
     before: State  # each (T, H)
     after: State
-    around: dict[str, Tensor] = field(default_factory=dict)  # what goes around the layer, each (T, H)
+    around: dict[str, Tensor]  # what goes around the layer, each (T, H)
 
     @classmethod
-    def of(cls, cell: Cell, steps: Sequence[CellStep], around: dict[str, Tensor] | None = None) -> "WatchedLayer":
+    def of(cls, captured: Captured, name: str, cell: Cell) -> "CellSteps":
         """Of the first row: a text is read alone."""
+        steps = captured.steps(name)
         x = torch.stack([step.x[0] for step in steps])
-        before, after = (
-            {name: torch.stack([getattr(step, when)[name][0] for step in steps]) for name in cell.state_names}
-            for when in ("before", "after")
-        )
-        return cls(cell, x, before, after, around or {})
+        before = {state: torch.stack([step.before[state][0] for step in steps]) for state in cell.state_names}
+        after = {state: torch.stack([step.after[state][0] for step in steps]) for state in cell.state_names}
+        return cls(cell, x, before, after, captured.shortcuts(name))
 
-    def values(self) -> dict[str, Tensor]:
-        """All that the equations compute, each (T, H): every step starts from a state that is known."""
-        found = self.cell.equations(self.x, self.before)
-        return {**found, **self.after, **self.around}
+    def trace(self, order: Sequence[int]) -> LayerTrace:
+        """All that the equations compute, by tokens: every step starts from a state that is known."""
+        values = {**self.cell.equations(self.x, self.before), **self.after, **self.around}
+        gates = {name: does for name, does in {**self.cell.gates, **HIGHWAY}.items() if name in values}
+        names = [*gates, *(name for name in values if name not in gates)]
+        positions = torch.argsort(torch.tensor(order))
+        arrays = {name: values[name][positions.to(values[name].device)].cpu().numpy() for name in names}
+        return LayerTrace(arrays, gates, self.cell.state_names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,28 +219,22 @@ class CellPart:
     """A stack of cells that goes one way over a text."""
 
     name: str
-    role: str
-    way: str
+    title: str
     tokens: list[str]  # T of them, as they stand in the text
     order: list[int]  # step t reads tokens[order[t]]
-    says: list[str]  # what is to be told at each token; empty where nothing is
-    layers: tuple[WatchedLayer, ...]  # the lowest first
+    says: list[str]  # what is to be predicted at each token; empty where nothing is
+    layers: tuple[CellSteps, ...]  # the lowest first
     trace: GateTrace  # by tokens from left to right, whatever the order they are read in
 
-    @property
-    def title(self) -> str:
-        return part_title(self.role, self.way)
+    def step_of(self, position: int) -> int:
+        """Which step reads the token at that position of the text."""
+        if not 0 <= position < len(self.tokens):
+            raise UsageError(f"There is no token {position}: the text has {len(self.tokens)}, counted from 0.")
+        return self.order.index(position)
 
-    def step_of(self, place: int) -> int:
-        """Which step reads the token at that place of the text."""
-        if not 0 <= place < len(self.tokens):
-            raise UsageError(f"There is no token {place}: the text has {len(self.tokens)}, counted from 0.")
-        return self.order.index(place)
-
-    def layer(self, number: int | None) -> WatchedLayer:
-        """As people count them, the lowest is 1; the top one, if no number is given."""
-        self.trace.layer(number)  # refuses what is not there
-        return self.layers[-1 if number is None else number - 1]
+    def layer(self, number: int | None) -> CellSteps:
+        """A layer as people count them, the lowest is 1; the top one, if no number is given."""
+        return self.layers[self.trace.layers.index(self.trace.layer(number))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +260,7 @@ class CellTraces:
 
 
 def cell_traces(
-    source: Any,
+    source: Source,
     text: Text,
     target: str | None = None,
     *,
@@ -247,77 +273,112 @@ def cell_traces(
     translation a translator is made to say, its own where it is left out.
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
+    parts = {}
     with evaluating(model), torch.no_grad(), capture(model, Cell, Residual) as captured:
         read.run(model)
-        steps = {name: captured.steps(name) for name in cells_of(model)}
-        layers = {
-            name: WatchedLayer.of(cell, steps[name], captured.shortcuts(name))
-            for name, cell in cells_of(model).items()
-            if steps[name]
-        }
-        return CellTraces({name: _part(name, own, read) for name, own in grouped(layers).items()}, read)
+        cells = {name: cell for name, cell in cells_of(model).items() if captured.steps(name)}
+        steps = {name: CellSteps.of(captured, name, cell) for name, cell in cells.items()}
+        for name, layers in group_by_part(steps).items():
+            position, lowest = next(iter(layers.items()))
+            order, tokens = position.reading_order(read, len(lowest.x)), read.tokens[position.role]
+            traces = tuple(layer.trace(order) for layer in layers.values())
+            says, trace = read.says.get(position.role, []), GateTrace(tokens, cell_name(lowest.cell), traces, name)
+            parts[name] = CellPart(name, position.title, tokens, order, says, tuple(layers.values()), trace)
+    return CellTraces(parts, read)
 
 
-def _part(name: str, layers: dict[Place, WatchedLayer], read: ReadText) -> CellPart:
-    place, top = next(iter(layers.items()))
-    order = reading_order(place, read, len(top.x))
-    tokens, cell = read.tokens[place.role], cell_name(top.cell)
-    kinds = tuple(layer_trace(_by_tokens(layer.values(), order), layer.cell) for layer in layers.values())
-    says = read.says.get(place.role, [])
-    trace = GateTrace(tokens, cell, kinds, name)
-    return CellPart(name, place.role, place.way, tokens, order, says, tuple(layers.values()), trace)
+# --- which units are worth a look -------------------------------------------------------------------------------------
+
+By = Literal["variance", "size", "mean", "number", "correlation"]
+OPENING, CLOSING = "([{⟨«“„", ")]}⟩»”"
+QUOTES = "\"'`“”„«»"
+SPACES = "▁Ġ "  # what tokenizers write for one
+LETTERS: dict[str, Callable[[str], bool]] = {
+    "space": lambda letter: letter.isspace() or letter in SPACES,
+    "letter": str.isalpha,
+    "capital letter": str.isupper,
+    "vowel": lambda letter: unicodedata.normalize("NFD", letter.lower())[0] in "aeiouy",
+    "digit": str.isdigit,
+    "punctuation": lambda letter: unicodedata.category(letter)[0] == "P",
+}
 
 
-def _by_tokens(values: dict[str, Tensor], order: Sequence[int]) -> dict[str, Tensor]:
-    """From the order of reading to that of the text."""
-    places = torch.argsort(torch.tensor(order))
-    return {name: value[places.to(value.device)] for name, value in values.items()}
+class Ranked(NamedTuple):
+    """The units of a layer in an order."""
+
+    units: list[int]  # all of them, first those that come first
+    scores: Array  # (H,), by unit
 
 
-def part_title(role: str, way: str) -> str:
-    """In words: encoder, right to left ←"""
-    words = ["" if role == "reader" else role, DIRECTIONS[way]]
-    return ", ".join(word for word in words if word) or DIRECTIONS["forwards"]
+def rank(values: Array, by: By = "variance", marks: Array | None = None) -> Ranked:
+    """Order the units of values (T, H); with `correlation`, by how they go with the marked tokens."""
+    if by not in get_args(By):
+        raise UsageError(f"Units cannot be ordered by {by!r}: {did_you_mean(by, get_args(By))}.")
+    values = values.astype(np.float64)
+    match by:
+        case "number":
+            return Ranked(list(range(values.shape[1])), np.arange(values.shape[1], dtype=np.float64))
+        case "variance":
+            scores = values.var(axis=0)
+        case "size":
+            scores = np.abs(values).mean(axis=0)
+        case "mean":
+            scores = values.mean(axis=0)
+        case "correlation":
+            if marks is None:
+                raise UsageError("To order units by correlation, name a class of tokens.")
+            scores = correlations(values, marks)
+    keys = np.abs(scores) if by == "correlation" else scores
+    return Ranked(np.argsort(-keys, kind="stable").tolist(), scores)
 
 
-def cell_name(cell: Cell) -> str:
-    """As recipes call it."""
-    return next((name for name, kind in CELLS.items() if type(cell) is kind), type(cell).__name__)
+def correlations(values: Array, marks: Array) -> Array:
+    """Pearson's r (H,) of each unit's values (T, H) with being marked (T,); 0 where either never changes."""
+    centred, flags = values - values.mean(axis=0), marks - marks.mean()
+    lengths = np.sqrt((centred**2).sum(axis=0) * (flags**2).sum())
+    return np.divide(flags @ centred, lengths, out=np.zeros(values.shape[1]), where=lengths > 1e-12)
 
 
-# --- where cells stand ------------------------------------------------------------------------------------------------
+def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Array]:
+    """The classes that tell these tokens apart, by name; with `containing`, also the tokens with that in them.
+
+    A class marks tokens (T,) with 1 and the others with 0, by what they are or by where they stand; a position grows
+    from token to token. What is the same for all tokens is left out.
+    """
+    classes: dict[str, list] = {name: [] for name in (*LETTERS, "starts a word", "inside brackets", "inside quotes")}
+    in_word, depth, in_quotes, since_line, last = False, 0, False, 0, " "
+    lines = []
+    for position, token in enumerate(tokens):
+        is_special = len(token) > 2 and (token[0] + token[-1]) in ("<>", "[]")  # </s>, <unk>, [CLS]: no text
+        letters = "" if is_special else token
+        for name, test in LETTERS.items():
+            classes[name].append(any(map(test, letters)))
+        bare = letters.lstrip(SPACES)
+        is_word = any(map(str.isalnum, bare))  # a letter or digit after something that is none, or after a space
+        classes["starts a word"].append(is_word and (not in_word or bare != letters))
+        in_word = is_word and bare[-1:].isalnum()
+        depth += sum(letter in OPENING for letter in letters)
+        classes["inside brackets"].append(depth > 0)
+        depth = max(0, depth - sum(letter in CLOSING for letter in letters))
+        following = tokens[position + 1][:1] if position + 1 < len(tokens) else " "
+        marks = 0 if is_special else _count_quotes(last + token + following)
+        classes["inside quotes"].append(in_quotes or marks > 0)
+        in_quotes ^= marks % 2 == 1
+        last = token[-1:] or " "
+        lines.append(since_line)
+        since_line = 0 if "\n" in token else since_line + 1
+    classes["place in the text"] = list(range(len(tokens)))
+    if lines != classes["place in the text"]:  # there is more than one line
+        classes["place in the line"] = lines
+    if containing:
+        classes[f"contains {containing}"] = [containing in token for token in tokens]
+    return {name: np.array(own, dtype=np.float64) for name, own in classes.items() if len(set(own)) > 1}
 
 
-def places(names: Iterable[str]) -> dict[str, Place]:
-    """Of each cell, by its name in the model: `encoder.stack.layers.1.backwards.cell` is layer 1 of the reader's
-    backward way."""
-    words = {name: name.split(".") for name in names}
-    two = {own[0] for own in words.values()} >= {"encoder", "decoder"}
-    both = {name: _way(own) for name, own in words.items()}
-    return {
-        name: Place(own[0] if two else "reader", both[name], int(own[len(own) - own[::-1].index("layers")]))
-        for name, own in words.items()
-    }
-
-
-def _way(words: Sequence[str]) -> str:
-    """A stack of both directions names them; two stacks that are kept apart are numbered."""
-    if "directions" in words:
-        return ("forwards", "backwards")[int(words[words.index("directions") + 1])]
-    return next((word for word in words if word in ("forwards", "backwards")), "")
-
-
-def grouped(named: dict[str, T]) -> dict[str, dict[Place, T]]:
-    """By part, and in it from the lowest layer to the top; encoders first, forwards first."""
-    found = {place: named[name] for name, place in places(named).items()}
-    ordered = sorted(found, key=lambda place: (place.role != "encoder", place.way == "backwards", place.layer))
-    parts: dict[str, dict[Place, T]] = {}
-    for place in ordered:
-        parts.setdefault(place.part, {})[place] = found[place]
-    return parts
-
-
-def reading_order(place: Place, read: ReadText, steps: int) -> list[int]:
-    """The places of the tokens in the order in which a cell reads them; without what it does not come to."""
-    order = read.order(place.role)
-    return (order[::-1] if place.way == "backwards" else order)[:steps]
+def _count_quotes(around: str) -> int:
+    """How many quotation marks stand between the first and the last letter; an apostrophe in a word is none."""
+    triples = zip(around, around[1:], around[2:], strict=False)
+    return sum(
+        letter in QUOTES and not (letter == "'" and left.isalnum() and right.isalnum())
+        for left, letter, right in triples
+    )

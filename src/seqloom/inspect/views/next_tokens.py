@@ -34,7 +34,7 @@ from seqloom.decoding.generate import generate
 from seqloom.decoding.hypotheses import SearchStep
 from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.capture import Trained, evaluating
+from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import (
     Restores,
@@ -60,7 +60,7 @@ ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 class Beginning:
     """What stands before the first token that is still to be chosen."""
 
-    trained: Trained
+    trained: TrainedModel
     text: str  # the line that is translated or restored, or the prompt
     source: list[int] | None  # its tokens, END included, where it is translated or restored
     prompt: list[int]  # tokens of the prompt, those that were forced after it not among them
@@ -159,7 +159,7 @@ class Continues(Protocol):
     def as_taught(self, text: str, whole: bool = True) -> str: ...
 
 
-def beginning(trained: Trained, text: str, forced: Sequence[int] = ()) -> Beginning:
+def beginning(trained: TrainedModel, text: str, forced: Sequence[int] = ()) -> Beginning:
     """`text` is the line to translate or restore, or the prompt to continue, which may be empty. `forced` are tokens
     that come next, whatever the model thinks of them."""
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
@@ -244,7 +244,7 @@ class WrittenToken:
 
 
 def next_tokens(
-    trained: Trained, text: str, forced: Sequence[int] = (), *, top: int = 200, **options: Any
+    trained: TrainedModel, text: str, forced: Sequence[int] = (), *, top: int = 200, **options: Any
 ) -> NextTokens:
     """What comes after a prompt, or in the translation of a text, and after the tokens that were `forced`.
 
@@ -273,7 +273,7 @@ class _Listener:
 
 
 def write(
-    trained: Trained,
+    trained: TrainedModel,
     text: str,
     forced: Sequence[int] = (),
     *,
@@ -388,7 +388,7 @@ class _SearchRecorder:
 
 
 def search_tree(
-    trained: Trained, text: str, forced: Sequence[int] = (), *, max_tokens: int = 20, **options: Any
+    trained: TrainedModel, text: str, forced: Sequence[int] = (), *, max_tokens: int = 20, **options: Any
 ) -> SearchTree:
     """Search, and keep all that was compared; `options` are those of `BeamConfig`.
 
@@ -485,7 +485,7 @@ class GapGuesses:
     notes: tuple[str, ...]
 
 
-def gap_guesses(trained: Trained, text: str, top: int = 200) -> GapGuesses:
+def gap_guesses(trained: TrainedModel, text: str, top: int = 200) -> GapGuesses:
     """Guess what stands at each mask of a text; one without a mask has no guesses."""
     assert isinstance(trained, Fills)
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
@@ -499,7 +499,7 @@ def gap_guesses(trained: Trained, text: str, top: int = 200) -> GapGuesses:
     return GapGuesses(text, around, filled.masks, filled.filled, notes)
 
 
-def with_token(trained: Trained, text: str, mask: int, token: int) -> str:
+def with_token(trained: TrainedModel, text: str, mask: int, token: int) -> str:
     """The text with a token in the place of one of its masks, counted from 0."""
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     if not 0 <= mask < len(gaps.masks):

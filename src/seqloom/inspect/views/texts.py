@@ -27,7 +27,7 @@ from seqloom.data.readers import Frame
 from seqloom.decoding.beam import BeamConfig
 from seqloom.decoding.hypotheses import Hypothesis
 from seqloom.evaluate.alignment import Word, words_of
-from seqloom.inspect.capture import Source, Trained, cells_of, evaluating, model_of
+from seqloom.inspect.capture import Source, TrainedModel, cells_of, evaluating, model_of
 from seqloom.models.bilm import BiLM
 from seqloom.models.classifier import Labelling
 from seqloom.models.recurrent_lm import RecurrentLM
@@ -152,7 +152,7 @@ class Restores(Protocol):
     def said(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]: ...
 
 
-def say(translator: Trained, source: str, target: str | None = None, **options: Any) -> Said:
+def say(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> Said:
     """Let a translator find a translation, or take the given one."""
     source, tokenizer = one_line(source, "text"), translator.tokenizer
     notes = unknown_notes(tokenizer.unknown_pieces(source), "text")
@@ -183,7 +183,7 @@ def say(translator: Trained, source: str, target: str | None = None, **options: 
     )
 
 
-def say_restored(denoiser: Trained, text: str, **options: Any) -> Said:
+def say_restored(denoiser: TrainedModel, text: str, **options: Any) -> Said:
     """Let a denoiser restore a text. One that says what gaps hide, and nothing else, names the gap first: <1>, <2> …"""
     assert isinstance(denoiser, Restores)
     text, tokenizer = one_line(text, "text"), denoiser.tokenizer
@@ -258,7 +258,7 @@ class ReadsLines(Protocol):
 # --- a text as recurrent cells read it --------------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
+class LogProbs(NamedTuple):
     """What a model thinks of what it has to predict."""
 
     each: Tensor  # log p (N,) of each prediction
@@ -272,7 +272,7 @@ class ReadText:
     tokens: dict[str, list[str]]
     told: list[str]  # what is predicted: tokens, tags or a label
     what: str  # the word for one of them
-    log_probs: Callable[[Any], Told]  # of a model, this one or a copy of it
+    log_probs: Callable[[Any], LogProbs]  # of a model, this one or a copy of it
     answer: str = ""  # the translation, the tagged line, the label
     notes: tuple[str, ...] = ()
     says: dict[str, list[str]] = field(default_factory=dict)  # what must be predicted at each token, where that is so
@@ -292,7 +292,7 @@ class ReadText:
 
 
 def recurrent_lm(source: Source) -> RecurrentLM:
-    """The recurrent language model of a `Trained`, or the one given."""
+    """The recurrent language model of a `TrainedModel`, or the one given."""
     model = model_of(source)
     if isinstance(model, RecurrentLM):
         return model
@@ -363,18 +363,18 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
     row = [END, *ids] if isinstance(model, RecurrentLM) else [END, *ids, END]
     tokens = list(map(str, row)) if tokenizer is None else show_tokens(tokenizer, row)
 
-    def predict_next(model: RecurrentLM) -> Told:
+    def predict_next(model: RecurrentLM) -> LogProbs:
         inputs, state, scores = torch.tensor([row], device=device_of(model)), model.start(rows=1), []
         for t in range(len(ids)):  # one by one, so that every step starts from the state tensors of the one before
             score, state = model.score(inputs[:, t : t + 1], inputs[:, t + 1 : t + 2], DecodeState(state.carry))
             scores.append(score[0, 0])
         each = torch.stack(scores)
-        return Told(each, each.sum())
+        return LogProbs(each, each.sum())
 
-    def predict_both_ways(model: BiLM) -> Told:
+    def predict_both_ways(model: BiLM) -> LogProbs:
         inputs = torch.tensor([row], device=device_of(model))
         right, left = model.log_probs({"tokens": inputs, "mask": torch.ones_like(inputs, dtype=torch.bool)})
-        return Told(right[0], right.sum() + left.sum())
+        return LogProbs(right[0], right.sum() + left.sum())
 
     if isinstance(model, BiLM):
         return ReadText({"reader": tokens}, tokens[1:], "token, from the left", predict_both_ways, notes=notes)
@@ -392,9 +392,9 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
 def _read_translation(said: Said, tokenizer: Tokenizer, model: RecurrentSeq2Seq) -> ReadText:
     inputs = show_tokens(tokenizer, said.batch(model)["inputs"][0].tolist())
 
-    def predict_translation(model: RecurrentSeq2Seq) -> Told:
+    def predict_translation(model: RecurrentSeq2Seq) -> LogProbs:
         each = model.target_log_probs(said.batch(model))[0]
-        return Told(each, each.sum())
+        return LogProbs(each, each.sum())
 
     return ReadText(
         {"encoder": said.source_tokens, "decoder": inputs},
@@ -408,7 +408,7 @@ def _read_translation(said: Said, tokenizer: Tokenizer, model: RecurrentSeq2Seq)
     )
 
 
-def _read_answer(source: Trained, model: Labelling | Tagging, looked: Read) -> ReadText:
+def _read_answer(source: TrainedModel, model: Labelling | Tagging, looked: Read) -> ReadText:
     """A label, or each word's tag, whatever the others are; with a CRF, the total is of the whole sequence of tags."""
     ids, tokens = looked.batch["tokens"][0].tolist(), looked.tokens(source.tokenizer)
     for position, (start, end) in enumerate(looked.spans[: len(ids) - looked.before], start=looked.before):
@@ -424,19 +424,19 @@ def _read_answer(source: Trained, model: Labelling | Tagging, looked: Read) -> R
         else:
             told, what = [looked.answer], "label"
 
-    def predict_answer(model: Labelling | Tagging) -> Told:
+    def predict_answer(model: Labelling | Tagging) -> LogProbs:
         device = device_of(model)
         moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
         scores = model(moved)  # (1, L), or emissions (1, W, K)
         if isinstance(model, Labelling):
             label = labels.index(looked.answer)
             each = scores.log_softmax(dim=1)[0, label : label + 1]
-            return Told(each, each.sum())
+            return LogProbs(each, each.sum())
         shares = model.chain.marginals(scores, moved["words"]) if model.chain.learned else scores.softmax(dim=2)
         each = shares.gather(2, moved["tags"].unsqueeze(2))[0, :, 0].log()
         if not model.chain.learned:
-            return Told(each, each.sum())
-        return Told(each, model.chain.log_likelihood(scores, moved["tags"], moved["words"]).sum())
+            return LogProbs(each, each.sum())
+        return LogProbs(each, model.chain.log_likelihood(scores, moved["tags"], moved["words"]).sum())
 
     notes = looked.notes(source.run)
     return ReadText({"reader": tokens}, told, what, predict_answer, answer=looked.answer, notes=notes)

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.inspect.views.cells import CellPart, CellTraces, LayerTrace, cell_traces, describe
-from seqloom.inspect.views.units import By, Ranked, arithmetic, rank, token_classes
+from seqloom.inspect.equations import arithmetic
+from seqloom.inspect.views.cells import By, CellPart, CellTraces, LayerTrace, Ranked, cell_traces, rank, token_classes
 from seqloom.studio.arrays import half, packed
 from seqloom.studio.asking import TOKENS, StudioShelf, TextQuestion
 from seqloom.studio.endpoints import queued
@@ -70,9 +70,7 @@ def cell(ask: CellQuestion, shelf: StudioShelf) -> Response:
         "hidden": layer.hidden,
         "cell": part.trace.cell,
         "quantity": name,
-        "quantities": [
-            {"name": own, "words": describe(layer, own), "gate": own in layer.gates} for own in layer.values
-        ],
+        "quantities": [{"name": own, "words": layer.describe(own), "gate": own in layer.gates} for own in layer.values],
         "gates": [gate(layer, own) for own in layer.gates],
         "classes": classes,
         "units": units,
