@@ -4,11 +4,11 @@
 
 - majority: the most frequent label of train;
 - copy: the label of the training text that shares most character trigrams, weighted by their rarity
-  (`seqloom.data.copy_baseline`);
+  (`seqloom.data.parallel`);
 - naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the runs of one to n characters of the text, with
   p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n and α are chosen on dev.
 
-"form in train" is the share of texts whose normal form (`seqloom.data.holdout`) occurs in train. Nothing is random.
+"form in train" is the share of texts whose normal form (`seqloom.data.splits`) occurs in train. Nothing is random.
 """
 
 import argparse
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.corpora import find, load, of_form
 from seqloom.data.examples import ParallelExample, TextClassificationExample
-from seqloom.data.holdout import normal_form
+from seqloom.data.parallel import copy_baseline
+from seqloom.data.splits import normal_form
 
 LONGEST = (1, 2, 3, 4, 5)  # n: characters of the longest run
 SMOOTHING = (0.01, 0.1, 1.0)  # α

@@ -20,7 +20,7 @@ from peers.asked import say_load
 
 from seqloom.classical.word_vectors.negative_sampling import Text
 from seqloom.classical.word_vectors.trainer import WordVectorTrainer
-from seqloom.data.word_questions import word_sets
+from seqloom.data.word_vectors import word_sets
 from seqloom.evaluate.word_space import WordSpace
 from seqloom.recipes import read_recipe
 from seqloom.tasks.word_vectors import Task, judge, space_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.data.corpus import Counts
+from seqloom.data.corpus import TextCounts
 from seqloom.data.files import read_lines
 from seqloom.predict.loader import load
 
@@ -34,7 +34,7 @@ def test_test_is_what_python_gives_and_is_kept_for_compare(seqloom: Any, copy: A
     expected = load(run).evaluate("test")
     assert {metric: found[metric] for metric in expected} == expected
     assert json.loads((run / "metrics/test.json").read_text()) == expected
-    counts = Counts.of(read_lines(texts / "test.txt"))
+    counts = TextCounts.of(read_lines(texts / "test.txt"))
     assert {unit: found[unit] for unit in vars(counts)} == vars(counts)
     assert found["run"] == str(run)
     assert found["data"] == "text, test"

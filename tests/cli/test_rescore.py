@@ -9,7 +9,7 @@ import torch
 
 import seqloom as package
 from seqloom.core.errors import DataError
-from seqloom.data.nbest import lists_for, read_nbest
+from seqloom.data.parallel import lists_for, read_nbest
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 

@@ -18,7 +18,7 @@ from seqloom.config import build, config, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, CorpusConfig, of_form, pydocs
-from seqloom.data.corpus import Counts, TextCorpus, digest
+from seqloom.data.corpus import TextCorpus, TextCounts, digest
 from seqloom.data.files import data_folder, use_data_folder
 
 PLAIN = of_form("text")
@@ -153,7 +153,8 @@ def test_absent_split_says_why(corpus: TextCorpus) -> None:
 
 
 def test_counts(corpus: TextCorpus) -> None:
-    for name, counts in corpus.statistics().items():
+    for name in corpus.splits:
+        counts = corpus.counts(name)
         documents = corpus.split(name)
         stream = "".join(document + "\n" for document in documents)
         assert counts.characters == len(stream)
@@ -195,7 +196,7 @@ def test_fingerprint_sees_text_and_borders() -> None:
 
 
 def test_counts_by_hand() -> None:
-    assert Counts.of(["a bc", "", "é"]) == Counts(documents=3, words=6, characters=8, bytes=9)
+    assert TextCounts.of(["a bc", "", "é"]) == TextCounts(documents=3, words=6, characters=8, bytes=9)
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "ptb", "wikitext2"])
@@ -236,7 +237,7 @@ def test_layouts(folder: Path) -> None:
     with use_data_folder(folder):
         ptb, wiki = (corpora.load(CORPORA[name].Config()) for name in ("ptb", "wikitext2"))
     assert ptb.split("train") == [" the <unk> of n ", " a b c "]
-    assert ptb.counts("test") == Counts(documents=2, words=6, characters=25, bytes=25)
+    assert ptb.counts("test") == TextCounts(documents=2, words=6, characters=25, bytes=25)
     assert wiki.split("test") == [" ", " = Test = ", " ", " Ü . "]
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.data.denoising import DenoisingBatches, cut_pieces
-from seqloom.data.noise import BARTNoiseConfig, SpansConfig
+from seqloom.data.noise import BARTNoiseConfig, DenoisingBatches, SpansConfig, cut_pieces
 
 V = 500
 

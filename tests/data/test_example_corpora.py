@@ -20,7 +20,6 @@ from seqloom.data.examples import (
     TextClassificationExample,
     TokenClassificationExample,
     check_labels,
-    check_tags,
     has_spans,
     sort_labels,
     tag_counts,
@@ -104,7 +103,7 @@ def test_no_text_is_in_two_splits(labelled: Corpus[TextClassificationExample]) -
 def test_labelled_fingerprint_sees_texts_and_labels() -> None:
     def of(*pairs: tuple[str, str]) -> str:
         splits = {"train": [TextClassificationExample(*pair) for pair in pairs]}
-        return Corpus("x", "1", "", "", splits).fingerprint()["train"]
+        return Corpus("x", "", splits, "", "1").fingerprint()["train"]
 
     different = [(("a", "b"),), (("a", "c"),), (("ab", ""),), (("a", "b"), ("c", "d")), (("c", "d"), ("a", "b"))]
     assert len({of(*pairs) for pairs in different}) == len(different)
@@ -118,8 +117,6 @@ def test_labels_in_order() -> None:
 def made(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExample]:
     return Corpus(
         "mine",
-        "1",
-        "",
         "",
         {name: [TextClassificationExample(*pair) for pair in pairs] for name, pairs in splits.items()},
     )
@@ -181,11 +178,13 @@ def test_tagged_notes_and_refusals() -> None:
             name: [TokenClassificationExample.of(words.split(), tags.split()) for words, tags in own]
             for name, own in splits.items()
         }
-        return Corpus("mine", "1", "", "", sentences)
+        return Corpus("mine", "", sentences, "", "1")
 
     with pytest.raises(DataError, match=r"at least two tags.*every word of train has 'O'"):
-        check_tags(corpus(train=[("a b", "O O")]))
-    noted = check_tags(corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")]))
+        TokenClassificationExample.check(corpus(train=[("a b", "O O")]))
+    noted = TokenClassificationExample.check(
+        corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")])
+    )
     assert noted.notes == (
         "2 dev words have tags that train never has (B-Y, I-Y): they count as wrong",
         "1 test word has a tag that train never has (I-X): it counts as wrong",
@@ -197,9 +196,9 @@ def test_tagged_notes_and_refusals() -> None:
 def test_tagged_fingerprint_sees_words_tags_and_borders() -> None:
     different = [[("a b", "X Y")], [("a b", "X X")], [("a", "X"), ("b", "Y")], [("a b", "Y X")], [("b a", "X Y")]]
     prints = {
-        Corpus(
-            "x", "1", "", "", {"train": [TokenClassificationExample.of(w.split(), t.split()) for w, t in own]}
-        ).fingerprint()["train"]
+        Corpus("x", "", {"train": [TokenClassificationExample.of(w.split(), t.split()) for w, t in own]}).fingerprint()[
+            "train"
+        ]
         for own in different
     }
     assert len(prints) == len(different)

@@ -15,7 +15,7 @@ from seqloom.data.corpora import cola, names_18, sst2, sst2_text
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample, sample_share
 from seqloom.data.files import use_data_folder
-from seqloom.data.holdout import hold_out_evenly
+from seqloom.data.splits import hold_out_evenly
 
 
 @pytest.fixture

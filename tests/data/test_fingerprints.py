@@ -23,7 +23,7 @@ from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.specials import Specials
 from seqloom.data import corpora
-from seqloom.data.batching import Ragged
+from seqloom.data.batching import Ragged, SeriesWindows, StreamBatches
 from seqloom.data.collate import (
     FIRST,
     ParallelBatches,
@@ -32,21 +32,18 @@ from seqloom.data.collate import (
     TextBatches,
     encode_completion,
 )
-from seqloom.data.denoising import DenoisingBatches, cut_pieces
 from seqloom.data.files import (
     use_data_folder,
 )
-from seqloom.data.masking import MaskedBatches, MasksConfig
-from seqloom.data.noise import BARTNoiseConfig, SpansConfig
-from seqloom.data.packing import NextSentencePairs, pack
+from seqloom.data.masking import MaskedBatches, MasksConfig, NextSentencePairs, pack
+from seqloom.data.noise import BARTNoiseConfig, DenoisingBatches, SpansConfig, cut_pieces
 from seqloom.data.readers import (
     Frame,
+    RowReader,
     SentenceReader,
     Spellings,
     TextReader,
 )
-from seqloom.data.row_readers import RowReader
-from seqloom.data.stream import SeriesWindows, StreamBatches
 from seqloom.text import Characters, CharactersConfig
 
 GOLDEN = Path(__file__).with_name("fingerprints.json")

@@ -9,11 +9,12 @@ import pytest
 from seqloom.config import build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data import corpora
-from seqloom.data.cldr.kinds import KINDS
 from seqloom.data.corpora import languages
+from seqloom.data.corpora.cldr import KINDS
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
-from seqloom.data.holdout import normal_form
+from seqloom.data.phrases import text_of
+from seqloom.data.splits import normal_form
 
 pytest.importorskip("babel")
 
@@ -36,7 +37,7 @@ def test_every_phrase_stands_once_and_has_letters() -> None:
     close = corpora.load(languages.Config(languages=("ja", "zh"), train=3000, dev=300, test=300))
     texts = [example.text for examples in close.splits.values() for example in examples]
     assert len(set(texts)) == len(texts)
-    assert all(sum(letter.isalpha() for letter in text) >= languages.LETTERS for text in texts)
+    assert all(sum(letter.isalpha() for letter in text) >= languages.MIN_LETTERS for text in texts)
 
 
 def test_the_normal_form_decides_the_split(corpus: Corpus[TextClassificationExample]) -> None:
@@ -59,14 +60,14 @@ def test_every_split_has_dates_and_lists(corpus: Corpus[TextClassificationExampl
 
 def test_dev_and_test_can_be_told() -> None:
     """Chinese and Japanese write some dates alike, Danish and Norwegian much else."""
-    made = languages._Drawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1))
+    made = languages.PhraseDrawing(languages.Config(languages=("ja", "zh", "da", "nb"), train=4, dev=4, test=4, seed=1))
     kind = next(kind for kind in made.kinds["ja"] if kind.name == "long date")
     meaning = kind.draw(made.dice, made.shared["ja"])
-    assert made._elsewhere("ja", kind, meaning, made._said("ja", kind, meaning) or "")
-    told = made.take(200, "test")
+    assert made.is_said_elsewhere("ja", kind, meaning, text_of(kind.say(made.languages["ja"], *meaning)))
+    told = made.take("test", 200)
     date = re.compile(r"\d+年\d+月\d+日")
     assert not [example for example in told if date.fullmatch(example.text)]
-    assert [example for example in made.take(400, "train") if date.fullmatch(example.text)]
+    assert [example for example in made.take("train", 400) if date.fullmatch(example.text)]
 
 
 def test_tags_are_the_labels() -> None:

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.specials import Specials
-from seqloom.data.masking import NONE, MaskedBatches, MasksConfig, mask_rows
-from seqloom.data.packing import pack
+from seqloom.data.masking import NONE, MaskedBatches, MasksConfig, mask_rows, pack
 
 V = 50
 SPECIALS = Specials.after(V)

@@ -26,8 +26,8 @@ from seqloom.data.examples import (
     scores_of,
 )
 from seqloom.data.files import use_data_folder
-from seqloom.data.scenes import CHOICES as VALUES
-from seqloom.data.scenes import CLAIMS, QUESTIONS, SLOTS, TELLINGS, Drawing
+from seqloom.data.generated import CHOICES as VALUES
+from seqloom.data.generated import CLAIMS, QUESTIONS, SLOTS, TELLINGS, SceneDrawing
 
 ANSWERS = of_form("question-answering")
 CHOICES = of_form("multiple-choice")
@@ -158,7 +158,7 @@ def test_labels_that_are_no_scores_are_named(folder: Path) -> None:
 
 
 def test_infinite_scores_are_none() -> None:
-    corpus = Corpus("x", "1", "-", "-", {"train": [SentencePairExample.of("a", "b", "inf")]})
+    corpus = Corpus("x", "-", {"train": [SentencePairExample.of("a", "b", "inf")]}, "-", "1")
     with pytest.raises(DataError, match="must be a number"):
         scores_of(corpus, "train")
 
@@ -242,7 +242,7 @@ def test_choices_in_columns_and_by_word(tmp_path: Path) -> None:
         (['{"text": "a", "options": "x", "answer": 0}'], "must be a list"),
         (['{"text": "a", "answer": 0}'], "must have the key 'options'"),
         (['{"text": "a", "options": ["x", ""], "answer": 0}'], "holds an option without text"),
-        (['{"text": "a", "options": ["x"], "answer": 0}'], "two options or more; it has none"),
+        (['{"text": "a", "options": ["x"], "answer": 0}'], "two options or more, but it has none"),
         (["[1]"], "must be a JSON object"),
     ],
 )
@@ -345,7 +345,7 @@ def test_an_answer_is_found_at_the_nearest_place(context: str, start: int, lengt
 
 @pytest.mark.parametrize("templates", [TELLINGS, *QUESTIONS.values(), *CLAIMS.values()])
 def test_templates_are_filled(templates: tuple[str, ...]) -> None:
-    scene = Drawing(3).scene()
+    scene = SceneDrawing(3).scene()
     for template in templates:
         text, spans = scene.parts(template)
         assert "{" not in text and text[-1] in ".?"
@@ -355,7 +355,7 @@ def test_templates_are_filled(templates: tuple[str, ...]) -> None:
 
 
 def test_scenes_told_together_share_nothing() -> None:
-    drawing = Drawing(0)
+    drawing = SceneDrawing(0)
     for _ in range(50):
         scenes = drawing.scenes(3)
         for slot in ("what", "where", "when"):

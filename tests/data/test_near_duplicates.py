@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seqloom.data.corpora import CORPORA
-from seqloom.data.holdout import normal_form, split_of_group
+from seqloom.data.splits import normal_form, split_of_group
 
 # The largest share of dev or test items whose normal form (words alone, in lower case) may occur in train.
 # `cldr` repeats its phrases with other digits, and the digits have to be translated too; `seqloom quickstart` prints

@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.core.errors import DataError
 from seqloom.core.specials import Specials
-from seqloom.data.packing import NextSentencePairs
+from seqloom.data.masking import NextSentencePairs
 from seqloom.text.pieces import split_sentences
 from seqloom.text.specials import framed
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.core.specials import Specials
-from seqloom.data.packing import pack, share_rows
+from seqloom.data.masking import pack, share_rows
 
 SPECIALS = Specials.after(1000)
 

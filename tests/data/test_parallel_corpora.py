@@ -16,7 +16,7 @@ from seqloom.data.corpora import CorpusConfig, multi30k, of_form, tatoeba
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample, side_counts
 from seqloom.data.files import data_folder, use_data_folder
-from seqloom.data.holdout import hold_out, link_groups
+from seqloom.data.splits import hold_out, link_groups
 
 PARALLEL = of_form("parallel")
 

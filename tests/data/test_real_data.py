@@ -26,7 +26,7 @@ VOCABULARY = {"ptb": 10_000, "wikitext2": 33_278}
 @pytest.mark.parametrize("name", WORDS)
 def test_words(name: str) -> None:
     corpus = corpora.load(CORPORA[name].Config())
-    statistics = corpus.statistics()
+    statistics = {split: corpus.counts(split) for split in corpus.splits}
     assert {split: (counts.documents, counts.words) for split, counts in statistics.items()} == WORDS[name]
     assert {split: counts.bytes for split, counts in statistics.items()} == BYTES[name]
 

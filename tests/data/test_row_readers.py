@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from seqloom.core.errors import DataError
 from seqloom.core.specials import Specials
 from seqloom.data.collate import IGNORE, RowBatches, Rows
-from seqloom.data.readers import Frame
-from seqloom.data.row_readers import RowReader, Window, covering
+from seqloom.data.readers import Frame, RowReader, Window, covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.specials import Form
 

@@ -10,12 +10,11 @@ import torch
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError, UsageError
-from seqloom.data import corpora, packaged_series
+from seqloom.data import corpora, series_files
+from seqloom.data.batching import SeriesWindows
 from seqloom.data.corpus import Corpus
-from seqloom.data.packaged_series import SERIES
-from seqloom.data.series import Series, arranged, columns_of, filled, season_of
-from seqloom.data.stream import SeriesWindows
-from seqloom.data.times import clock_of, labels_of, parse_times
+from seqloom.data.series import Series, arranged, clock_of, columns_of, filled, labels_of, parse_times, season_of
+from seqloom.data.series_files import SERIES
 
 
 def parsed(*texts: str, form: str | None = None) -> Any:
@@ -256,7 +255,7 @@ def test_variables_of_a_packaged_series() -> None:
 
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaged_series, "find_spec", lambda name: None)
+    monkeypatch.setattr(series_files, "find_spec", lambda name: None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[series\]'"):
         corpora.load(corpora.find("series").Config(series="nile"))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.stream import StreamBatches
+from seqloom.data.batching import StreamBatches
 from seqloom.text import END
 
 Side = Literal["inputs", "targets"]

@@ -7,7 +7,7 @@ from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.corpora import CorpusConfig, load
 from seqloom.data.corpora.track import Config
-from seqloom.data.tracks import Motion, Track, draw_track
+from seqloom.data.vectors import Motion, Track, draw_track
 
 SMALL = {"train": 3, "dev": 2, "test": 2, "steps": 40}
 

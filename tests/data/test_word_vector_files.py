@@ -7,8 +7,7 @@ import pytest
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.files import use_data_folder
-from seqloom.data.word_questions import word_sets
-from seqloom.data.word_vectors import read_all_vectors, read_vectors, write_vectors
+from seqloom.data.word_vectors import read_all_vectors, read_vectors, word_sets, write_vectors
 
 WORDS = ["the", "बाज़ार", "naïve", "1.5", "</s>"]
 VECTORS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32) * np.array(

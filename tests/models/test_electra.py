@@ -9,8 +9,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.data.masking import MaskedBatches, MasksConfig
-from seqloom.data.packing import pack
+from seqloom.data.masking import MaskedBatches, MasksConfig, pack
 from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig, draw, put
 from seqloom.nn.positions import PositionsConfig
 

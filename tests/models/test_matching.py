@@ -8,8 +8,7 @@ import torch
 
 from seqloom.core.specials import Specials
 from seqloom.data.collate import RowBatches
-from seqloom.data.readers import Frame
-from seqloom.data.row_readers import RowReader
+from seqloom.data.readers import Frame, RowReader
 from seqloom.models.bert import BERTConfig
 from seqloom.models.bodies import form_of
 from seqloom.models.gpt import GPTConfig

@@ -13,7 +13,7 @@ from tests.bidirectional import bidirectional_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.corpus import Counts
+from seqloom.data.corpus import TextCounts
 from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
 from seqloom.tasks.bidirectional_lm import Task, rows_of
@@ -59,7 +59,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path) -> None:
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     assert found["forward_perplexity"] == pytest.approx(math.exp(right), rel=1e-5)
     assert found["backward_perplexity"] == pytest.approx(math.exp(left), rel=1e-5)
-    characters = Counts.of(task.corpus.split("dev")).characters
+    characters = TextCounts.of(task.corpus.split("dev")).characters
     assert found["bits_per_character"] == pytest.approx(found["loss"] * count / characters / math.log(2), rel=1e-5)
 
 

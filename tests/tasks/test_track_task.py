@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.data.tracks import Track
+from seqloom.data.vectors import Track
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe
 from seqloom.tasks.track import Task, measured, within

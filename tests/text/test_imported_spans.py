@@ -13,8 +13,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from seqloom.data.readers import SentenceReader
-from seqloom.data.row_readers import covering
+from seqloom.data.readers import SentenceReader, covering
 from seqloom.text import Imported
 from seqloom.text.imported import include_marks
 from seqloom.text.word_spans import first_tokens, split_words, word_spans

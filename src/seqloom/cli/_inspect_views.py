@@ -220,7 +220,7 @@ def components(
     as_json: JsonObject = False,
 ) -> None:
     """The level, slope and season of a series: `seqloom inspect components runs/kalman --out components.png`."""
-    from seqloom.data.times import labels_of
+    from seqloom.data.series import labels_of
     from seqloom.inspect.plots.series import draw_components
     from seqloom.inspect.views.series import components as find_components
     from seqloom.predict.loader import load

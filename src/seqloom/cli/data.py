@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus, TextCorpus
     from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
     from seqloom.data.series import LabelledSeries, Series
-    from seqloom.data.tracks import Track
+    from seqloom.data.vectors import Track
 
 WIDTH = 110  # characters of a line that are shown
 SHARES_TO_A_LINE = 4
@@ -107,7 +107,7 @@ def _cut(line: str) -> str:
 
 
 def _view_text(found: "TextCorpus") -> CorpusView:
-    counts = {split: asdict(value) for split, value in found.statistics().items()}
+    counts = {split: found.sizes(split) for split in found.splits}
     columns = [("documents", "documents", 12), ("words", "words", 12), ("characters", "characters", 14)]
 
     def begin(split: str, lines: int) -> Iterable[str]:

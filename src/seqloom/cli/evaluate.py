@@ -177,7 +177,7 @@ def report(models: "list[Predictor[Any]]", asked: EvaluateOptions) -> None:
 def report_metrics(models: list[Any], asked: EvaluateOptions, weights: list[float] | None = None) -> None:
     """Show the metrics of a model, or of a mixture of several, on a split or on another text."""
     from seqloom.data.corpora.text import read_documents
-    from seqloom.data.corpus import Counts
+    from seqloom.data.corpus import TextCounts
     from seqloom.predict.ensembles import interpolate
     from seqloom.tasks import task_info
 
@@ -195,7 +195,7 @@ def report_metrics(models: list[Any], asked: EvaluateOptions, weights: list[floa
         else:
             metrics = first.evaluate(asked.split) if other is None else first.evaluate_documents(other)
     if other is not None:
-        data, counts = str(asked.text), asdict(Counts.of(other))
+        data, counts = str(asked.text), asdict(TextCounts.of(other))
     else:
         data, counts = f"{run.data['corpus']}, {asked.split}", run.data["counts"][asked.split]
     names = [model.name for model in models]

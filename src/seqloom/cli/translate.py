@@ -70,7 +70,7 @@ def translate(
     for name, value in {**options, "prefix": prefix, "alignment": alignment}.items() if rescore is not None else ():
         if value and name not in ("length_penalty", "n_best"):
             raise UsageError(f"--{name.replace('_', '-')} has no place beside --rescore, which searches for nothing.")
-    from seqloom.data.nbest import lists_for
+    from seqloom.data.parallel import lists_for
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor

@@ -1,15 +1,21 @@
-"""A corpus: examples in splits that do not overlap, and their origin."""
+"""A corpus: examples in splits that do not overlap, their origin, and the options that corpora share."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
+from seqloom.config import config
+from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.core.errors import DataError
+from seqloom.data.files import locate_file
 
 SPLITS = ("train", "dev", "test")
+T = TypeVar("T")
+ExampleT_co = TypeVar("ExampleT_co", covariant=True)
 
 
 class Fingerprinted(Protocol):
@@ -25,7 +31,7 @@ class Fingerprinted(Protocol):
 
 
 @dataclass(frozen=True)
-class Counts:
+class TextCounts:
     """What a figure per word, per character or per byte is divided by: the end of each document counts as one.
 
     So PTB's test has 82,430 words, as published, and every prediction a language model makes is accounted for.
@@ -37,7 +43,7 @@ class Counts:
     bytes: int  # Σ (bytes of UTF-8 + 1)
 
     @classmethod
-    def of(cls, documents: Sequence[str]) -> "Counts":
+    def of(cls, documents: Sequence[str]) -> "TextCounts":
         from seqloom.text.pieces import cut_at_spaces  # here, so that corpora can be listed without the tokenizers
 
         ends = len(documents)
@@ -114,21 +120,22 @@ class Example:
         return corpus
 
 
-ExampleT_co = TypeVar("ExampleT_co", covariant=True)
-
-
 @dataclass(frozen=True)
 class Corpus(Generic[ExampleT_co]):
     """Examples in splits that do not overlap, and their origin. What differs between forms is in `Example`."""
 
     name: str
-    version: str  # of the source: two versions are never the same data
-    licence: str
     description: str
     splits: Mapping[str, Sequence[ExampleT_co]]
+    licence: str = "none needed: made by seqloom"
+    version: str = ""  # of the source: two versions are never the same data; if there is none, that of the content
     absent: Mapping[str, str] = field(default_factory=dict)  # why a split is missing
     notes: tuple[str, ...] = ()  # what a user should know about how it was read, such as skipped examples
     languages: tuple[str, str] = ("", "")  # tags of source and target, such as en and pt-BR; empty where unknown
+
+    def __post_init__(self) -> None:
+        if not self.version:
+            object.__setattr__(self, "version", version_of(self.splits))
 
     @property
     def example_type(self) -> Any:
@@ -155,17 +162,20 @@ class Corpus(Generic[ExampleT_co]):
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The labels or tags that a model can predict: those of train, sorted."""
-        labels: tuple[str, ...] = self.example_type.sort_labels(_labels(self.split("train")))
+        labels: tuple[str, ...] = self.example_type.sort_labels(self._labels("train"))
         return labels
 
     def label_counts(self, split: str) -> dict[str, int]:
         """Return the frequency of each label, the most frequent first."""
-        return by_count(_labels(self.split(split)))
+        return by_count(self._labels(split))
 
     def unseen_labels(self, split: str) -> dict[str, int]:
         """Return the frequency of each label that train never has: no model can predict it, so it counts as wrong."""
         known = set(self.labels)
-        return by_count(label for label in _labels(self.split(split)) if label not in known)
+        return by_count(label for label in self._labels(split) if label not in known)
+
+    def _labels(self, split: str) -> Iterator[str]:
+        return (label for example in _as_examples(self.split(split)) for label in example.labels())
 
     def new_words(self, split: str) -> float:
         """Return the share of a split's words, repeated ones included, that never occur in train."""
@@ -175,7 +185,7 @@ class Corpus(Generic[ExampleT_co]):
 
     def fingerprint(self) -> dict[str, str]:
         """Return the sha256 of each split: the content of its examples and the borders between them."""
-        return {name: digest_examples(_as_examples(examples)) for name, examples in self.splits.items()}
+        return {name: digest(examples) for name, examples in self.splits.items()}
 
     def checked(self) -> Self:
         """Return the corpus with notes on what cannot be learned; raise DataError if it cannot be used."""
@@ -193,19 +203,11 @@ class TextCorpus(Corpus[str]):
         """Return the documents of a split; one that occurs twice counts twice."""
         return list(self.split(split))
 
-    def counts(self, split: str) -> Counts:
-        return Counts.of(self.split(split))
-
-    def statistics(self) -> dict[str, Counts]:
-        """The counts of every split that is there."""
-        return {name: self.counts(name) for name in self.splits}
+    def counts(self, split: str) -> TextCounts:
+        return TextCounts.of(self.split(split))
 
     def sizes(self, split: str) -> dict[str, int]:
         return asdict(self.counts(split))
-
-    def fingerprint(self) -> dict[str, str]:
-        """Return the sha256 of each split: documents and the borders between them."""
-        return {name: digest(documents) for name, documents in self.splits.items()}
 
     def checked(self) -> Self:
         return self
@@ -222,10 +224,6 @@ def by_count(items: Iterable[str]) -> dict[str, int]:
     return {item: counts[item] for item in sorted(counts, key=lambda item: (-counts[item], item))}
 
 
-def _labels(examples: Iterable[object]) -> Iterator[str]:
-    return (label for example in _as_examples(examples) for label in example.labels())
-
-
 def _as_examples(items: Iterable[object]) -> Iterator[Example]:
     """Yield the items of a split, which are examples in every corpus but a TextCorpus."""
     for item in items:
@@ -236,39 +234,98 @@ def _as_examples(items: Iterable[object]) -> Iterator[Example]:
 # --- fingerprints and versions ----------------------------------------------------------------------------------------
 
 
-def digest_all(contents: Iterable[bytes]) -> str:
-    """Return the sha256 of contents one after the other."""
-    result = hashlib.sha256()
-    for content in contents:
-        result.update(content)
-    return result.hexdigest()
-
-
-def digest_examples(examples: Iterable[Example]) -> str:
-    """Return the sha256 of the content of examples."""
-    return digest_all(example.content() for example in examples)
-
-
-def digest(documents: Iterable[str]) -> str:
-    """Return the sha256 of documents and the borders between them."""
-    return digest_all(map(frame, documents))
-
-
-def version_of(splits: Mapping[str, Sequence[Example]]) -> str:
-    """Return a version for examples whose source has none: the beginning of the sha256 of their content."""
-    return _combine(digest_all(example.version_content() for example in examples) for examples in splits.values())
-
-
-def content_version(*parts: Iterable[str]) -> str:
-    """Return a version for documents whose source has none: the beginning of their sha256."""
-    return _combine(map(digest, parts))
-
-
 def frame(text: str) -> bytes:
     """Return the bytes of a text after their number, so that texts in a row can be separated."""
     content = text.encode()
     return b"%d\n" % len(content) + content
 
 
-def _combine(digests: Iterable[str]) -> str:
+def digest(items: Iterable[object], content: Callable[[Example], bytes] = lambda example: example.content()) -> str:
+    """Return the sha256 of documents, or of the content of examples, and of the borders between them."""
+    result = hashlib.sha256()
+    for item in items:
+        result.update(frame(item) if isinstance(item, str) else content(*_as_examples([item])))
+    return result.hexdigest()
+
+
+def version_of(splits: Mapping[str, Sequence[object]]) -> str:
+    """Return a version for data whose source has none: the beginning of the sha256 of its content."""
+    digests = (digest(items, lambda example: example.version_content()) for items in splits.values())
     return "sha256-" + hashlib.sha256("/".join(digests).encode()).hexdigest()[:12]
+
+
+# --- shared options ---------------------------------------------------------------------------------------------------
+
+Fill = Literal["mask", "previous", "season"]  # what a model sees in place of a missing value
+Gaps = Literal["insert", "ignore"]  # a missing row is a step of missing values, or nothing
+
+
+@config
+class HoldoutConfig:
+    """How much of the data is held out for dev and test."""
+
+    corpus: str
+    dev_fraction: Fraction = 0.1  # 0 for no such split
+    test_fraction: Fraction = 0.1
+
+    def problems(self) -> Iterator[str]:
+        if self.dev_fraction + self.test_fraction >= 1:
+            yield "dev_fraction and test_fraction must together be less than 1"
+
+
+@config
+class FilesConfig(HoldoutConfig):
+    """Base class for configs that name files of the user, a file or two for each key in `file_keys`."""
+
+    file_keys: ClassVar[tuple[str, ...]] = SPLITS
+
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """Return the files by key; keys without any are left out."""
+        given = {key: getattr(self, key) for key in self.file_keys}
+        return {key: (value,) if isinstance(value, str) else value for key, value in given.items() if value is not None}
+
+    def locate(self, recipe_folder: Path) -> Self:
+        """Return the same with absolute paths. What is not in the current folder may lie beside the recipe."""
+        located: dict[str, Any] = {}
+        for key, files in self.files().items():
+            paths = tuple(locate_file(file, recipe_folder) for file in files)
+            located[key] = paths[0] if isinstance(getattr(self, key), str) else paths
+        return replace(self, **located)
+
+
+@config
+class FileConfig(FilesConfig):
+    """A file for train, and for dev and test either a file or a fraction that is held out from train."""
+
+    train: str
+    dev: str | None = None  # the same kind of file; without it, dev_fraction is held out from train
+    test: str | None = None  # likewise
+
+
+@config
+class GeneratedConfig:
+    """How many examples of each split are generated."""
+
+    corpus: str
+    train: PositiveInt
+    dev: PositiveInt
+    test: PositiveInt
+    seed: int = 0  # decides the examples, not how a model is trained on them
+
+    def counts(self) -> dict[str, int]:
+        return {"train": self.train, "dev": self.dev, "test": self.test}
+
+    def draw(self, take: Callable[[str, int], list[T]]) -> dict[str, list[T]]:
+        """Return the splits, given a function that draws so many examples of a split."""
+        return {split: take(split, count) for split, count in self.counts().items()}
+
+
+@config
+class SeriesConfig(HoldoutConfig):
+    """How a series is read; dev is what comes before test, and test what comes last."""
+
+    season: PositiveInt | None = None  # steps after which values repeat; null is what is known or the times suggest
+    gaps: Gaps | None = None  # insert: missing rows are missing values; ignore: a row is a step; null: by their share
+    fill: Fill = "mask"  # missing values: mask leaves them out; previous, season: models see made-up ones
+    dev_fraction: Fraction = 0.15  # of the steps
+    test_fraction: Fraction = 0.15

@@ -20,7 +20,7 @@ from typing import ClassVar, Self, TypeVar
 from seqloom.core.errors import DataError
 from seqloom.core.iob import marks_spans, spans_of
 from seqloom.core.words import shown
-from seqloom.data.corpus import Corpus, Counts, Example, by_count
+from seqloom.data.corpus import Corpus, Example, TextCounts, by_count
 
 Span = tuple[int, int]  # characters, from the first to the one after the last
 Link = tuple[Span, Span]  # this part of the source says what that part of the target says
@@ -35,6 +35,7 @@ class TextClassificationExample(Example):
     """A text and its label: sentiment, topic, language, nationality."""
 
     form: ClassVar = "text-classification"
+    unit: ClassVar = "examples"  # what its sizes call it
 
     text: str
     label: str
@@ -63,10 +64,10 @@ class TextClassificationExample(Example):
         """Return examples, labels, words (between white space) and characters."""
         examples = corpus.split(split)
         return {
-            "examples": len(examples),
+            cls.unit: len(examples),
             "labels": len({example.label for example in examples}),
             "words": sum(len(example.text.split()) for example in examples),
-            "characters": sum(len(example.text) for example in examples),
+            "characters": sum(len(text) for example in examples for text in example.texts()),
         }
 
     @classmethod
@@ -74,23 +75,26 @@ class TextClassificationExample(Example):
         return check_labels(corpus)
 
 
-TextClassificationT = TypeVar("TextClassificationT", bound=TextClassificationExample)
+ExampleT = TypeVar("ExampleT", bound=Example)
 
 
-def check_labels(corpus: Corpus[TextClassificationT]) -> Corpus[TextClassificationT]:
+def check_labels(corpus: Corpus[ExampleT]) -> Corpus[ExampleT]:
     """Return the corpus with a note on labels that cannot be learned; raise DataError if there are not two of them."""
-    if len(corpus.labels) < 2:
-        raise DataError(
-            f"The corpus {corpus.name} must have at least two labels to tell apart, but all its "
-            f"training examples are {shown(corpus.labels[0])}. Give examples of others, and check which column holds "
-            "the labels."
-        )
+    refuse_single_label(corpus, "examples")
     notes = list(note_unseen_labels(corpus, ("example has a label", "examples have labels")))
     counts = corpus.label_counts("train")
     singletons = sum(count == 1 for count in counts.values())
     if singletons > MAX_SINGLETON_SHARE * len(counts) and len(counts) > 2:
         notes.append(f"{singletons:,} of the {len(counts):,} labels have only one training example: check their column")
     return replace(corpus, notes=(*corpus.notes, *notes))
+
+
+def refuse_single_label(corpus: Corpus[Example], unit: str) -> None:
+    if len(corpus.labels) < 2:
+        raise DataError(
+            f"The corpus {corpus.name} must have at least two labels to tell apart, but all its training {unit} "
+            f"are {shown(corpus.labels[0])}. Give examples of others, and check which column holds the labels."
+        )
 
 
 def note_unseen_labels(corpus: Corpus[Example], who_has: tuple[str, str]) -> Iterator[str]:
@@ -109,9 +113,6 @@ def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
     if all(re.fullmatch(r"[-+]?\d+(\.\d+)?", label) for label in found):
         return tuple(sorted(found, key=lambda label: (float(label), label)))
     return tuple(sorted(found))
-
-
-ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 def sample_share(examples: Sequence[ExampleT], share: float, seed: int) -> list[ExampleT]:
@@ -181,10 +182,14 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
-        return check_tags(corpus)
-
-
-TokenClassificationT = TypeVar("TokenClassificationT", bound=TokenClassificationExample)
+        """Return the corpus with a note on tags that cannot be learned; raise DataError if there is only one."""
+        if len(corpus.labels) < 2:
+            raise DataError(
+                f"The corpus {corpus.name} must have at least two tags to tell apart, but every word of train has "
+                f"{shown(corpus.labels[0])}. Check which column holds the tags."
+            )
+        notes = note_unseen_labels(corpus, ("word has a tag", "words have tags"))
+        return replace(corpus, notes=(*corpus.notes, *notes))
 
 
 def has_spans(corpus: Corpus[TokenClassificationExample]) -> bool:
@@ -199,17 +204,6 @@ def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[s
     return corpus.label_counts(split)
 
 
-def check_tags(corpus: Corpus[TokenClassificationT]) -> Corpus[TokenClassificationT]:
-    """Return the corpus with a note on tags that cannot be learned; raise DataError if there are not two of them."""
-    if len(corpus.labels) < 2:
-        raise DataError(
-            f"The corpus {corpus.name} must have at least two tags to tell apart, but every word of train has "
-            f"{shown(corpus.labels[0])}. Check which column holds the tags."
-        )
-    notes = note_unseen_labels(corpus, ("word has a tag", "words have tags"))
-    return replace(corpus, notes=(*corpus.notes, *notes))
-
-
 # --- sentence pairs ---------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +215,7 @@ class SentencePairExample(TextClassificationExample):
     """
 
     form: ClassVar = "sentence-pair"
+    unit: ClassVar = "pairs"
 
     first: str = ""
     second: str = ""
@@ -237,18 +232,6 @@ class SentencePairExample(TextClassificationExample):
 
     def version_content(self) -> bytes:
         return TextClassificationExample(self.text, self.label).content()
-
-    @classmethod
-    def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return pairs, labels, words (between white space) and characters of both texts."""
-        sizes = super().sizes(corpus, split)
-        characters = sum(len(pair.first) + len(pair.second) for pair in corpus.split(split))
-        return {
-            "pairs": sizes["examples"],
-            "labels": sizes["labels"],
-            "words": sizes["words"],
-            "characters": characters,
-        }
 
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
@@ -373,11 +356,11 @@ class ParallelExample(Example):
         return sizes
 
 
-def side_counts(pairs: Sequence[ParallelExample]) -> dict[str, Counts]:
+def side_counts(pairs: Sequence[ParallelExample]) -> dict[str, TextCounts]:
     """Return the counts of both sides; `documents` are the pairs."""
     return {
-        "source": Counts.of([pair.source for pair in pairs]),
-        "target": Counts.of([pair.target for pair in pairs]),
+        "source": TextCounts.of([pair.source for pair in pairs]),
+        "target": TextCounts.of([pair.target for pair in pairs]),
     }
 
 

@@ -14,7 +14,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import RowBatches, Rows
-from seqloom.data.row_readers import RowReader, Window
+from seqloom.data.readers import RowReader, Window
 from seqloom.evaluate.answers import AnswerReport
 from seqloom.evaluate.intervals import MetricReport
 from seqloom.predict.base import (

@@ -13,7 +13,7 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import shown
 from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
-from seqloom.data.nbest import Scored
+from seqloom.data.parallel import Scored
 from seqloom.decoding.batches import choose_batch_size, map_batches
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.hypotheses import Hypothesis

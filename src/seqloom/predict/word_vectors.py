@@ -18,8 +18,7 @@ from seqloom.classical.word_vectors.vectors import WordVectors as WordModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.data.word_questions import word_sets
-from seqloom.data.word_vectors import Format, read_all_vectors, write_vectors
+from seqloom.data.word_vectors import Format, read_all_vectors, word_sets, write_vectors
 from seqloom.evaluate.word_space import Judged, NearWord, WordSpace, as_metrics
 from seqloom.inspect.views.points import Colouring, PointKind, Points, by_frequency, by_group, by_kind, by_length
 from seqloom.predict.base import Prediction, Predictor, as_lines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from seqloom.config import apply_overrides, build, load_yaml, nearest, parse_overrides
 from seqloom.config.messages import NO_SUCH_KEY
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.data.corpus_config import FilesConfig
+from seqloom.data.corpus import FilesConfig
 from seqloom.data.files import locate_file
 from seqloom.tasks import task_info
 

@@ -105,8 +105,8 @@ def _phrases(language: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
     """One phrase of each kind, as the corpus says it; none where babel is missing or has no words for it."""
     found: list[str] = []
     with suppress(Exception):
-        from seqloom.data.cldr.kinds import KINDS
-        from seqloom.data.cldr.language import Language, text_of
+        from seqloom.data.corpora.cldr import KINDS
+        from seqloom.data.phrases import Language, text_of
 
         speaker, say = Language(language), {kind.name: kind.say for kind in KINDS}
         for kind in kinds[:OFFERED]:

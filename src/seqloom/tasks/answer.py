@@ -24,7 +24,7 @@ from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
-from seqloom.data.row_readers import RowReader, Window, covering
+from seqloom.data.readers import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.matching import FineTunedAnswerConfig, Spans
 from seqloom.tasks.base import TaskInfo

@@ -18,7 +18,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data.batching import Ragged
 from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Counts
+from seqloom.data.corpus import TextCounts
 from seqloom.evaluate.perplexity import Totals, exp, metrics
 from seqloom.models.bilm import BiLMConfig
 from seqloom.tasks.base import BatchedTask, TaskInfo
@@ -83,7 +83,7 @@ class Task(TextTask, BatchedTask):
         forwards, backwards = (-sums).tolist()
         documents = self.corpus.split(split)
         encoded = self.tokenizer.encode_batch(documents)
-        counts = Counts.of([document for document, ids in zip(documents, encoded, strict=True) if ids])
+        counts = TextCounts.of([document for document, ids in zip(documents, encoded, strict=True) if ids])
         found = metrics(
             Totals((forwards + backwards) / 2, tokens),
             words=counts.words,

@@ -11,7 +11,7 @@ from seqloom.core.tree import Tree
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.data.row_readers import RowReader
+from seqloom.data.readers import RowReader
 from seqloom.evaluate.answers import report_choices
 from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.matching import FineTunedChoiceConfig

@@ -24,8 +24,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.specials import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.denoising import DenoisingBatches, Piece, cut_pieces
-from seqloom.data.noise import NoiseConfig, SpansConfig, sentinels_of, spans_told
+from seqloom.data.noise import DenoisingBatches, NoiseConfig, Piece, SpansConfig, cut_pieces, sentinels_of, spans_told
 from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32

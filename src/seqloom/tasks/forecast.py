@@ -22,9 +22,9 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate, Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree
+from seqloom.data.batching import SeriesWindows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.series import Series, Values
-from seqloom.data.stream import SeriesWindows
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
 from seqloom.runs.models import FORECASTERS

@@ -75,10 +75,10 @@ class Task(TextTask):
         texts = {split: [sentence.text for sentence in sentences] for split, sentences in spaced.items()}
         return SentenceCorpus(
             found.name,
-            found.version,
-            found.licence,
             found.description,
             texts,
+            found.licence,
+            found.version,
             found.absent,
             sentences=replace(found, splits=spaced),
         )

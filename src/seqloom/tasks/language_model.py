@@ -19,8 +19,8 @@ from seqloom.core.device import device_of
 from seqloom.core.protocols import Loss
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Tree, tree_map
+from seqloom.data.batching import StreamBatches
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.stream import StreamBatches
 from seqloom.evaluate.perplexity import score_texts
 from seqloom.runs.models import MODELS
 from seqloom.tasks.base import InitRecipe, TaskInfo, dropout_problems

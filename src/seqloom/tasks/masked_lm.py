@@ -28,8 +28,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import SPLITS
-from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig
-from seqloom.data.packing import NextSentencePairs, Packed, pack
+from seqloom.data.masking import NONE, MaskedBatches, Masking, MasksConfig, NextSentencePairs, Packed, pack
 from seqloom.evaluate.perplexity import exp
 from seqloom.models.bert import BERTConfig
 from seqloom.models.electra import Detected, Electra, ElectraConfig

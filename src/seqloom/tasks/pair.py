@@ -17,7 +17,7 @@ from seqloom.core.errors import DataError
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
-from seqloom.data.row_readers import RowReader
+from seqloom.data.readers import RowReader
 from seqloom.evaluate import correlation
 from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.bodies import form_of

@@ -12,8 +12,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, PositiveInt
 from seqloom.data.collate import RowBatches
 from seqloom.data.corpus import Corpus
-from seqloom.data.readers import Frame, SentenceReader, Spellings, TextReader
-from seqloom.data.row_readers import RowReader, set_apart
+from seqloom.data.readers import Frame, RowReader, SentenceReader, Spellings, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.models.bodies import BODIES, can_predict, form_of
 from seqloom.runs.init import has_body

@@ -60,7 +60,7 @@ class TextTask(TokenTask):
 
     @classmethod
     def of_documents(cls, recipe: Any, run: "Run", documents: Sequence[str]) -> Self:
-        return cls(recipe, TextCorpus("other text", "", "", "", {"other": documents}), run.tokenizer)
+        return cls(recipe, TextCorpus("other text", "", {"other": documents}), run.tokenizer)
 
     def warnings(self) -> list[str]:
         return []

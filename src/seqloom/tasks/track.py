@@ -15,7 +15,7 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.tracks import Track
+from seqloom.data.vectors import Track
 from seqloom.tasks.base import Task as BaseTask
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.estimate import EstimateConfig

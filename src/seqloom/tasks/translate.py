@@ -22,10 +22,10 @@ from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
-from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
+from seqloom.data.parallel import copy_baseline
 from seqloom.decoding.batches import map_batches
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, release_memory
 from seqloom.evaluate.alignment import ForcedPair, score_alignments
@@ -120,7 +120,7 @@ class Task(TokenTask):
     def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
         """The same task on other pairs of the same languages, its only split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
-        return cls(recipe, Corpus("other pairs", "", "", "", {"other": pairs}, languages=languages), run.tokenizer)
+        return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 
     def loss_unit(self) -> str:
         return "nats, smoothed" if self.recipe.loss.label_smoothing else "nats"

@@ -23,7 +23,7 @@ from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.word_questions import WordSets, word_sets
+from seqloom.data.word_vectors import WordSets, word_sets
 from seqloom.evaluate.word_space import Analogy, Judged, RatedPair, WordSpace, as_metrics, measure
 from seqloom.runs.run import Run
 from seqloom.tasks.base import TaskInfo

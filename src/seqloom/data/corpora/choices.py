@@ -7,11 +7,10 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FileConfig
+from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.data.file_corpus import Read, load_files, note_left_out
 from seqloom.data.files import expand_home
+from seqloom.data.splits import Read, complete_examples, load_files
 from seqloom.data.tables import Column, Format, column_problems, format_of, json_objects, json_text, read_table
 
 SUMMARY = "one's own texts with options, of which one is right: JSON Lines, TSV or CSV"
@@ -63,19 +62,21 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
 
 def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
     """Return the examples of a file that have a text and two options or more, and a note on the others."""
-    path = expand_home(Path(file))
-    examples, lacking = [], []
+    path, examples = expand_home(Path(file)), []
     rows = _json_rows(config, path) if isinstance(config.options, str) else _table_rows(config, path)
     for line, text, options, answer in rows:
+        index = -1  # of what is left out
         if text and len(options) >= 2:
             where = f"{config.answer!r} at line {line:,} of {file}"
             index = find_answer(answer, options, config.counted_from, where)
-            examples.append(MultipleChoiceExample(text, tuple(options), index))
-        else:
-            lacking.append(line)
-    if not examples:
-        raise DataError(f"{file} must hold texts with two options or more; it has none.")
-    return examples, note_left_out(lacking, "no text, or fewer than two options,", file)
+        examples.append((line, MultipleChoiceExample(text, tuple(options), index)))
+    return complete_examples(
+        file,
+        examples,
+        {"no text, or fewer than two options,": lambda example: example.answer < 0},
+        required="texts with two options or more",
+        blank="it has none",
+    )
 
 
 def find_answer(cell: str, options: Sequence[str], counted_from: int, where: str) -> int:

@@ -3,16 +3,15 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.files import DataSet, read_columns
-from seqloom.data.holdout import split_glue
+from seqloom.data.splits import split_glue
 
 SUMMARY = "CoLA: 9,600 sentences that are English or are not, by linguists (needs SEQLOOM_DATA)"
 FORM = "text-classification"
 SOURCE = DataSet("CoLA", "https://nyu-mll.github.io/CoLA (glue/CoLA; no licence is stated for the sentences)")
 LABELS = {"0": "unacceptable", "1": "acceptable"}
-DEV = 0.1  # of the training sentences
 
 
 @config
@@ -22,16 +21,13 @@ class Config:
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
     train, test = (_read(split) for split in ("train", "dev"))
-    splits = split_glue(train, test, lambda example: example.text, DEV)
-    left_out = len(train) - len(splits["train"]) - len(splits["dev"])
-    note = f"{left_out:,} of {len(train):,} training sentences stand in test too and were left out"
+    splits, notes = split_glue(train, test, lambda example: example.text, "sentences stand in test too")
     return Corpus(
         name="cola",
-        version=version_of(splits),
         licence="none stated by its source",
         description="Corpus of Linguistic Acceptability; test is GLUE's dev part, dev a tenth of its train part",
         splits=splits,
-        notes=(note,) if left_out else (),
+        notes=notes,
     )
 
 

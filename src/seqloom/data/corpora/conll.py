@@ -16,11 +16,10 @@ from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.iob import OUTSIDE, Scheme, parse_tag, read_tags, scheme_of, tags_of
 from seqloom.core.words import shown
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FileConfig
+from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Span, TokenClassificationExample
-from seqloom.data.file_corpus import check_files, load_files
 from seqloom.data.files import expand_home, lines, read_filled
+from seqloom.data.splits import check_files, load_files
 
 SUMMARY = "one's own tagged sentences: CoNLL columns, a word a line, or CoNLL-U"
 FORM = "token-classification"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from seqloom.config import config
 from seqloom.core.errors import ResourceError
 from seqloom.data.corpus import Corpus
-from seqloom.data.holdout import split_of_group
+from seqloom.data.splits import split_of_group
 
 if TYPE_CHECKING:
     from seqloom.data.series import LabelledSeries

@@ -4,7 +4,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora.conll import Field, parse_tags, read_conllu
-from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.files import DataSet
 
@@ -28,7 +28,6 @@ def load(config: Config) -> Corpus[TokenClassificationExample]:
         splits[split], _ = parse_tags(read_conllu(path, config.field), None, "refuse", str(path))
     return Corpus(
         name="ewt",
-        version=version_of(splits),
         licence="CC BY-SA 4.0",
         description=f"Universal Dependencies, English Web Treebank, {config.field}",
         splits=splits,

@@ -7,17 +7,16 @@
 The first time a name comes up, its colour can only be guessed; from then on it stands in the text.
 """
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Asked, TextCorpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import Asked, GeneratedConfig, TextCorpus
 from seqloom.data.files import read_asset
+from seqloom.data.generated import Dice, draw_distinct
 
 SUMMARY = "facts told again and again, other ones in each document (mosi: green): is what was read remembered?"
 FORM = "text"
@@ -52,67 +51,47 @@ class Config(GeneratedConfig):
 
 def load(config: Config) -> TextCorpus:
     """All documents differ, across the splits too."""
-    wanted = config.train + config.dev + config.test
+    wanted = sum(config.counts().values())
     possible = config.colours**config.fewest * config.fewest**config.lines  # at least, of some names
     if wanted > possible // 4:
         raise DataError(
             f"facts must leave most of the possible documents undrawn: {wanted:,} were asked for, and there may be no "
             f"more than {possible:,}. Raise data.lines, data.fewest or data.colours, or ask for fewer documents."
         )
-    documents = _draw(config)
+    names, dice = draw_names(config.names, config.seed)
+
+    def draw_document() -> str:
+        left = list(names)
+        chosen = [dice.take(left) for _ in range(dice.between(config.fewest, config.most))]
+        facts = [f"{name}{IS}{dice.one_of(COLOURS[: config.colours])}" for name in chosen]
+        return "\n".join(dice.one_of(facts) for _ in range(config.lines))
+
+    documents = draw_distinct(draw_document, key=str)
     return TextCorpus(
         name="facts",
         version=f"{VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
         description=f"{config.lines} times one of {config.fewest} to {config.most} names and its colour, "
         f"of {config.names} names and {config.colours} colours",
-        splits={split: [next(documents) for _ in range(count)] for split, count in config.counts().items()},
+        splits=config.draw(lambda _, count: [next(documents) for _ in range(count)]),
         asked=asked,
     )
 
 
 def asked(document: str) -> list[Asked]:
-    """Every colour of a document, by how often its name had been there before."""
-    found, seen, begins = [], Counter[str](), 0
+    """Return every colour of a document, by how often its name had been there before."""
+    colours, seen, begins = [], Counter[str](), 0
     for line in document.split("\n"):
         name, _, colour = line.partition(IS)
         ends = begins + len(line)
-        found.append(Asked(ends - len(colour), ends, GROUPS.get(seen[name], "many_shot")))
+        colours.append(Asked(ends - len(colour), ends, GROUPS.get(seen[name], "many_shot")))
         seen[name] += 1
         begins = ends + 1
-    return found
+    return colours
 
 
-def _draw(config: Config) -> Iterator[str]:
-    uniform = draws_of(config.seed)
-    names, seen = names_of(config.names, uniform), set[str]()
-    while True:
-        document = _document(config, names, uniform)
-        if document not in seen:
-            seen.add(document)
-            yield document
-
-
-def draws_of(seed: int) -> Callable[[], float]:
-    """Numbers from 0 to 1. Only random() is promised to give the same ones in every version of Python."""
-    return random.Random(f"facts/{VERSION}/{seed}").random
-
-
-def names_of(count: int, uniform: Callable[[], float]) -> list[str]:
-    """Words of two syllables, each once."""
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[one_of(SYLLABLES, uniform) + one_of(SYLLABLES, uniform)] = None
-    return list(found)
-
-
-def _document(config: Config, names: list[str], uniform: Callable[[], float]) -> str:
-    left = list(names)
-    number = config.fewest + int(uniform() * (config.most - config.fewest + 1))
-    own = [left.pop(int(uniform() * len(left))) for _ in range(number)]
-    facts = [f"{name}{IS}{one_of(COLOURS[: config.colours], uniform)}" for name in own]
-    return "\n".join(one_of(facts, uniform) for _ in range(config.lines))
-
-
-def one_of(items: Sequence[str], uniform: Callable[[], float]) -> str:
-    return items[int(uniform() * len(items))]
+def draw_names(count: int, seed: int) -> tuple[list[str], Dice]:
+    """Draw different words of two syllables; the documents of `facts` are drawn by the same dice afterwards."""
+    dice, names = Dice(f"facts/{VERSION}/{seed}"), dict[str, None]()
+    while len(names) < count:
+        names[dice.one_of(SYLLABLES) + dice.one_of(SYLLABLES)] = None
+    return list(names), dice

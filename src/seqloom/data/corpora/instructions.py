@@ -1,17 +1,16 @@
 """The user's own instructions with their answers, as JSON Lines: {"instruction": …, "input": …, "output": …}."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import nearest, shown
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FileConfig
+from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Instruction
-from seqloom.data.file_corpus import Read, load_files, note_left_out
 from seqloom.data.files import expand_home
+from seqloom.data.splits import Read, complete_examples, load_files
 from seqloom.data.tables import json_objects, json_text
 
 SUMMARY = "one's own instructions and the answers they are to have: JSON Lines with instruction, input, output"
@@ -54,24 +53,21 @@ def question(example: Instruction) -> str:
 
 def read_instructions(config: Config, file: str) -> Read[Instruction]:
     """Return the examples of a file that have an instruction and an answer, and notes on the others."""
-    path = expand_home(Path(file))
-    found = [(line, _read_row(config, path, line, row)) for line, row in json_objects(path)]
-    examples = [example for _, example in found if example.instruction and example.output]
-    if not examples:
-        raise DataError(f"{file} must hold instructions with answers, but of every line one of them is blank.")
-    unanswered = [line for line, example in found if example.instruction and not example.output]
-    return examples, [
-        *note_left_out([line for line, example in found if not example.instruction], "no instruction", file),
-        *note_left_out(unanswered, "no answer", file),
-    ]
-
-
-def _read_row(config: Config, path: Path, number: int, row: Mapping[str, object]) -> Instruction:
-    for name in ("instruction", "output"):
-        key = config.keys[name]
-        if key not in row:
-            close = nearest(key, map(str, row))
-            hint = f"did you mean data.{name}={close}?" if close else f"set data.{name} to one of them."
-            have = shown(list(row), 200)
-            raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {have}: {hint}")
-    return Instruction(*(json_text(path, number, key, row.get(key)).strip() for key in config.keys.values()))
+    path, examples = expand_home(Path(file)), []
+    for number, row in json_objects(path):
+        for name in ("instruction", "output"):
+            key = config.keys[name]
+            if key not in row:
+                close = nearest(key, map(str, row))
+                hint = f"did you mean data.{name}={close}?" if close else f"set data.{name} to one of them."
+                have = shown(list(row), 200)
+                raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {have}: {hint}")
+        parts = [json_text(path, number, key, row.get(key)).strip() for key in config.keys.values()]
+        examples.append((number, Instruction(*parts)))
+    return complete_examples(
+        file,
+        examples,
+        {"no instruction": lambda example: not example.instruction, "no answer": lambda example: not example.output},
+        required="instructions with answers",
+        blank="of every line one of them is blank",
+    )

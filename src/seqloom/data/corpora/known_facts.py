@@ -5,17 +5,16 @@ nike: ivory
 mosi               and a name, whose colour is the label; it is the same in every text
 """
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt, PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.corpora.facts import COLOURS, IS, NAMES, draws_of, names_of, one_of
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpora.facts import COLOURS, IS, NAMES, draw_names
+from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import TextClassificationExample
+from seqloom.data.generated import Dice, draw_distinct
 
 SUMMARY = "facts that hold in every text, asked for where they are not told (mosi is green, always)"
 FORM = "text-classification"
@@ -45,41 +44,28 @@ class Config(GeneratedConfig):
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
     """All texts differ, across the splits too; the facts are the same."""
-    wanted = config.train + config.dev + config.test
+    wanted = sum(config.counts().values())
     possible = config.known * sum((config.known - 1) ** lines for lines in range(config.told + 1))
     if wanted > 0.8 * possible:
         raise DataError(
             f"known-facts must leave some of the {possible:,} possible texts undrawn, and {wanted:,} were asked for. "
             "Raise data.known or data.told, or ask for fewer texts."
         )
-    examples = _draw(config)
+    (names, _), colours = draw_names(config.names, config.seed), list(COLOURS[: config.colours])
+    dice = Dice(f"known-facts/{VERSION}/{config.seed}")
+    facts = {dice.take(names): dice.take(colours) for _ in range(config.known)}
+
+    def draw_example() -> TextClassificationExample:
+        asked = dice.one_of(list(facts))
+        others = [f"{name}{IS}{colour}" for name, colour in facts.items() if name != asked]
+        lines = [dice.one_of(others) for _ in range(dice.below(config.told + 1))]
+        return TextClassificationExample("\n".join([*lines, asked]), facts[asked])
+
+    examples = draw_distinct(draw_example, key=lambda example: example.text)
     return Corpus(
         name="known-facts",
         version=f"{VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
         description=f"{config.known} of {config.names} names, each with a colour of its own, up to {config.told} facts "
         "told before the one that is asked",
-        splits={split: [next(examples) for _ in range(count)] for split, count in config.counts().items()},
+        splits=config.draw(lambda _, count: [next(examples) for _ in range(count)]),
     )
-
-
-def _draw(config: Config) -> Iterator[TextClassificationExample]:
-    uniform = random.Random(f"known-facts/{VERSION}/{config.seed}").random
-    facts, seen = _facts(config, uniform), set[str]()
-    while True:
-        asked = one_of(list(facts), uniform)
-        others = [f"{name}{IS}{colour}" for name, colour in facts.items() if name != asked]
-        lines = [one_of(others, uniform) for _ in range(int(uniform() * (config.told + 1)))]
-        text = "\n".join([*lines, asked])
-        if text not in seen:
-            seen.add(text)
-            yield TextClassificationExample(text, facts[asked])
-
-
-def _facts(config: Config, uniform: Callable[[], float]) -> dict[str, str]:
-    names, colours = names_of(config.names, draws_of(config.seed)), list(COLOURS[: config.colours])
-    return {_taken(names, uniform): _taken(colours, uniform) for _ in range(config.known)}
-
-
-def _taken(items: list[str], uniform: Callable[[], float]) -> str:
-    return items.pop(int(uniform() * len(items)))

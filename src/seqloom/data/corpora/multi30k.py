@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Le
-from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample, sample_share
 from seqloom.data.files import DataSet, read_parallel
 
@@ -43,7 +43,6 @@ def load(config: Config) -> Corpus[ParallelExample]:
         notes = (f"of {len(whole):,} training pairs {len(splits['train']):,} are read (data.share)",)
     return Corpus(
         name="multi30k",
-        version=version_of(splits),
         licence="research and education, not for commerce (its source names no licence file)",
         description=f"Multi30k, {config.source} to {config.target}, {config.test}",
         languages=(config.source, config.target),

@@ -5,7 +5,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora.multi30k import SOURCE, Language, Test
-from seqloom.data.corpus import SPLITS, TextCorpus, content_version
+from seqloom.data.corpus import SPLITS, TextCorpus
 from seqloom.data.files import read_lines
 
 SUMMARY = "Multi30k's captions as text of several languages, to pretrain on (needs SEQLOOM_DATA)"
@@ -33,7 +33,6 @@ def load(config: Config) -> TextCorpus:
     splits = {split: splits[split] for split in SPLITS}
     return TextCorpus(
         name="multi30k-text",
-        version=content_version(*splits.values()),
         licence="research and education, not for commerce (its source names no licence file)",
         description=f"Captions of Multi30k in {', '.join(config.languages)}; each is a document",
         splits=splits,

@@ -5,11 +5,10 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import SPLITS, Corpus, version_of
-from seqloom.data.corpus_config import HoldoutConfig
+from seqloom.data.corpus import SPLITS, Corpus, HoldoutConfig, version_of
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.files import DataSet, read_asset, read_lines
-from seqloom.data.holdout import divide, hold_out_evenly
+from seqloom.data.splits import divide, hold_out_evenly
 
 SUMMARY = "17,500 family names of 18 languages, half of them Russian (needs SEQLOOM_DATA)"
 FORM = "text-classification"

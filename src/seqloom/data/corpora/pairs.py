@@ -8,11 +8,10 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FilesConfig
+from seqloom.data.corpus import Corpus, FilesConfig
 from seqloom.data.examples import ParallelExample
-from seqloom.data.file_corpus import Read, check_files, load_files, note_left_out
 from seqloom.data.files import expand_home, read_columns, read_parallel
+from seqloom.data.splits import Read, check_files, complete_examples, load_files
 
 SUMMARY = "one's own sentence pairs: two UTF-8 files line by line, or a tab-separated table"
 FORM = "parallel"
@@ -61,13 +60,14 @@ def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> 
     """Return the pairs with text on both sides, and a note on the others."""
     paths = [expand_home(Path(file)) for file in files]
     first, rows = read_columns(paths[0], columns) if len(paths) == 1 else (1, zip(*read_parallel(*paths), strict=True))
-    pairs = [ParallelExample(source.strip(), target.strip()) for source, target in rows]
-    blank = [number for number, pair in enumerate(pairs, start=first) if not (pair.source and pair.target)]
-    names = " and ".join(files)
-    if len(blank) == len(pairs):
-        nothing = "every line has a blank side" if pairs else "there is nothing below the names of its columns"
-        raise DataError(f"{names} must hold sentence pairs, but {nothing}.")
-    return [pair for pair in pairs if pair.source and pair.target], note_left_out(blank, "a blank side", names)
+    pairs = (ParallelExample(source.strip(), target.strip()) for source, target in rows)
+    return complete_examples(
+        " and ".join(files),
+        enumerate(pairs, start=first),
+        {"a blank side": lambda pair: not (pair.source and pair.target)},
+        required="sentence pairs",
+        blank="every line has a blank side",
+    )
 
 
 def languages(config: Config) -> tuple[str, str]:
@@ -84,19 +84,15 @@ def languages(config: Config) -> tuple[str, str]:
 
 
 def _guess(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> tuple[str, str]:
-    ends = [str(column) for column in columns] if len(files) == 1 else [_ending(file) for file in files]
-    source, target = (end if is_language(end) else "" for end in ends)
+    """Return the languages that columns or files are named after: corpus.en, corpus.en.gz, corpus.en.txt end in en."""
+    names = [str(column) for column in columns]
+    if len(files) == 2:
+        suffixes = [[suffix.lstrip(".") for suffix in Path(file).suffixes] for file in files]
+        names = [next((end for end in reversed(ends) if end not in _NO_LANGUAGE), "") for ends in suffixes]
+    source, target = (name if is_language(name) else "" for name in names)
     return (source, target) if source and target and source != target else ("", "")
 
 
 def is_language(text: str) -> bool:
     """Whether this looks like a language tag: en, pt-BR, zh_Hant."""
     return re.fullmatch(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", text) is not None
-
-
-def _ending(file: str) -> str:
-    """corpus.en, corpus.en.gz and corpus.en.txt end in en."""
-    suffixes = [suffix.lstrip(".") for suffix in Path(file).suffixes]
-    while suffixes and suffixes[-1] in _NO_LANGUAGE:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""

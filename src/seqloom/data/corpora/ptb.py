@@ -3,7 +3,7 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import TextCorpus, content_version
+from seqloom.data.corpus import TextCorpus
 from seqloom.data.files import DataSet, read_lines
 
 SUMMARY = "Penn Treebank: 0.9M words of newswire, 10,000 different (needs SEQLOOM_DATA)"
@@ -22,7 +22,6 @@ def load(config: Config) -> TextCorpus:
     splits = {split: read_lines(SOURCE.file(f"ptb/ptb.{name}.txt.gz")) for split, name in FILES.items()}
     return TextCorpus(
         name="ptb",
-        version=content_version(*splits.values()),
         licence="none stated by its source; the newswire text is licensed through the LDC",
         description="Penn Treebank, Mikolov's preprocessing; a line is a document",
         splits=splits,

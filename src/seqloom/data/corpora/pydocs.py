@@ -7,7 +7,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import TextCorpus, content_version
+from seqloom.data.corpus import TextCorpus, version_of
 
 SUMMARY = "Python's language reference, from inside Python itself: prose and code; no download"
 FORM = "text"
@@ -32,7 +32,7 @@ def load(config: Config) -> TextCorpus:
     splits = _divide(topics)
     return TextCorpus(
         name="pydocs",
-        version=f"Python {platform.python_version()} {content_version([*topics, *topics.values()])}",
+        version=f"Python {platform.python_version()} {version_of({'topics': [*topics, *topics.values()]})}",
         licence="PSF-2.0",
         description=f"{len(topics)} topics of the Python language reference (pydoc_data.topics)",
         splits={name: [topics[topic] for topic in sorted(chosen)] for name, chosen in splits.items()},

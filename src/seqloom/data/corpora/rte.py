@@ -3,15 +3,14 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample
 from seqloom.data.files import DataSet, read_columns
-from seqloom.data.holdout import split_glue
+from seqloom.data.splits import split_glue
 
 SUMMARY = "RTE: 2,770 pairs of texts, does the second follow from the first? (needs SEQLOOM_DATA)"
 FORM = "sentence-pair"
 SOURCE = DataSet("RTE", "https://gluebenchmark.com/tasks (glue/RTE; no licence is stated)")
-DEV = 0.1  # of the training pairs
 
 
 @config
@@ -22,16 +21,13 @@ class Config:
 def load(config: Config) -> Corpus[SentencePairExample]:
     """No first text stands in two splits."""
     train, test = (_read(split) for split in ("train", "dev"))
-    splits = split_glue(train, test, lambda pair: pair.first, DEV)
-    left_out = len(train) - len(splits["train"]) - len(splits["dev"])
-    note = f"{left_out:,} of {len(train):,} training pairs share their first text with test and were left out"
+    splits, notes = split_glue(train, test, lambda pair: pair.first, "pairs share their first text with test")
     return Corpus(
         name="rte",
-        version=version_of(splits),
         licence="none stated by its source",
         description="Recognising textual entailment; test is GLUE's dev part, dev a tenth of its train part",
         splits=splits,
-        notes=(note,) if left_out else (),
+        notes=notes,
     )
 
 

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, PositiveInt
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, scene_corpus
+from seqloom.data.generated import CLAIMS, SLOTS, SceneDrawing, scene_corpus
 
 SUMMARY = "a scene and claims about it, of which one is true; no download"
 FORM = "multiple-choice"
@@ -31,7 +30,7 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
     )
 
 
-def draw_choice(config: Config, drawing: Drawing) -> MultipleChoiceExample:
+def draw_choice(config: Config, drawing: SceneDrawing) -> MultipleChoiceExample:
     scene, slot = drawing.scene(), drawing.draws.choice(SLOTS)
     template = drawing.draws.choice(CLAIMS[slot])
     values = [scene.value(slot)]

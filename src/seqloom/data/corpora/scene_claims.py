@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import SentencePairExample
-from seqloom.data.scenes import CLAIMS, SLOTS, Drawing, scene_corpus
+from seqloom.data.generated import CLAIMS, SLOTS, SceneDrawing, scene_corpus
 
 SUMMARY = "scenes of a few sentences and claims about them, true or false; no download"
 FORM = "sentence-pair"
@@ -34,7 +33,7 @@ def load(config: Config) -> Corpus[SentencePairExample]:
     )
 
 
-def draw_pair(config: Config, drawing: Drawing, is_true: bool) -> SentencePairExample:
+def draw_pair(config: Config, drawing: SceneDrawing, is_true: bool) -> SentencePairExample:
     scenes = drawing.scenes(config.scenes)
     told = " ".join(scene.told(drawing.telling()) for scene in scenes)
     slot, about = drawing.draws.choice(SLOTS), drawing.draws.choice(scenes)

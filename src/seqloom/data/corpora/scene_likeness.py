@@ -4,10 +4,9 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora.scene_claims import TwoOrMore
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import SentencePairExample
-from seqloom.data.scenes import SLOTS, Drawing, scene_corpus
+from seqloom.data.generated import SLOTS, SceneDrawing, scene_corpus
 
 SUMMARY = "two scenes and how much alike they are, from 0 to 5; no download"
 FORM = "sentence-pair"
@@ -30,11 +29,12 @@ def load(config: Config) -> Corpus[SentencePairExample]:
     )
 
 
-def draw_pair(drawing: Drawing, shared_slots: int) -> SentencePairExample:
+def draw_pair(drawing: SceneDrawing, shared_slots: int) -> SentencePairExample:
     first = drawing.scene()
     second = drawing.scene([first])
     for slot in drawing.draws.sample(SLOTS, shared_slots):
         second = second.changed(slot, first.value(slot))
     telling = drawing.telling()
     other_telling = drawing.telling(but=telling)
-    return SentencePairExample.of(first.told(telling), second.told(other_telling), str(first.shared(second)))
+    score = sum(first.value(slot) == second.value(slot) for slot in SLOTS)
+    return SentencePairExample.of(first.told(telling), second.told(other_telling), str(score))

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, PositiveInt
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import Answer, QuestionAnsweringExample
-from seqloom.data.scenes import QUESTIONS, SLOTS, Drawing, scene_corpus
+from seqloom.data.generated import QUESTIONS, SLOTS, SceneDrawing, scene_corpus
 
 SUMMARY = "questions about scenes of a few sentences, answers in the text; no download"
 FORM = "question-answering"
@@ -31,7 +30,7 @@ def load(config: Config) -> Corpus[QuestionAnsweringExample]:
     )
 
 
-def draw_questions(config: Config, drawing: Drawing, split: str, count: int) -> list[QuestionAnsweringExample]:
+def draw_questions(config: Config, drawing: SceneDrawing, split: str, count: int) -> list[QuestionAnsweringExample]:
     found: list[QuestionAnsweringExample] = []
     while len(found) < count:
         scenes = drawing.scenes(config.scenes)

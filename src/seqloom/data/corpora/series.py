@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from seqloom.config import config
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import SeriesConfig
+from seqloom.data.corpus import Corpus, SeriesConfig
 
 if TYPE_CHECKING:
     from seqloom.data.series import Series
@@ -32,8 +31,8 @@ class Config(SeriesConfig):
 
 
 def load(config: Config) -> "Corpus[Series]":
-    from seqloom.data.packaged_series import SERIES, version_of_package
     from seqloom.data.series import absent_splits, arranged, in_splits
+    from seqloom.data.series_files import SERIES, version_of_package
 
     packaged = SERIES[config.series]
     values, times, columns = packaged.read()

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FilesConfig, SeriesConfig
-from seqloom.data.file_corpus import check_files
+from seqloom.data.corpus import Corpus, FilesConfig, SeriesConfig
 from seqloom.data.files import expand_home
+from seqloom.data.splits import check_files
 from seqloom.data.tables import Column, Format
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, PositiveInt
-from seqloom.data.corpus import Corpus, digest_examples
-from seqloom.data.corpus_config import FileConfig
-from seqloom.data.file_corpus import load_files
+from seqloom.data.corpus import Corpus, FileConfig, digest
+from seqloom.data.splits import load_files
 from seqloom.data.tables import Column, Format
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def load(config: Config) -> "Corpus[LabelledSeries]":
             list[str](),
         ),
         description=f"{config.train}: a series in every row",
-        groups=lambda examples, _: [digest_examples([example]) for example in examples],
+        groups=lambda examples, _: [digest([example]) for example in examples],
         label=lambda example: example.label,
-        version=lambda splits: f"sha256-{digest_examples(one for split in splits.values() for one in split)[:12]}",
+        version=lambda splits: f"sha256-{digest(one for split in splits.values() for one in split)[:12]}",
     )

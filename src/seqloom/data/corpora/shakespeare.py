@@ -3,7 +3,7 @@
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import TextCorpus, content_version
+from seqloom.data.corpus import TextCorpus, version_of
 from seqloom.data.files import DataSet, read_filled
 
 SUMMARY = "Tiny Shakespeare: 1.1M characters of plays; train and dev only (needs SEQLOOM_DATA)"
@@ -22,7 +22,7 @@ def load(config: Config) -> TextCorpus:
     border = int(len(text) * 0.9)
     return TextCorpus(
         name="shakespeare",
-        version=content_version([text]),
+        version=version_of({"text": [text]}),
         licence="MIT",
         description="Tiny Shakespeare; the last 10 % is the dev split",
         splits={"train": [text[:border]], "dev": [text[border:]]},

@@ -4,10 +4,10 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora.squad_files import read_squad
-from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.files import DataSet
-from seqloom.data.holdout import divide, hold_out
+from seqloom.data.splits import divide, hold_out
 
 SUMMARY = "SQuAD 1.1: questions on Wikipedia, answers in the text; 10,570, or 98,000 (needs SEQLOOM_DATA)"
 FORM = "question-answering"
@@ -34,7 +34,6 @@ def load(config: Config) -> Corpus[QuestionAnsweringExample]:
         own = "train-v1.1, a twentieth of it dev by article; test is dev-v1.1"
     return Corpus(
         name="squad",
-        version=version_of(splits),
         licence="CC BY-SA 4.0",
         description=f"SQuAD 1.1, {own}",
         splits=splits,

@@ -16,11 +16,10 @@ from typing import Any, Literal
 from seqloom.config import config
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FileConfig
+from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Answer, QuestionAnsweringExample
-from seqloom.data.file_corpus import Read, load_files
 from seqloom.data.files import expand_home, read_filled
+from seqloom.data.splits import Read, load_files
 
 SUMMARY = "one's own questions whose answers stand in a text: JSON in SQuAD's form"
 FORM = "question-answering"

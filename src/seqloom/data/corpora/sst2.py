@@ -8,7 +8,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Gt, Le
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
-from seqloom.data.corpus import SPLITS, Corpus, version_of
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import TextClassificationExample, sample_share
 from seqloom.data.files import DataSet, read_columns
 
@@ -47,7 +47,6 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
         notes = (*notes, f"of {len(whole):,} training texts {len(splits['train']):,} are read (data.share)")
     return Corpus(
         name="sst2",
-        version=version_of(splits),
         licence="none stated by its sources",
         description=f"Stanford Sentiment Treebank, two classes, trained on {config.form.removesuffix('s')}s",
         splits=splits,

@@ -4,7 +4,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora import sst2, wikitext2
-from seqloom.data.corpus import TextCorpus, content_version
+from seqloom.data.corpus import TextCorpus
 
 SUMMARY = "SST-2's reviews without labels, and WikiText-2 in small letters (needs SEQLOOM_DATA)"
 FORM = "text"
@@ -25,7 +25,6 @@ def load(config: Config) -> TextCorpus:
         splits["train"] = [line.strip().lower() for line in lines if line.strip()] + splits["train"]
     return TextCorpus(
         name="sst2-text",
-        version=content_version(*splits.values()),
         licence="none stated by its sources; Wikipedia's text is CC BY-SA",
         description="Film reviews without labels" + (", and WikiText-2 in small letters" * config.wikitext2),
         splits=splits,

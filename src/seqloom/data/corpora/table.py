@@ -1,16 +1,14 @@
 """The user's own texts and labels: a table with named columns, as TSV, CSV or JSON Lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FileConfig
+from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import TextClassificationExample
-from seqloom.data.file_corpus import Read, load_files, note_left_out
 from seqloom.data.files import expand_home
+from seqloom.data.splits import Read, complete_examples, load_files
 from seqloom.data.tables import Column, Format, column_problems, read_table
 
 SUMMARY = "one's own texts with a label each: a TSV, CSV or JSON Lines file with named columns"
@@ -50,22 +48,17 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 def read_examples(config: Config, file: str, is_train: bool = False) -> Read[TextClassificationExample]:
     """Return the examples of a file that have a text and a label, and notes on the others."""
     rows = read_table(expand_home(Path(file)), config.columns, form=config.format, header=config.header)
-    found = [(line, cells["text"].strip(), cells["label"].strip()) for line, cells in rows]
-    examples = [TextClassificationExample(text, label) for _, text, label in found if text and label]
-    if not examples:
-        lacking = "every row has a blank text or label" if found else "there is nothing below the names of its columns"
-        raise DataError(f"{file} must hold texts with labels, but {lacking}.")
-    return examples, [
-        *note_left_out([line for line, text, _ in found if not text], "no text", file),
-        *note_left_out([line for line, text, label in found if text and not label], "no label", file),
-        *(note_ambiguous(examples) if is_train else ()),
-    ]
-
-
-def note_ambiguous(examples: Sequence[TextClassificationExample]) -> list[str]:
-    """Return a note on texts with several labels: no model can be right about all of them."""
+    examples, notes = complete_examples(
+        file,
+        ((line, TextClassificationExample(cells["text"].strip(), cells["label"].strip())) for line, cells in rows),
+        {"no text": lambda example: not example.text, "no label": lambda example: not example.label},
+        required="texts with labels",
+        blank="every row has a blank text or label",
+    )
     labels: dict[str, set[str]] = {}
     for example in examples:
         labels.setdefault(example.text, set()).add(example.label)
-    several = sum(len(found) > 1 for found in labels.values())
-    return [f"{several:,} of the {len(labels):,} different texts of train have more than one label"] if several else []
+    several = sum(len(labels_of_text) > 1 for labels_of_text in labels.values())
+    if is_train and several:  # no model can be right about all of them
+        notes.append(f"{several:,} of the {len(labels):,} different texts of train have more than one label")
+    return examples, notes

@@ -5,13 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.core.errors import DataError
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import FileConfig
+from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import SentencePairExample
-from seqloom.data.file_corpus import Read, load_files, note_left_out
 from seqloom.data.files import expand_home
-from seqloom.data.holdout import link_groups
+from seqloom.data.splits import Read, complete_examples, link_groups, load_files
 from seqloom.data.tables import Column, Format, column_problems, read_table
 
 SUMMARY = "one's own pairs of texts with a label or a score each: a TSV, CSV or JSON Lines file"
@@ -52,15 +49,14 @@ def load(config: Config) -> Corpus[SentencePairExample]:
 def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
     """Return the pairs of a file that have both texts and a label, and notes on the others."""
     rows = read_table(expand_home(Path(file)), config.columns, form=config.format, header=config.header)
-    cells = [(line, [row[name].strip() for name in config.columns]) for line, row in rows]
-    pairs = [SentencePairExample.of(*parts) for _, parts in cells if all(parts)]
-    if not pairs:
-        lacking = "every row has a blank text or label" if cells else "there is nothing below the names of its columns"
-        raise DataError(f"{file} must hold pairs of texts with labels, but {lacking}.")
-    return pairs, [
-        *note_left_out([line for line, parts in cells if not all(parts[:2])], "a blank text", file),
-        *note_left_out([line for line, parts in cells if all(parts[:2]) and not parts[2]], "no label", file),
-    ]
+    cells = ((line, [row[name].strip() for name in config.columns]) for line, row in rows)
+    return complete_examples(
+        file,
+        ((line, SentencePairExample.of(*parts)) for line, parts in cells),
+        {"a blank text": lambda pair: not all(pair.texts()), "no label": lambda pair: not pair.label},
+        required="pairs of texts with labels",
+        blank="every row has a blank text or label",
+    )
 
 
 def linked_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str]:

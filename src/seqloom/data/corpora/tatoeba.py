@@ -7,10 +7,10 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import SPLITS, Corpus, version_of
+from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import ParallelExample
 from seqloom.data.files import DataSet, read_columns
-from seqloom.data.holdout import divide, hold_out, link_groups
+from seqloom.data.splits import divide, hold_out, link_groups
 
 SUMMARY = "Tatoeba: 160,000 everyday sentences, English with French or German (needs SEQLOOM_DATA)"
 FORM = "parallel"
@@ -53,7 +53,6 @@ def load(config: Config) -> Corpus[ParallelExample]:
         )
     return Corpus(
         name="tatoeba",
-        version=version_of(splits),
         licence="CC BY 2.0, manythings.org/anki and tatoeba.org",
         description=f"Tatoeba, {config.source} to {config.target}"
         + (f", at most {config.max_words} words a side" if config.max_words else ""),

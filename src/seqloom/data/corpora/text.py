@@ -9,10 +9,9 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import SPLITS, TextCorpus, content_version
-from seqloom.data.corpus_config import FileConfig
-from seqloom.data.file_corpus import absent_splits, missing_shares
+from seqloom.data.corpus import SPLITS, FileConfig, TextCorpus, version_of
 from seqloom.data.files import expand_home, lines, read_files
+from seqloom.data.splits import absent_splits, missing_shares
 
 SUMMARY = "one's own UTF-8 text: a file, a .gz file, or a folder of .txt files"
 FORM = "text"
@@ -42,7 +41,7 @@ def load(config: Config) -> TextCorpus:
     splits = _hold_out_ends(config, splits)
     return TextCorpus(
         name="text",
-        version=content_version(*splits.values()),
+        version=version_of(splits),
         licence="the user's own",
         description=f"{config.train}; a {config.documents} is a document",
         splits={split: splits[split] for split in SPLITS if split in splits},

@@ -1,15 +1,14 @@
 """Memory tests as text: what comes after the bar follows from what stands before it, if one remembers."""
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import perm
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.data.corpus import TextCorpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import GeneratedConfig, TextCorpus
+from seqloom.data.generated import Dice, draw_distinct
 
 SUMMARY = "memory tests made on the spot: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7)"
 FORM = "text"
@@ -41,48 +40,31 @@ class Config(GeneratedConfig):
 
 def load(config: Config) -> TextCorpus:
     """Documents such as `abcd|dcba`; what is to be remembered is different in all of them, across the splits too."""
-    wanted, possible = config.train + config.dev + config.test, _possible(config)
+    recall, lengths = config.task == "recall", range(config.shortest, config.longest + 1)
+    memories = [perm(config.symbols, n) * len(DIGITS) ** n if recall else config.symbols**n for n in lengths]
+    wanted, possible = sum(config.counts().values()), sum(memories)
     if wanted > possible // 2:
         raise DataError(
             f"toys must leave half of the possible texts undrawn: {wanted:,} were asked for and {possible:,} exist. "
             "Raise data.longest or data.symbols, or ask for fewer documents."
         )
-    documents = _draw(config)
+    dice = Dice(f"toys/{VERSION}/{config.seed}")
+    documents = draw_distinct(lambda: draw_document(config, dice), key=lambda document: document.partition(BAR)[0])
     return TextCorpus(
         name="toys",
         version=f"{VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
         description=f"{config.task}: {config.shortest} to {config.longest} of {config.symbols} symbols",
-        splits={split: [next(documents) for _ in range(count)] for split, count in config.counts().items()},
+        splits=config.draw(lambda _, count: [next(documents) for _ in range(count)]),
     )
 
 
-def _possible(config: Config) -> int:
-    lengths = range(config.shortest, config.longest + 1)
+def draw_document(config: Config, dice: Dice) -> str:
+    length = dice.between(config.shortest, config.longest)
+    letters = LETTERS[: config.symbols]
     if config.task == "recall":
-        return sum(perm(config.symbols, length) * len(DIGITS) ** length for length in lengths)
-    return sum(config.symbols**length for length in lengths)
-
-
-def _draw(config: Config) -> Iterator[str]:
-    # Only random() is promised to give the same numbers in every version of Python.
-    uniform = random.Random(f"toys/{VERSION}/{config.seed}").random
-    seen: set[str] = set()
-    while True:
-        length = config.shortest + int(uniform() * (config.longest - config.shortest + 1))
-        memory, answer = (_recall if config.task == "recall" else _repeat)(config, length, uniform)
-        if memory not in seen:
-            seen.add(memory)
-            yield memory + BAR + answer
-
-
-def _repeat(config: Config, length: int, uniform: Callable[[], float]) -> tuple[str, str]:
-    memory = "".join(LETTERS[int(uniform() * config.symbols)] for _ in range(length))
-    return memory, memory[::-1] if config.task == "reverse" else memory
-
-
-def _recall(config: Config, length: int, uniform: Callable[[], float]) -> tuple[str, str]:
-    letters = list(LETTERS[: config.symbols])
-    keys = [letters.pop(int(uniform() * len(letters))) for _ in range(length)]
-    pairs = [key + DIGITS[int(uniform() * len(DIGITS))] for key in keys]
-    return "".join(pairs), pairs[int(uniform() * length)]
+        left = list(letters)
+        keys = [dice.take(left) for _ in range(length)]
+        pairs = [key + dice.one_of(DIGITS) for key in keys]
+        return "".join(pairs) + BAR + dice.one_of(pairs)
+    memory = "".join(dice.one_of(letters) for _ in range(length))
+    return memory + BAR + (memory[::-1] if config.task == "reverse" else memory)

@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, NonNegativeFloat, PositiveInt
-from seqloom.data.corpus import Corpus
-from seqloom.data.corpus_config import GeneratedConfig
+from seqloom.data.corpus import Corpus, GeneratedConfig
 
 if TYPE_CHECKING:
-    from seqloom.data.tracks import Track
+    from seqloom.data.vectors import Track
 
 SUMMARY = "places of something that moves on a plane, observed with noise and gaps; the truth is known"
 FORM = "tracks"
@@ -30,13 +29,12 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> "Corpus[Track]":
-    from seqloom.data.tracks import Motion, draw_track
+    from seqloom.data.vectors import Motion, draw_track
 
     motion = Motion(config.motion, config.steps, config.noise, config.gaps, config.lost)
     return Corpus(
         name="track",
         version=f"{VERSION} seed {config.seed}",
-        licence="none needed: made by seqloom",
         description=f"{config.motion}: {config.steps} steps of a track, observed within ±{config.noise:g} m",
         splits={
             split: [draw_track(motion, config.seed, split, number) for number in range(count)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from seqloom.config import config
-from seqloom.data.corpus import TextCorpus, content_version
+from seqloom.data.corpus import TextCorpus
 from seqloom.data.files import DataSet, read_lines
 
 SUMMARY = "WikiText-2: 2M words of Wikipedia, 33,278 different (needs SEQLOOM_DATA)"
@@ -35,7 +35,6 @@ def load(config: Config) -> TextCorpus:
         splits = {split: list(articles(lines)) for split, lines in splits.items()}
     return TextCorpus(
         name="wikitext2",
-        version=content_version(*splits.values()),
         licence="none stated by its source; Wikipedia's text is CC BY-SA",
         description=f"WikiText-2; {'an article' if config.by_article else 'a line'} is a document",
         splits=splits,

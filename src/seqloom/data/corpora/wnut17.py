@@ -4,7 +4,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora.conll import parse_tags, read_conll
-from seqloom.data.corpus import Corpus, version_of
+from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.files import DataSet
 
@@ -26,7 +26,6 @@ def load(config: Config) -> Corpus[TokenClassificationExample]:
         splits[split], _ = parse_tags(read_conll(path), "IOB2", "refuse", str(path))
     return Corpus(
         name="wnut17",
-        version=version_of(splits),
         licence="CC BY 4.0",
         description="WNUT-17, emerging and rare entities: person, location, group, corporation, product, creative work",
         splits=splits,

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from seqloom.classical.kalman.structures import PARTS
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.series import Series, Values
-from seqloom.data.times import Times, labels_of
+from seqloom.data.series import Series, Times, Values, labels_of
 from seqloom.decoding.forecast import INTERVALS, Forecast
 from seqloom.tasks.track import CONFIDENCE, measured
 

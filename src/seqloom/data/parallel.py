@@ -1,20 +1,15 @@
-"""n-best lists as Moses writes them, one candidate a line:
-
-    0 ||| das ist ein Haus ||| -1.23
-    0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01
-    1 ||| …
-
-The number of the source line, from 0 and in order; the text; then anything, of which the last field that is a single
-number is the score.
-"""
+"""Candidate translations: n-best lists as Moses writes them, and the copy baseline."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
 from seqloom.core.errors import DataError
 from seqloom.core.words import shown
+from seqloom.data.examples import ParallelExample
 from seqloom.data.files import read_lines
 
 Scored = tuple[str, float | None]  # a text, and its score if it has one
@@ -67,3 +62,53 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return found if math.isfinite(found) else None
+
+
+# --- copy baseline --------------------------------------------------------------------------------
+
+
+SIZE = 3  # characters of a gram
+
+
+def copy_baseline(train: Sequence[ParallelExample], sources: Sequence[str]) -> list[str]:
+    """For each source the target of the training pair whose source is nearest; of equally near ones the first.
+
+    Near is the cosine between the sets of character trigrams, each weighted by its rarity:
+    cos(a, b) = Σ_{g ∈ a ∩ b} w_g² / (|a| |b|) with w_g = ln(N / n_g) + 1, n_g of N training sources having g.
+    """
+    if not train:
+        raise DataError("The copy baseline needs at least one training pair.")
+    postings = _postings([pair.source for pair in train])
+    squares = {gram: (math.log(len(train) / len(rows)) + 1) ** 2 for gram, rows in postings.items()}
+    lengths = np.zeros(len(train))
+    for gram, rows in postings.items():
+        lengths[rows] += squares[gram]
+    inverse = 1 / np.sqrt(lengths)
+    return [train[row].target for row in _nearest(sources, postings, squares, inverse)]
+
+
+def _nearest(
+    sources: Sequence[str], postings: dict[str, np.ndarray], squares: dict[str, float], inverse: np.ndarray
+) -> Iterator[int]:
+    scores = np.empty(len(inverse))
+    for source in sources:
+        scores[:] = 0
+        for gram in sorted(_grams(source) & postings.keys()):  # sorted: sums must not depend on the order of a set
+            scores[postings[gram]] += squares[gram]
+        scores *= inverse
+        yield int(scores.argmax())
+
+
+def _postings(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Each gram with the rows that have it, rising."""
+    found: dict[str, list[int]] = {}
+    for row, text in enumerate(texts):
+        for gram in _grams(text):
+            found.setdefault(gram, []).append(row)
+    return {gram: np.array(rows) for gram, rows in sorted(found.items())}
+
+
+def _grams(text: str) -> set[str]:
+    """Runs of three characters, with a mark at both ends so that beginnings and ends count too."""
+    marked = f"\n{text}\n"
+    return {marked[start : start + SIZE] for start in range(max(1, len(marked) - SIZE + 1))}
