@@ -31,9 +31,8 @@ from peers.turns import Failed, Spread, ratios, table, written
 from torch import Tensor
 
 from seqloom import accel
-from seqloom.decoding.batches import map_batches
-from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.beam import BeamConfig, beam_search, map_batches
+from seqloom.decoding.rules import Hypothesis
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.predict.loader import load

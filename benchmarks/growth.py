@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from seqloom.accel.cross_entropy import rows_at_once
 from seqloom.core.files import write_atomic
+from seqloom.core.memory import watch
 from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes
 from seqloom.models.bert import BERTConfig
 from seqloom.models.gpt import GPTConfig
@@ -40,9 +41,8 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.nn.positions import PositionsConfig
-from seqloom.train.gradient_checkpointing import checkpoint_layers
-from seqloom.train.memory import watch
 from seqloom.train.optimizers import build_optimizer
+from seqloom.train.wrappers import checkpoint_layers
 
 HEADS, MASKED = 4, 0.15
 ROUNDS, ENOUGH = 3, 0.3  # steps timed at least, and seconds after which it is enough

@@ -40,7 +40,7 @@ def _nobody_waits_for_the_disk() -> Iterator[None]:
     when, and what TensorBoard gets, is tested by itself."""
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(os, "fsync", lambda handle: None)
-        quick.setattr("seqloom.runs.record._tensorboard", lambda run, step: None)
+        quick.setattr("seqloom.runs.record.open_tensorboard", lambda run, step: None)
         yield
 
 
@@ -68,7 +68,7 @@ def pretended_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recipes that begin with a run can be read without it: as if the shipped recipe of its name had been trained,
     or MiniLM imported."""
     from seqloom.recipes import recipe_mapping, recipe_names
-    from seqloom.runs.manifest import Manifest
+    from seqloom.runs.layout import Manifest
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from seqloom.config import load_yaml
 from seqloom.core.errors import SeqloomError
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
-from seqloom.runs.layout import DOCUMENTS
-from seqloom.runs.manifest import Manifest
+from seqloom.runs.layout import DOCUMENTS, Manifest
 
 
 def seal(run: Path) -> None:

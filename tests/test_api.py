@@ -44,7 +44,7 @@ train:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+    monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"a.{language}").write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda handle: None)
-        monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+        monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)
         for name, (tokenizer, model) in KINDS.items():
             recipe = folder / f"{name}.yaml"
             recipe.write_text(RECIPE.format(folder=folder, tokenizer=tokenizer, model=model))

@@ -102,7 +102,7 @@ def trained(recipe: Any, out: Path) -> Path:
     """Train a recipe to its end."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda handle: None)
-        monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+        monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)
         for _ in begin(recipe, out).events():
             pass
     return out

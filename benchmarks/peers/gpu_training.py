@@ -22,9 +22,8 @@ from seqloom.core.tree import to_device
 from seqloom.tasks import translate
 from seqloom.train.events import Prepared
 from seqloom.train.loop import make_step
-from seqloom.train.microbatches import split_on_oom
 from seqloom.train.state import TrainState
-from seqloom.train.wrappers import accelerate
+from seqloom.train.wrappers import accelerate, split_on_oom
 
 PADDING = -100
 Batch = dict[str, Tensor]

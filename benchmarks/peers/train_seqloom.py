@@ -8,7 +8,7 @@ import torch
 from gate import Done, Gate
 
 from seqloom import accel
-from seqloom.core.version import VERSION
+from seqloom.core import VERSION
 from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import wrap

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from seqloom.core.version import VERSION as __version__
+from seqloom.core import VERSION as __version__
 
 if TYPE_CHECKING:
     from seqloom.predict.ensembles import average, ensemble, interpolate

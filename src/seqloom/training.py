@@ -12,7 +12,7 @@ from seqloom.core.errors import Interrupted, UsageError
 from seqloom.core.words import shown
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe, recipe_of, whole_recipe
-from seqloom.runs.creation import claim
+from seqloom.runs.layout import claim
 from seqloom.runs.record import record
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from seqloom.accel import cross_entropy
 from seqloom.accel.training.compiled_regions import RegionCompiler
+from seqloom.core.memory import measure_peak
 from seqloom.core.operations import compile_regions
 from seqloom.nn.cross_entropy import consistent_cross_entropy, linear_cross_entropy, summed_cross_entropy
 from seqloom.nn.softmax import FullSoftmax
-from seqloom.train.memory import watch
 
 V, H, N = 40, 8, 23
 
@@ -135,7 +135,7 @@ def test_more_positions_need_no_more_logits(gradients: bool) -> None:
 
     def peak_of(positions: int) -> int:
         hidden, targets = torch.ones(positions, 2, requires_grad=gradients), torch.arange(positions)
-        with torch.set_grad_enabled(gradients), watch(torch.device("cpu"), output.parameters()) as peak:
+        with torch.set_grad_enabled(gradients), measure_peak(torch.device("cpu"), output.parameters()) as peak:
             output.target_log_probs(hidden.detach(), targets) if not gradients else output.loss(
                 hidden, targets
             ).backward()

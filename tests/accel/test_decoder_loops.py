@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_numba
 from seqloom.accel.decoding.packed import Packed
-from seqloom.core.candidates import best_tokens
 from seqloom.core.device import has_numba
 from seqloom.core.protocols import DecodeState, select
+from seqloom.core.tokens import best_tokens
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer
 

@@ -16,7 +16,7 @@ from seqloom.accel.decoding.packed import Packed, made_of, packed_once
 from seqloom.core.protocols import DecodeState, select
 from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.positions import PositionsConfig
-from seqloom.train.optimizers import count_step
+from seqloom.train.state import count_step
 
 V, PLAIN = 37, TransformerConfig(width=24, heads=3, encoder_layers=1, decoder_layers=2, dropout=0.3)
 KINDS = {
@@ -191,7 +191,7 @@ def test_what_an_optimizer_changed_is_seen(fused: bool) -> None:
     model, fresh = made(PLAIN), made(PLAIN)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
     if fused:
-        optimizer.register_step_post_hook(count_step)  # as `build_optimizer` does
+        optimizer.register_step_post_hook(count_step)  # as `TrainState` does
     with torch.no_grad():
         before = steps(model)[0]
     for parameter in model.parameters():

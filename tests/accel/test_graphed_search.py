@@ -11,7 +11,7 @@ from seqloom.accel.decoding import decoder_gpu
 from seqloom.accel.decoding.fixed_steps import fixed_steps
 from seqloom.accel.search import graphed_search
 from seqloom.accel.search.graphed_search import FixedSearch, can_fix_shapes, search_fixed
-from seqloom.core.candidates import best_tokens, ranked_tokens
+from seqloom.core.tokens import best_tokens, ranked_tokens
 from seqloom.core.tree import leaves
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import BeamRules

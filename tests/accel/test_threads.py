@@ -11,8 +11,7 @@ from tests.decoding.test_beam_rules import Fixed
 
 from seqloom import accel
 from seqloom.accel.search import threads as module
-from seqloom.decoding.batches import choose_batch_size, map_batches
-from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, map_batches
 
 CPU = torch.device("cpu")
 MODES = [torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.no_grad(), torch.enable_grad()]

@@ -14,8 +14,8 @@ from seqloom.classical.word_vectors.counter_draws import GAMMA, Noise, below, dr
 from seqloom.classical.word_vectors.negative_sampling import Predictions, Sampler, Text, kept_shares
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
 from seqloom.classical.word_vectors.vectors import Objective, WordVectors, WordVectorsConfig
+from seqloom.core.device import compiler
 from seqloom.core.errors import CheckpointError, DataError, ResourceError
-from seqloom.core.numba_compiler import compiler
 
 OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")
 V = 30

@@ -212,7 +212,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
     }
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(os, "fsync", lambda handle: None)
-        quick.setattr(record, "_tensorboard", lambda run, step: None)
+        quick.setattr(record, "open_tensorboard", lambda run, step: None)
         for name, given in commands.items():
             assert main(["train", "translate-files", *given, *small, "--out", str(folder / name)]) == 0, name
     return folder

@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(os, "fsync", lambda handle: None)
-        quick.setattr(record, "_tensorboard", lambda run, step: None)
+        quick.setattr(record, "open_tensorboard", lambda run, step: None)
         for name, words in commands.items():
             assert main(["train", *words, "--out", str(folder / name)]) == 0, name
     return folder

@@ -9,7 +9,7 @@ from tests.denoising import denoise_recipe
 from tests.understanding import trained
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.inspect.views.curves import curves
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run

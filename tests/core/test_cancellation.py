@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from seqloom.core.cancellation import Cancellation, Cancelled, active_cancellation, check_cancelled
+from seqloom.core.progress import Cancellation, Cancelled, active_cancellation, check_cancelled
 
 
 def test_check_does_nothing_outside_an_active_block() -> None:

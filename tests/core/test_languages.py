@@ -1,6 +1,6 @@
 import pytest
 
-from seqloom.core.languages import unspaced
+from seqloom.core.words import unspaced
 
 
 @pytest.mark.parametrize("tag", ["ja", "zh", "zh-Hant", "zh_Hans_CN", "TH", "bo"])

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from seqloom.config import build, config
-from seqloom.core.allocations import TooLargeError, build_within_memory
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.limits import available_memory, format_bytes, largest_settings, max_line, max_source, refuse_device
+from seqloom.core.memory import TooLargeError, build_within_memory
 
 
 def test_environment_replaces_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.core.device import has_numba
-from seqloom.core.numba_compiler import compile_cached
+from seqloom.core.device import compile_cached, has_numba
 
 usable = has_numba.__wrapped__  # without what it knows already
 needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")

@@ -21,7 +21,7 @@ from tests.data.test_parallel_corpora import FILES as PARALLEL_FILES
 
 from seqloom.config import build
 from seqloom.core.errors import DataError, ResourceError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.data import corpora
 from seqloom.data.batching import Ragged, SeriesWindows, StreamBatches
 from seqloom.data.collate import (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.data.masking import NONE, MaskedBatches, MasksConfig, mask_rows, pack
 
 V = 50

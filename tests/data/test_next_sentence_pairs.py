@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import DataError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.data.masking import NextSentencePairs
 from seqloom.text.pieces import split_sentences
 from seqloom.text.specials import framed

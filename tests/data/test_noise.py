@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.core.specials import EXTRA, Specials
+from seqloom.core.tokens import EXTRA, Specials
 from seqloom.data.noise import (
     BARTNoiseConfig,
     Noised,

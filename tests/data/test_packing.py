@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.data.masking import pack, share_rows
 
 SPECIALS = Specials.after(1000)

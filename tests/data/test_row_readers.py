@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.data.collate import IGNORE, RowBatches, Rows
 from seqloom.data.readers import Frame, RowReader, Window, covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer

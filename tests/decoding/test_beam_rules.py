@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.core.candidates import best_tokens
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.core.tokens import best_tokens
 from seqloom.core.tree import Tree
 from seqloom.decoding.beam import BeamConfig, beam_search
 

@@ -9,7 +9,7 @@ from tests.decoding.test_beam_rules import Fixed
 from torch import Tensor
 
 from seqloom.accel.search.threads import run_in_threads
-from seqloom.core.cancellation import Cancellation, Cancelled
+from seqloom.core.progress import Cancellation, Cancelled
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate

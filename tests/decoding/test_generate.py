@@ -12,9 +12,8 @@ from torch import Tensor
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.protocols import DecodeState, StepOutput, Steppable
 from seqloom.core.tree import Growing, Tree
-from seqloom.decoding.generate import generate
+from seqloom.decoding.generate import BLOCK, choose, generate, row_seeds
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.decoding.samplers import BLOCK, choose, row_seeds
 
 END = 0
 GREEDY = SamplingConfig(temperature=0)

@@ -9,9 +9,8 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.decoding.generate import Steps, generate
+from seqloom.decoding.generate import Steps, StopCutter, generate, text_stream, text_streams
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.decoding.streaming import StopCutter, text_stream, text_streams
 
 END = 0
 pieces_of_text = st.lists(st.text("ab.", max_size=3), max_size=8)

@@ -9,7 +9,7 @@ import torch
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.rules import Hypothesis
 from seqloom.inspect.views.attention import AlignmentView, AttentionMap, alignment_view
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 from seqloom.text import BytePairConfig, CharactersConfig, Tokenizer, WordsConfig, train_tokenizer

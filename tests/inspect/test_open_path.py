@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from seqloom.accel.attention import MAX_PLAIN_QUERIES
 from seqloom.config import build
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.models.bert import BERTConfig
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.models.electra import ElectraConfig

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.inspect.tours.panels import Dot, Map, Matrix, Mix, Panel, Shares, Stage, Sum
 from seqloom.inspect.tours.tour import Walk

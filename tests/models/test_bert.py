@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.core.errors import UsageError
-from seqloom.core.specials import EXTRA
+from seqloom.core.tokens import EXTRA
 from seqloom.data.masking import MaskedBatches, MasksConfig, pack
 from seqloom.models.bert import BERT, BERTConfig
 from seqloom.nn.positions import PositionsConfig

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.specials import EXTRA, Specials
+from seqloom.core.tokens import EXTRA, Specials
 from seqloom.models.bilm import BiLM
 from seqloom.models.bodies import BODIES, BiLMBody, Body, build_body, can_predict, form_of, most_read
 from seqloom.nn.mix import LayerMix

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.specials import EXTRA
+from seqloom.core.tokens import EXTRA
 from seqloom.models.bodies import EncoderBody, build_body, can_predict, form_of, most_read
 from seqloom.models.transformer import TransformerConfig
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.models.fine_tuned import (
     FineTunedClassifier,
     FineTunedClassifierConfig,
@@ -18,7 +18,7 @@ from seqloom.models.fine_tuned import (
     Summary,
 )
 from seqloom.text.specials import framed
-from seqloom.train.layer_groups import LayerGroups
+from seqloom.train.optimizers import LayerGroups
 
 V, LABELS = 20, 3
 CAUSAL = ("recurrent-lm", "gpt")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.core.memory import measure_peak
 from seqloom.models.bert import BERTConfig
 from seqloom.models.bilm import BiLMConfig
 from seqloom.models.bodies import build_body
@@ -15,7 +16,6 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
-from seqloom.train.memory import watch
 
 V, B, T = 20_000, 32, 16
 LOGITS = B * T * V * 4  # bytes, were all of them there at once
@@ -69,7 +69,7 @@ def test_the_logits_of_a_batch_are_never_all_there(kind: str) -> None:
     build, loss = MODELS[kind]
     model = build()
     numbers = 4 * sum(p.numel() for p in model.parameters())
-    with watch(torch.device("cpu"), model.parameters()) as peak:
+    with measure_peak(torch.device("cpu"), model.parameters()) as peak:
         loss(model).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert peak.bytes < 4 * numbers + LOGITS * 2 / 3

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.core.specials import Specials
+from seqloom.core.memory import measure_peak
+from seqloom.core.tokens import Specials
 from seqloom.data.collate import RowBatches
 from seqloom.data.readers import Frame, RowReader
 from seqloom.models.bert import BERTConfig
@@ -20,7 +21,6 @@ from seqloom.models.matching import (
 )
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.text import WordsConfig, train_tokenizer
-from seqloom.train.memory import watch
 
 TOKENIZER = train_tokenizer(WordsConfig(), ["a b c d e f g h"])
 V = len(TOKENIZER)
@@ -184,7 +184,7 @@ def test_a_long_row_is_not_compared_with_itself() -> None:
     (window,) = reader(body).windows(0, "a", words, 64, None)
     batch = every(RowBatches([window.rows()], tokens=1, values={"summary": [window.row.summary]}))
     model = FineTunedAnswerConfig(body=body).build(V).eval()
-    with watch(torch.device("cpu"), ()) as peak:
+    with measure_peak(torch.device("cpu"), ()) as peak:
         model.spans(batch, longest=4)
     assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers are 16 MB
 

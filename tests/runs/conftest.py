@@ -42,4 +42,4 @@ def recipe() -> Callable[..., Any]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+    monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)

@@ -13,7 +13,7 @@ from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.predict.ensembles import make_average
 from seqloom.runs import average as averages
-from seqloom.runs import creation
+from seqloom.runs import layout
 from seqloom.runs.average import in_words, mean
 from seqloom.runs.run import Run
 from seqloom.training import begin
@@ -123,7 +123,7 @@ def test_it_appears_complete_or_not_at_all(trained: Run, monkeypatch: pytest.Mon
                 raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(creation, "write_flushed", fail)
+            patch.setattr(layout, "write_flushed", fail)
             if failing > 9:
                 make_average([trained.path], 2, None)
                 break

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import temporary_path
-from seqloom.runs.creation import claim
+from seqloom.runs.layout import claim
 from seqloom.runs.run import Run
 from seqloom.training import begin
 

@@ -15,7 +15,7 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.predict.ensembles import average
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
-from seqloom.runs.init import InitConfig
+from seqloom.runs.models import InitConfig
 from seqloom.runs.run import Run
 from seqloom.runs.transfer import Pretrained, fill_in
 from seqloom.tasks.reading_base import read_length

@@ -12,7 +12,7 @@ from tests.unprivileged import as_nobody, forbid
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file
-from seqloom.runs import manifest as manifest_module
+from seqloom.runs import layout as manifest_module
 from seqloom.runs.run import Run
 from seqloom.train.events import Damaged, Finished
 from seqloom.training import begin, resume

@@ -14,7 +14,7 @@ from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, 
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
 
-TENSORBOARD = record_module._tensorboard  # as it is before tests begin, which do without
+TENSORBOARD = record_module.open_tensorboard  # as it is before tests begin, which do without
 CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "updating")
 
 
@@ -146,7 +146,7 @@ def _full(*_):
 
 def test_tensorboard_gets_the_curves(recipe, tmp_path, monkeypatch):
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    monkeypatch.setattr(record_module, "_tensorboard", TENSORBOARD)
+    monkeypatch.setattr(record_module, "open_tensorboard", TENSORBOARD)
     import warnings
 
     with warnings.catch_warnings():

@@ -13,8 +13,8 @@ import torch
 from seqloom.core import files
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 from seqloom.predict.loader import load
-from seqloom.runs import creation
-from seqloom.runs.creation import refuse_existing
+from seqloom.runs import layout
+from seqloom.runs.layout import refuse_existing
 from seqloom.runs.run import Run
 from seqloom.training import begin, resume
 
@@ -55,7 +55,7 @@ def test_it_appears_complete_or_not_at_all(tmp_path, monkeypatch, failing, error
             raise error
         write(path, content)
 
-    monkeypatch.setattr(creation, "write_flushed", fail)
+    monkeypatch.setattr(layout, "write_flushed", fail)
     expected = ResourceError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
         Run.create(tmp_path / "one", {"seed": 1}, {"tokenizer.json": {"b": 2}, "data.json": {"a": 1}})

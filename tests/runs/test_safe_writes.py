@@ -17,7 +17,7 @@ from seqloom.runs.run import Run
 from seqloom.train.events import Damaged, Finished
 from seqloom.training import begin
 
-TENSORBOARD = record_module._tensorboard  # the real one; the fixtures of this folder replace it
+TENSORBOARD = record_module.open_tensorboard  # the real one; the fixtures of this folder replace it
 
 FILES = [
     "recipe.yaml",
@@ -49,7 +49,7 @@ def template(recipe: Callable[..., Any], tmp_path_factory: pytest.TempPathFactor
     """A run of 12 steps, made once and copied for each test."""
     path = tmp_path_factory.mktemp("template") / "run"
     with pytest.MonkeyPatch.context() as quick:
-        quick.setattr(record_module, "_tensorboard", lambda run, step: None)
+        quick.setattr(record_module, "open_tensorboard", lambda run, step: None)
         list(begin(recipe(), path).events())
     return path
 
@@ -124,7 +124,7 @@ def test_link_that_appears_while_a_training_runs_is_not_followed(
     run: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    monkeypatch.setattr(record_module, "_tensorboard", TENSORBOARD)
+    monkeypatch.setattr(record_module, "open_tensorboard", TENSORBOARD)
     events = training.resume(run, ["train.steps=20"]).events()
     next(events)
     shutil.rmtree(run / name) if name in FOLDERS else (run / name).unlink()
@@ -203,7 +203,7 @@ def test_line_of_the_log_that_is_no_event_is_skipped(run: Path, line: bytes) -> 
 
 def test_tensorboard_folder_removed_during_training(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    monkeypatch.setattr(record_module, "_tensorboard", TENSORBOARD)
+    monkeypatch.setattr(record_module, "open_tensorboard", TENSORBOARD)
     events = training.resume(run, ["train.steps=20"]).events()
     next(events)
     shutil.rmtree(run / "tensorboard")

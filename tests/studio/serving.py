@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from seqloom.core.cancellation import check_cancelled
+from seqloom.core.progress import check_cancelled
 from seqloom.studio.connections import Limits, protocol_with
 
 PATIENCE = 20.0  # seconds after which a test has failed

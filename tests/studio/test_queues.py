@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.studio.serving import PATIENCE, Endless
 
-from seqloom.core.cancellation import Cancelled
+from seqloom.core.progress import Cancelled
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
 
 T = TypeVar("T")

@@ -41,4 +41,4 @@ def recipe(tmp_path: Path) -> Callable[..., Any]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+    monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)

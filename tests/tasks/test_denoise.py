@@ -10,7 +10,7 @@ from tests.denoising import KINDS, denoise_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.specials import EXTRA
+from seqloom.core.tokens import EXTRA
 from seqloom.data.noise import sentinels_of, spans_told
 from seqloom.decoding.beam import beam_search
 from seqloom.predict.loader import load

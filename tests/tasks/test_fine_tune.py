@@ -9,7 +9,7 @@ from tests.fine_tuning import KINDS, classify_mapping, classify_recipe, pretrain
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.config import apply_overrides, parse_overrides
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.tasks import task_info

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from seqloom.core.tracking import listening
+from seqloom.core.progress import listening
 from seqloom.text import (
     BytePairConfig,
     CharactersConfig,

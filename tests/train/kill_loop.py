@@ -103,7 +103,7 @@ def finish(path: Path) -> float:
 def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # no thread of ours
-    record._tensorboard = lambda run, step: None
+    record.open_tensorboard = lambda run, step: None
     loop.make_step = watched("training", loop.make_step)
     TrainState.evaluate = watched("evaluating", TrainState.evaluate)  # type: ignore[method-assign]
     CheckpointStore.save = watched("saving", CheckpointStore.save)  # type: ignore[method-assign]

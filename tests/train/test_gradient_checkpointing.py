@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.core.memory import measure_peak
 from seqloom.models.bert import BERTConfig
 from seqloom.models.classifier import ClassifierConfig
 from seqloom.models.gpt import GPTConfig
@@ -18,10 +19,8 @@ from seqloom.nn.encoders import TransformerEncoderConfig
 from seqloom.recipes import read_recipe
 from seqloom.tasks.language_model import Task
 from seqloom.train.config import FitConfig
-from seqloom.train.gradient_checkpointing import checkpoint_layers
 from seqloom.train.loop import make_step, training_step
-from seqloom.train.memory import watch
-from seqloom.train.state import TrainState
+from seqloom.train.state import TrainState, checkpoint_layers
 from seqloom.train.wrappers import measure_memory
 
 CPU = torch.device("cpu")
@@ -87,7 +86,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
 def trained(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, list[Tensor | None], int]:
     torch.manual_seed(7)
     kept = [*model.parameters()]
-    with watch(CPU, kept) as peak:
+    with measure_peak(CPU, kept) as peak:
         value = loss(model.train())
         value.backward()
     numbers = 2 * 4 * sum(p.numel() for p in kept)  # weights and gradients

@@ -14,9 +14,8 @@ from seqloom.recipes import read_recipe
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped
 from seqloom.train.loop import make_step
-from seqloom.train.microbatches import split_on_oom
 from seqloom.train.state import StepResult, TrainState
-from seqloom.train.wrappers import accelerate, wrap
+from seqloom.train.wrappers import accelerate, split_on_oom, wrap
 from seqloom.training import begin
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -19,10 +19,9 @@ from seqloom.core.tree import tree_map
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Prepared, Skipped
 from seqloom.train.loop import make_step
-from seqloom.train.microbatches import split_on_oom
 from seqloom.train.state import TrainState
 from seqloom.train.stop import Stop
-from seqloom.train.wrappers import accelerate
+from seqloom.train.wrappers import accelerate, split_on_oom
 
 pytestmark = pytest.mark.usefixtures("quick_disk", "graphed_anywhere")
 

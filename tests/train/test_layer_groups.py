@@ -11,8 +11,8 @@ from torch import nn
 from seqloom.core.errors import UsageError
 from seqloom.train.config import FitConfig
 from seqloom.train.events import Finished, Started, Stopped
-from seqloom.train.layer_groups import LayerGroups, build_layer_groups
 from seqloom.train.loop import make_step
+from seqloom.train.optimizers import LayerGroups, build_layer_groups
 from seqloom.train.state import TrainState
 
 pytestmark = pytest.mark.usefixtures("quick_disk")

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from seqloom.core.memory import measure_peak
 from seqloom.core.tree import leaves
 from seqloom.train.config import FitConfig, OptimizerName
 from seqloom.train.events import Finished
 from seqloom.train.loop import make_step, training_step
-from seqloom.train.memory import watch
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import measure_memory, wrap
 
@@ -22,7 +22,7 @@ def block(count: int = 1) -> torch.Tensor:
 
 def test_what_lives_at_once_is_counted() -> None:
     kept = block(3)
-    with watch(CPU, [kept, kept[1:]]) as peak:
+    with measure_peak(CPU, [kept, kept[1:]]) as peak:
         assert peak.bytes == 3 * KIB  # a view is no second block
         a = kept * 2
         assert peak.bytes == 6 * KIB
@@ -43,7 +43,7 @@ def test_what_lives_at_once_is_counted() -> None:
 def test_what_the_gradient_will_need_is_kept_until_then() -> None:
     def peak_of(depth: int, grad: bool) -> int:
         x = block().requires_grad_(grad)
-        with watch(CPU, [x]) as peak:
+        with measure_peak(CPU, [x]) as peak:
             y = x
             for _ in range(depth):
                 y = y.tanh()  # whose gradient needs its result
@@ -109,7 +109,7 @@ def test_on_a_gpu_its_allocator_counts() -> None:
     device = torch.device("cuda")
     kept = torch.ones(1 << 20, device=device)
     other = torch.ones(1 << 20, device=device)  # of somebody else
-    with watch(device, [kept]) as peak:
+    with measure_peak(device, [kept]) as peak:
         a = kept * 2
         b = a + 1
         del a, b

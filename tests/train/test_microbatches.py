@@ -17,9 +17,8 @@ from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.train.events import BatchSplit
 from seqloom.train.loop import make_step
-from seqloom.train.microbatches import microbatch_count, microbatch_gradient, split_on_oom
 from seqloom.train.state import TrainState
-from seqloom.train.wrappers import accelerate
+from seqloom.train.wrappers import accelerate, microbatch_count, microbatch_gradient, split_on_oom
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 ROWS = 6

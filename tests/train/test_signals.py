@@ -101,7 +101,7 @@ def test_a_signal_saves_says_how_to_go_on_and_exits_75(recipe, number, tmp_path,
     else:
         assert events[-1]["step"] < 120
 
-    monkeypatch.setattr(record, "_tensorboard", lambda run, step: None)
+    monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)
     assert main(["train", "--resume", str(out)]) == 0
     assert f"resumed at step {events[-1]['step']}" in capsys.readouterr().out
     assert main(["train", str(path), "--out", str(tmp_path / "whole")]) == 0

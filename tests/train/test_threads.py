@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.train import threads
+from seqloom.core import device
+from seqloom.core.device import THREADS_VARIABLE, preserve_threads, resume_threads, used_threads
 from seqloom.train.events import Started
-from seqloom.train.threads import VARIABLE, resume_threads, threads_restored, used_threads
 
 CPU, STEPS, UNTIL = torch.device("cpu"), 4, 2
 
 
 @pytest.fixture(autouse=True)
 def two_cores_and_no_wish(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(threads, "available_cores", lambda: 2)
-    with threads_restored():
+    monkeypatch.delenv(THREADS_VARIABLE, raising=False)
+    monkeypatch.setattr(device, "available_cores", lambda: 2)
+    with preserve_threads():
         yield
 
 
@@ -61,11 +61,11 @@ def test_another_number_is_noted_and_matters(
 ) -> None:
     """The control: with the number of the second process the weights would differ."""
     whole, _ = resumed(session, normed(tiny_task), "whole", 2, 2)
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(THREADS_VARIABLE, "1")
     found, started = resumed(session, normed(tiny_task), "parts", 2, 1)
     assert not same(found["model.safetensors"], whole["model.safetensors"])
     assert started.notes[-1].startswith(
-        f"the training had 2 CPU threads and continues with 1, since {VARIABLE} says so"
+        f"the training had 2 CPU threads and continues with 1, since {THREADS_VARIABLE} says so"
     )
 
 

@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 
 from seqloom.config import config
-from seqloom.config.constraints import NonNegativeFloat, PositiveInt
+from seqloom.config.constraints import Difference, NonNegativeFloat, PositiveInt, lag_of
 from seqloom.core.errors import DataError
-from seqloom.core.expected import Expected, check_tree, require
-from seqloom.core.lags import Difference, lag_of
 from seqloom.core.protocols import Estimate, FutureStep
-from seqloom.core.tree import Tree
+from seqloom.core.tree import Expected, Tree, check_tree, require
 
 MORE = 4  # times as many steps as its taps are read, so that gaps among the last do no harm
 LEAST = 1e-12  # of the variance of a variable: what a perfect fit is still unsure of

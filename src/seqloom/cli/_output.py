@@ -13,7 +13,7 @@ import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.core.errors import UsageError
-from seqloom.core.metrics import OF_HUNDRED
+from seqloom.core.words import OF_HUNDRED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqloom.config.constraints import Difference
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.lags import Difference
 from seqloom.core.words import counted, did_you_mean, shorten
 
 if TYPE_CHECKING:

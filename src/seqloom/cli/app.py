@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
+from seqloom.core import VERSION
 from seqloom.core.errors import LACKING, SeqloomError, UsageError, out_of_memory
-from seqloom.core.version import VERSION
 
 # How often a thread of torch's on Linux looks for work before it sleeps. OpenMP's own choice is thirty times that: it
 # gains next to nothing on an idle machine, and where other programs want the cores it makes steps several times slower.

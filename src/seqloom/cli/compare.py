@@ -9,8 +9,7 @@ import typer
 from seqloom.cli._options import JsonObject
 from seqloom.cli._output import check_out, plain_table, print_json, wide_console
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.core.metrics import HIGHER_IS_BETTER, OF_ANSWERS
-from seqloom.core.words import did_you_mean
+from seqloom.core.words import HIGHER_IS_BETTER, OF_ANSWERS, did_you_mean
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run

@@ -14,7 +14,7 @@ import typer
 from seqloom.cli._options import DataDir, json_option
 from seqloom.cli._output import check_out, plain_table, print_json, to_plain, wide_console
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
-from seqloom.core.metrics import OF_HUNDRED
+from seqloom.core.words import OF_HUNDRED
 
 if TYPE_CHECKING:
     from seqloom.ladder import Ladder, LadderResult, Place

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from seqloom.cli._output import print_json
-from seqloom.core.tracking import listening
+from seqloom.core.progress import listening
 from seqloom.train import events as e
 
 # Of the metrics of a language model, a translator, a classifier, a tagger … those that are shown; the log has all.

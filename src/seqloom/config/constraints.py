@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
@@ -114,3 +114,11 @@ def _read(annotation: Any) -> _Annotation | None:
         return _Annotation((), items) if items else None
     members = [found for member in get_args(annotation) if (found := _read(member))]
     return members[0] if members else None
+
+
+Difference = Literal["none", "step", "season"]
+
+
+def lag_of(difference: Difference | None, season: int) -> int:
+    """How many steps back lies what is subtracted; 0 for nothing. None is a season, or one step where there is none."""
+    return season if difference is None else {"none": 0, "step": 1, "season": season}[difference]

@@ -1,15 +1,33 @@
-"""Which device to compute on: named, or the best there is."""
+"""Where to compute: devices, CPU threads, and the compilers that may be there.
+
+PyTorch adds up the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part for each thread. So a
+training that is resumed ends with the same weights, to the bit, if it has the number of threads that it had before.
+"""
 
 import functools
 import importlib
 import importlib.util
 import os
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from seqloom.core.errors import ResourceError, UsageError
+from seqloom.core.words import counted
+
+THREADS_VARIABLE = "OMP_NUM_THREADS"  # whoever sets it decides the number of threads
+WITHOUT_NUMBA = "numba is not installed: training takes several times longer. pip install 'seqloom[fast]'"
+Function = Callable[..., Any]
+
+
+class OnDevice(Protocol):
+    """A model without modules, which says where it computes."""
+
+    @property
+    def device(self) -> torch.device: ...
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -35,20 +53,21 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def device_of(model: Any) -> torch.device:
+def device_of(model: nn.Module | OnDevice) -> torch.device:
     """The device on which a model computes: that of its weights, or what a model without modules says."""
-    device: torch.device
-    device = next(iter(model.state_dict().values())).device if isinstance(model, nn.Module) else model.device
-    return device
+    return next(iter(model.state_dict().values())).device if isinstance(model, nn.Module) else model.device
+
+
+def make_deterministic() -> None:
+    """Ask every kernel for the same answer each time, at some cost in speed (GPU only: the CPU's already do)."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 @functools.cache
 def has_triton() -> bool:
     """Whether kernels of our own can be compiled for a GPU."""
     return importlib.util.find_spec("triton") is not None
-
-
-WITHOUT_NUMBA = "numba is not installed: training takes several times longer. pip install 'seqloom[fast]'"
 
 
 @functools.cache
@@ -61,7 +80,63 @@ def has_numba() -> bool:
     return not config.DISABLE_JIT
 
 
-def make_deterministic() -> None:
-    """Ask every kernel for the same answer each time, at some cost in speed (GPU only: the CPU's already do)."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+def compile_cached(compiler: Function, *signature: object, **options: object) -> Callable[[Function], Any]:
+    """numba's `njit` or `cfunc`, compiling at once and cached for the next process; where that fails, for this one."""
+
+    def compile_function(function: Function) -> object:
+        try:
+            return compiler(*signature, cache=True, **options)(function)
+        except Exception:  # no folder for the cache, a full disk, a truncated file
+            return compiler(*signature, **options)(function)
+
+    return compile_function
+
+
+def compiler(**options: object) -> Callable[[Function], Function]:
+    """`njit` without the GIL, cached for the next process."""
+    from numba import njit
+
+    return compile_cached(njit, nogil=True, **options)
+
+
+def available_cores() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def used_threads(device: torch.device) -> int:
+    """The number of threads that the results of a training on this device depend on; 0 if they do not."""
+    return torch.get_num_threads() if device.type == "cpu" else 0
+
+
+def resume_threads(before: int, device: torch.device) -> str | None:
+    """Use as many CPU threads as the training used `before` (0: none); a note for the user if that is another number.
+
+    The number stays as it is where `OMP_NUM_THREADS` is set, or where this process has fewer cores than that.
+    """
+    now, cores = used_threads(device), available_cores()
+    if 0 in (before, now) or before == now:
+        return None
+    if not os.environ.get(THREADS_VARIABLE) and before <= cores:
+        torch.set_num_threads(before)
+        return (
+            f"the training continues with {counted(before, 'CPU thread')}, as it began, so that the weights are the "
+            f"same to the bit; set {THREADS_VARIABLE} to use another number"
+        )
+    is_set = os.environ.get(THREADS_VARIABLE)
+    why = f"{THREADS_VARIABLE} says so" if is_set else f"there are only {counted(cores, 'core')}"
+    return (
+        f"the training had {counted(before, 'CPU thread')} and continues with {now}, since {why}: its weights may "
+        "differ in their last bits from those of a training that was never stopped"
+    )
+
+
+@contextmanager
+def preserve_threads() -> Iterator[None]:
+    """Leave the process with the number of threads it had, whatever a resume set."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

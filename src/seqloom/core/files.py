@@ -20,13 +20,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as dump_safetensors
 from torch import Tensor
 
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -145,22 +146,16 @@ def _lock(path: Path, busy: str) -> int:
         descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_open_at(descriptor, path):  # else its last holder removed it after we opened it
-                return descriptor
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                    return descriptor
         except BlockingIOError:
             os.close(descriptor)
             raise UsageError(busy) from None
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)
-
-
-def _is_open_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
+        os.close(descriptor)  # its last holder removed the file after we opened it
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -185,12 +180,8 @@ def write_flushed(path: Path, content: bytes) -> None:
     """Write a file that must not exist and flush it to disk."""
     with create_file(path) as file:
         file.write(content)
-        _flush(file)
-
-
-def _flush(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager
@@ -201,7 +192,8 @@ def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
         try:
             with create_file(temporary) as file:
                 yield file
-                _flush(file)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -287,11 +279,11 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
-def parse_json(content: bytes) -> Any:
+def parse_json(content: bytes) -> Json:
     """The value of a JSON file; `ValueError` if it is not JSON, not UTF-8, or nested too deeply."""
     try:
         return json.loads(content.decode("utf-8"))
@@ -314,7 +306,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
     """A safetensors file whose header carries the digest of its content, so that damage is seen on reading.
 
-    `run` is the identity of the run that the tensors belong to (see `seqloom.runs.manifest`); it follows the digest.
+    `run` is the identity of the run that the tensors belong to (see `seqloom.runs.layout`); it follows the digest.
     Tensors that share memory (tied weights) are written once for each name. The header has one entry only, since of
     several entries the order, and so the bytes of the file, would be up to chance.
     """

@@ -54,7 +54,7 @@ class StepOutput(_WithAttention):
 
 @dataclass(frozen=True)
 class BestOutput(_WithAttention):
-    """Of a step, the most probable tokens alone, as `seqloom.core.candidates.best_tokens` gives them."""
+    """Of a step, the most probable tokens alone, as `seqloom.core.tokens.best_tokens` gives them."""
 
     values: Tensor  # (B, count) their log-probabilities
     ids: Tensor  # (B, count)
@@ -128,9 +128,18 @@ class Forecastable(Protocol):
 class Model(Protocol):
     """What a run directory keeps: named tensors out, the same tensors in. Every `nn.Module` is one."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Tensor]: ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], /) -> object: ...
+
+
+@runtime_checkable
+class ResumableModel(Model, Protocol):
+    """A model that needs more than its weights to continue its training."""
+
+    def training_state(self) -> dict[str, Tree]: ...
+
+    def load_training_state(self, state: Mapping[str, Tree], /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -218,10 +227,7 @@ class Estimate:
 
 
 class Estimable(Protocol):
-    """What estimation without gradients (counting, expectation–maximisation) needs to know of a task.
-
-    A model that needs more than its weights to go on has `training_state()` and `load_training_state(state)`.
-    """
+    """What estimation without gradients (counting, expectation–maximisation) needs to know of a task."""
 
     monitor: Monitor
 

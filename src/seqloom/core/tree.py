@@ -2,15 +2,19 @@
 
 A tree is a tensor, a `Growing`, `None`, a number, a string, or a tuple, list or dict of trees. Models receive and
 return their state as such a value and keep nothing on themselves between calls, so whoever holds a state may clone it,
-reorder its rows, cut its gradient or write it to disk without knowing which model it belongs to.
+reorder its rows, cut its gradient or write it to disk without knowing which model it belongs to. What is read from a
+file is compared with a template (`check_tree`) before anything is computed with it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from seqloom.core.errors import CheckpointError
 
 Tree = Any
 
@@ -60,7 +64,7 @@ def detach(tree: Tree) -> Tree:
     return tree_map(Tensor.detach, tree)
 
 
-def to_device(tree: Tree, device: Any) -> Tree:
+def to_device(tree: Tree, device: torch.device | str) -> Tree:
     return tree_map(lambda leaf: leaf.to(device, non_blocking=True), tree)
 
 
@@ -100,11 +104,11 @@ def concatenate_rows(trees: list[Tree]) -> Tree:
     return first
 
 
-def pack(tree: Tree) -> tuple[Any, dict[str, Tensor]]:
+def pack(tree: Tree) -> tuple[Tree, dict[str, Tensor]]:
     """Split a tree into a JSON skeleton and its named tensors, so that it can be written without pickling."""
     tensors: dict[str, Tensor] = {}
 
-    def walk(node: Tree) -> Any:
+    def walk(node: Tree) -> Tree:
         if isinstance(node, Tensor):
             name = f"leaf{len(tensors)}"
             tensors[name] = node
@@ -122,11 +126,11 @@ def pack(tree: Tree) -> tuple[Any, dict[str, Tensor]]:
     return walk(tree), tensors
 
 
-def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Tree:
+def unpack(skeleton: Tree, tensors: Mapping[str, Tensor]) -> Tree:
     """Rebuild the tree that `pack` split; `ValueError` unless the skeleton names each tensor once."""
     unused = dict(tensors)
 
-    def walk(node: Any) -> Tree:
+    def walk(node: Tree) -> Tree:
         ((kind, content),) = node.items()
         if kind == "tensor":
             return unused.pop(content)
@@ -150,3 +154,105 @@ def unpack(skeleton: Any, tensors: Mapping[str, Tensor]) -> Tree:
     if unused:
         raise ValueError(f"tensors without a place in the tree: {', '.join(sorted(unused)[:3])}")
     return tree
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+ANYTHING = object()  # in a template: not checked here
+SHOWN_NAMES = 3  # names of entries that a message lists
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The shape (None: any size), dtype and range of a tensor.
+
+    NaN is always refused, and infinity too unless a bound is infinite.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: torch.dtype
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def like(cls, tensor: Tensor, low: float | None = None) -> "Expected":
+        """The shape and dtype of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype, low)
+
+    def check(self, tensor: Tree, name: str) -> None:
+        """Raise `CheckpointError` unless this is such a tensor."""
+        if not isinstance(tensor, Tensor):
+            raise CheckpointError(f"{name} must be a tensor, got {_kind(tensor)}")
+        shape, wanted = tuple(tensor.shape), self.shape
+        if len(shape) != len(wanted) or any(w not in (None, size) for size, w in zip(shape, wanted, strict=True)):
+            wanted_text, shape_text = (
+                "(" + ", ".join("any" if size is None else str(size) for size in sizes) + ")"
+                for sizes in (wanted, shape)
+            )
+            raise CheckpointError(f"{name} must have the shape {wanted_text}, got {shape_text}")
+        if tensor.dtype != self.dtype:
+            dtypes = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, tensor.dtype)]
+            raise CheckpointError(f"{name} must be {dtypes[0]}, got {dtypes[1]}")
+        if not tensor.numel() or tensor.dtype == torch.bool:
+            return
+        lowest, highest = (float(value) for value in torch.aminmax(tensor))  # NaN if any value is
+        low = self.low if self.low is not None else -math.inf
+        high = self.high if self.high is not None else math.inf
+        infinite = (lowest == -math.inf and self.low is None) or (highest == math.inf and self.high is None)
+        if math.isnan(lowest) or infinite:
+            raise CheckpointError(f"{name} must hold finite numbers, and holds NaN or infinity")
+        if lowest < low or highest > high:
+            raise CheckpointError(
+                f"{name} must lie between {low:g} and {high:g}; its values are {lowest:g} to {highest:g}"
+            )
+
+
+def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
+    """Raise `CheckpointError` unless a tree has the structure, shapes and dtypes of the template, and finite numbers.
+
+    The leaves of a template are tensors, `Expected`, plain values or `ANYTHING`; a fresh model's `state_dict()` is one.
+    Plain values must be of the same type as in the template. Messages call the tree `name`.
+    """
+    if template is ANYTHING:
+        return
+    if isinstance(template, Expected):
+        template.check(tree, name)
+    elif isinstance(template, Tensor):
+        Expected.like(template).check(tree, name)
+    elif type(tree) is not type(template):
+        raise CheckpointError(f"{name or 'it'} must be {_kind(template)}, got {_kind(tree)}")
+    elif isinstance(template, Growing):
+        check_tree(tree.buffer, template.buffer, f"{name}.buffer")
+        check_tree(tree.length, template.length, f"{name}.length")
+    elif isinstance(template, dict):
+        missing, unknown = ([key for key in a if key not in b] for a, b in ((template, tree), (tree, template)))
+        problems = []
+        for keys, what in ((missing, "missing"), (unknown, "unknown")):
+            more = f" and {len(keys) - SHOWN_NAMES} more" if len(keys) > SHOWN_NAMES else ""
+            problems += [f"{', '.join(map(str, keys[:SHOWN_NAMES]))}{more} {what}"] if keys else []
+        if problems:
+            raise CheckpointError(f"{name or 'it'} has other entries than expected: {', '.join(problems)}")
+        for key, child in template.items():
+            check_tree(tree[key], child, f"{name}.{key}" if name else str(key))
+    elif isinstance(template, tuple | list):
+        if len(tree) != len(template):
+            raise CheckpointError(f"{name} must have {len(template)} entries, got {len(tree)}")
+        for index, (child, expected) in enumerate(zip(tree, template, strict=True)):
+            check_tree(child, expected, f"{name}.{index}")
+    elif isinstance(template, float) and not math.isfinite(tree):
+        raise CheckpointError(f"{name} must be a finite number, got {tree}")
+
+
+def _kind(value: Tree) -> str:
+    return "nothing" if value is None else f"of type {type(value).__name__}"
+
+
+def require(holds: bool | Tensor, message: str) -> None:
+    """Raise `CheckpointError` unless something holds that relates several tensors."""
+    if not bool(holds):
+        raise CheckpointError(message)
+
+
+def is_ascending(keys: Tensor) -> Tensor:
+    """Whether every key (n,) is larger than the one before it."""
+    return (keys[1:] > keys[:-1]).all()

@@ -1,6 +1,7 @@
-"""Small helpers for messages: the nearest valid word, values, numbers and choices as a person would write them."""
+"""Words for messages: the nearest valid word, values as a person would write them, names of metrics and languages."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,3 +60,27 @@ _ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
 def one_line(text: str) -> str:
     """Return a text that neither ends a line nor begins a new field."""
     return text.translate(_ONE_LINE)
+
+
+# Written without spaces between words.
+UNSPACED = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
+
+
+def unspaced(tag: str) -> bool:
+    return re.split("[-_]", tag)[0].lower() in UNSPACED
+
+
+OF_HUNDRED = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # they go from 0 to 100
+# Of labels, tags, scores and answers, what matters first.
+OF_ANSWERS = (
+    *("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews"),
+    *("pearson", "spearman", "answer_f1", "answer_exact"),
+)
+HIGHER_IS_BETTER = (
+    *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
+    *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
+    *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
+    *OF_ANSWERS,
+    *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
+    *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
+)

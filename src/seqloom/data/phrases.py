@@ -18,7 +18,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqloom.core.languages import unspaced
+from seqloom.core.words import unspaced
 from seqloom.data.examples import Link, Span
 
 WELL_KNOWN = read_asset("cldr.txt")["well known"]

@@ -7,26 +7,31 @@ penalties, ties, what happens at the longest length.
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from seqloom.core.cancellation import check_cancelled
-from seqloom.core.candidates import best_tokens
 from seqloom.core.errors import DivergedError, UsageError
 from seqloom.core.operations import operation
+from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput, Steppable, select
+from seqloom.core.tokens import best_tokens
 from seqloom.core.tree import Tree, leaves, select_rows
-from seqloom.decoding.hypotheses import Hypothesis, Nodes, Recorder, SearchStep, collect
 from seqloom.decoding.rules import (
     NOT_NUMBERS,
     BeamConfig,
     BeamRules,
     Candidates,
     Finished,
+    Hypothesis,
+    Nodes,
+    Recorder,
+    SearchStep,
     best_candidates,
+    collect,
     no_finished,
 )
 
@@ -307,3 +312,26 @@ def length_limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tenso
             f"max_length must be above the {longest} tokens of the prompt, which count; got {options.max_length}."
         )
     return torch.full_like(prefix_length, options.max_length)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_batches(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
+    """The function's results, in the order of the items."""
+    return run_batches(function, items, device)
+
+
+@operation
+def run_batches(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> list[Any]:
+    return [function(item) for item in items]
+
+
+@operation
+def choose_batch_size(sequences: int, largest: int, device: torch.device) -> int:
+    """How many sequences, at most `largest`, to decode together."""
+    return largest

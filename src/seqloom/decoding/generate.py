@@ -1,27 +1,32 @@
-"""One token after another, from any `Steppable`, on any device, streaming.
+"""One token after another, from any `Steppable`, on any device, and their text as it appears.
 
     x_t ~ processed p(· | prompt, x_<t)        until END or `max_tokens`
 
-A search over several hypotheses belongs in a file beside this one: it takes the same model, the same processors, and
-reorders the same state through `select`.
+Every row draws from a stream of its own: what it draws depends on its seed, never on the rows beside it. Text ends at
+the first stop string, the one that is complete first (of two complete at the same character, the longer), so it does
+not depend on how it was cut into tokens; what may turn out to be the beginning of a stop string is held back.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import DivergedError, UsageError
-from seqloom.core.protocols import StepOutput, Steppable, select
+from seqloom.core.progress import check_cancelled
+from seqloom.core.protocols import Steppable, select
+from seqloom.core.seeding import derive, generator
 from seqloom.core.tree import Tree
-from seqloom.decoding.processors import Processor, SamplingConfig, process
-from seqloom.decoding.samplers import Draws, choose, row_seeds
+from seqloom.decoding.processors import SamplingConfig, process
+from seqloom.decoding.rules import NOT_NUMBERS
+
+BLOCK = 64  # draws made ahead, so that a GPU waits for random numbers once in so many tokens
 
 
 @dataclass(frozen=True)
-class Step:
+class GeneratedTokens:
     """What one step added to every row, on the CPU. Rows that finished earlier show END with log-probability 0."""
 
     tokens: Tensor  # (B,) the chosen tokens, END included
@@ -29,7 +34,31 @@ class Step:
     finished: Tensor  # (B,) True from the step at which a row chose END
 
 
-Steps = Generator[Step, Tensor | None, None]  # `send(rows)`, a boolean (B,), ends more rows
+Steps = Generator[GeneratedTokens, Tensor | None, None]  # `send(rows)`, a boolean (B,), ends more rows
+Pieces = Generator[list[str], None, None]  # the new text of every row, time after time
+
+
+def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
+    """One seed per row: given one by one, or derived from a single seed and the row's position."""
+    if isinstance(seed, int):
+        return [derive(seed, "row", row) for row in range(rows)]
+    if len(seed) != rows:
+        raise UsageError(f"Give one seed, or one for each row: {rows} rows came with {len(seed)} seeds.")
+    return list(seed)
+
+
+def choose(log_probs: Tensor, draws: Tensor) -> Tensor:
+    """Sample (B,) from log-probabilities (B, V) by inverting the distribution: the first v with P(≤ v) > u.
+
+    In double precision, so that devices which round sums differently still agree. A token without probability is never
+    returned, even where the rounding of a parallel sum opens a gap for it.
+    """
+    probs = log_probs.double().exp()
+    cumulative = probs.cumsum(-1)
+    wanted = draws.unsqueeze(1) * cumulative[:, -1:]
+    sampled = torch.searchsorted(cumulative, wanted, right=True).clamp_(max=probs.shape[1] - 1)
+    possible = probs.gather(1, sampled) > 0
+    return torch.where(possible, sampled, probs.argmax(-1, keepdim=True)).squeeze(1)
 
 
 def generate(
@@ -61,8 +90,7 @@ def generate(
         )
     if max_tokens < 1:
         raise UsageError(f"max_tokens must be at least 1; got {max_tokens}.")
-    draws = Draws(row_seeds(seed, len(prompt)), _choosing_device(prompt.device))
-    return _steps(model, prompt, mask, source, draws=draws, options=options, max_tokens=max_tokens, end=end)
+    return _steps(model, prompt, mask, source, row_seeds(seed, len(prompt)), options, max_tokens, end)
 
 
 @torch.no_grad()
@@ -71,25 +99,42 @@ def _steps(
     prompt: Tensor,
     mask: Tensor | None,
     source: Tree,
-    *,
-    draws: Draws,
+    seeds: list[int],
     options: SamplingConfig,
     max_tokens: int,
     end: int,
 ) -> Steps:
+    # Tokens are chosen beside the model, except on MPS, which has no double precision.
+    device = torch.device("cpu") if prompt.device.type == "mps" else prompt.device
+    generators = [generator(seed, "draws") for seed in seeds]  # on the CPU, so that every device draws the same
     processors = options.processors(end)
     rows = torch.arange(len(prompt))  # where the rows still in the computation stand in the batch
     finished = torch.zeros(len(prompt), dtype=torch.bool)
-    generated = torch.empty(len(prompt), 0, dtype=torch.long, device=_choosing_device(prompt.device))
+    generated = torch.empty(len(prompt), 0, dtype=torch.long, device=device)
+    uniform = torch.empty(0)  # (BLOCK, B) in [0, 1)
     output = model.step(prompt, model.start(source) if source is not None else model.start(rows=len(prompt)), mask)
     for t in range(max_tokens):
         check_cancelled()
-        uniform = None if options.greedy else draws.at(t, rows.to(generated.device))
-        chosen, log_probs = _next(output, generated, processors, uniform)
+        if t % BLOCK == 0 and not options.greedy:
+            draws = [torch.rand(BLOCK, generator=stream, dtype=torch.float64) for stream in generators]
+            uniform = torch.stack(draws, dim=1).to(device)
+        log_probs = output.log_probs.to(device)
+        processed = process(log_probs, generated, processors)
+        if options.greedy:
+            chosen = processed.argmax(-1)
+        else:
+            chosen = choose(processed, uniform[t % BLOCK].index_select(0, rows.to(device)))
         generated = torch.cat([generated, chosen.unsqueeze(1)], dim=1)
-        step = _whole_batch(chosen, log_probs, rows, finished, end)
-        stopped = yield step
-        finished = step.finished if stopped is None else step.finished | stopped.cpu()
+        chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        # The one transfer from the device that streaming needs; ids are exact up to 2^53.
+        ids, scores = torch.stack([chosen.double(), chosen_log_probs.double()]).cpu()
+        if scores.isnan().any():
+            raise DivergedError(NOT_NUMBERS)
+        tokens = torch.full((len(finished),), end).index_copy(0, rows, ids.long())
+        spread = torch.zeros(len(finished), dtype=torch.float64).index_copy(0, rows, scores)
+        finished = finished | (tokens == end)
+        stopped = yield GeneratedTokens(tokens, spread, finished)
+        finished = finished if stopped is None else finished | stopped.cpu()
         if t + 1 == max_tokens or finished.all():
             return
         state = output.state
@@ -97,30 +142,87 @@ def _steps(
             stay = (~finished[rows]).nonzero().squeeze(1)
             here = stay.to(prompt.device)
             rows, state = rows[stay], select(state, here, here)
-            generated = generated.index_select(0, stay.to(generated.device))
+            generated = generated.index_select(0, stay.to(device))
         output = model.step(generated[:, -1:].to(prompt.device), state)
 
 
-def _choosing_device(device: torch.device) -> torch.device:
-    """Where tokens are chosen: beside the model, except on MPS, which has no double precision."""
-    return torch.device("cpu") if device.type == "mps" else device
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
-def _next(
-    output: StepOutput, generated: Tensor, processors: list[Processor], uniform: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The next token of each row (B,), without draws the most probable, and the model's log-probability of it."""
-    own = output.log_probs.to(generated.device)
-    log_probs = process(own, generated, processors)
-    chosen = log_probs.argmax(-1) if uniform is None else choose(log_probs, uniform)
-    return chosen, own.gather(1, chosen.unsqueeze(1)).squeeze(1)
+class PieceDecoder(Protocol):
+    """Turns token ids into text one by one; some text may have to wait for the next id, as half a character does."""
+
+    def push(self, token: int, /) -> str: ...
+
+    def flush(self) -> str: ...
 
 
-def _whole_batch(chosen: Tensor, log_probs: Tensor, rows: Tensor, finished: Tensor, end: int) -> Step:
-    """Put the rows still running back in their places; the one transfer from the device that streaming needs."""
-    ids, scores = torch.stack([chosen.double(), log_probs.double()]).cpu()  # ids are exact up to 2^53
-    if scores.isnan().any():
-        raise DivergedError("The model's probabilities are not numbers: its weights are bad. Use another checkpoint.")
-    tokens = torch.full((len(finished),), end).index_copy(0, rows, ids.long())
-    spread = torch.zeros(len(finished), dtype=torch.float64).index_copy(0, rows, scores)
-    return Step(tokens, spread, finished | (tokens == end))
+class StopCutter:
+    """Passes text on up to the first stop string."""
+
+    def __init__(self, stop: Sequence[str] = ()) -> None:
+        if isinstance(stop, str) or not all(stop):
+            raise UsageError(f"Stop strings must be a list of texts with at least one character each; got {stop!r}.")
+        self._stop = tuple(stop)
+        self._held = ""
+        self.done = False
+
+    def push(self, text: str) -> str:
+        """What may be shown now that `text` has arrived."""
+        if self.done:
+            return ""
+        text = self._held + text
+        starts = [(text.find(stop), len(stop)) for stop in self._stop]
+        if complete := [(start + length, start) for start, length in starts if start >= 0]:
+            self.done, self._held = True, ""
+            return text[: min(complete)[1]]
+        # The longest end of the text with which a stop string begins waits.
+        longest = min(len(text), max(map(len, self._stop), default=1) - 1)
+        ends = (size for size in range(longest, 0, -1) if any(s.startswith(text[-size:]) for s in self._stop))
+        certain = len(text) - next(ends, 0)
+        self._held = text[certain:]
+        return text[:certain]
+
+    def flush(self) -> str:
+        """What was held back and is no stop string after all."""
+        held, self._held, self.done = self._held, "", True
+        return held
+
+
+def text_streams(steps: Steps, decoders: Sequence[PieceDecoder], stop: Sequence[str] = ()) -> Pieces:
+    """The new text of every row (often "") after each token; a row that meets a stop string leaves the generation.
+
+    The last list holds what was held back. `decoders` are one fresh decoder per row.
+    """
+    cutters = [StopCutter(stop) for _ in decoders]
+    return _text_streams(steps, list(zip(decoders, cutters, strict=True)))
+
+
+def _text_streams(steps: Steps, rows: list[tuple[PieceDecoder, StopCutter]]) -> Pieces:
+    def flush(decoder: PieceDecoder, cutter: StopCutter) -> str:
+        return "" if cutter.done else cutter.push(decoder.flush()) + cutter.flush()
+
+    def push(decoder: PieceDecoder, cutter: StopCutter, token: int, finished: bool) -> str:
+        if cutter.done:
+            return ""
+        return flush(decoder, cutter) if finished else cutter.push(decoder.push(token))
+
+    try:
+        step = next(steps, None)
+        while step is not None:
+            arrived = zip(rows, step.tokens.tolist(), step.finished.tolist(), strict=True)
+            yield [push(*row, token, finished) for row, token, finished in arrived]
+            if all(cutter.done for _, cutter in rows):
+                return
+            try:
+                step = steps.send(torch.tensor([cutter.done for _, cutter in rows]))
+            except StopIteration:
+                step = None
+        yield [flush(*row) for row in rows]
+    finally:
+        steps.close()
+
+
+def text_stream(steps: Steps, decoder: PieceDecoder, stop: Sequence[str] = ()) -> Generator[str, None, None]:
+    """The text of a single row in pieces, none of them empty."""
+    return (piece for (piece,) in text_streams(steps, [decoder], stop) if piece)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqloom.core.errors import DataError
-from seqloom.core.languages import unspaced
+from seqloom.core.words import unspaced
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU

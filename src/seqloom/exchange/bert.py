@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seqloom.core.errors import CheckpointError
-from seqloom.core.specials import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
+from seqloom.core.tokens import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
 from seqloom.exchange.directory import Json
 from seqloom.exchange.family import (
     ACTIVATIONS,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from seqloom.config import ABSENT
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.core.specials import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
+from seqloom.core.tokens import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
 from seqloom.core.words import counted, shown
 from seqloom.exchange.directory import TOKENIZER, Directory, Json
 from seqloom.exchange.tokenizer_files import tokenizer_files

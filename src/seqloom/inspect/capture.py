@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from seqloom.core.cancellation import check_cancelled
 from seqloom.core.operations import definitions_only
+from seqloom.core.progress import check_cancelled
 from seqloom.nn.cells import Cell, State
 from seqloom.nn.multihead import MultiHeadAttention
 from seqloom.runs.run import Run

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
-from seqloom.core.metrics import HIGHER_IS_BETTER
-from seqloom.core.words import nearest
+from seqloom.core.words import HIGHER_IS_BETTER, nearest
 from seqloom.inspect.doctor import budget_of, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import RECIPES, build_recipe, recipe_mapping

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
-from seqloom.core.specials import EXTRA, Specials
+from seqloom.core.tokens import EXTRA, Specials
 from seqloom.nn.backbone import BackboneOptions, TransformerBackbone
 from seqloom.nn.cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from seqloom.nn.softmax import at_least_float32

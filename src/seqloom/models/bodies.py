@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from seqloom.config import Discriminator
 from seqloom.core.errors import UsageError
-from seqloom.core.specials import EXTRA
+from seqloom.core.tokens import EXTRA
 from seqloom.models.bert import SEGMENTS, BERTConfig
 from seqloom.models.bilm import BiLMConfig, BothWays
 from seqloom.models.electra import ElectraConfig

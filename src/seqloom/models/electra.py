@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Gt, Le, PositiveFloat, PositiveInt
-from seqloom.core.specials import EXTRA, Specials
+from seqloom.core.tokens import EXTRA, Specials
 from seqloom.models.bert import SEGMENTS, Batch, EncoderOptions
 from seqloom.nn.backbone import TransformerBackbone, draw_matrices
 from seqloom.nn.cache import AttentionScope

@@ -5,7 +5,7 @@
 
 An encoder of the task's own may stand between, h = encoder(body(x)): above features that never change, as ELMo's.
 `seqloom.models.bodies` has the bodies. Their levels, and above them everything else as one more, are what
-`seqloom.train.layer_groups` lets learn at rates of their own, and one after the other.
+`seqloom.train.optimizers` lets learn at rates of their own, and one after the other.
 """
 
 from collections.abc import Iterator

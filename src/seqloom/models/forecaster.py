@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import config
-from seqloom.config.constraints import Fraction, PositiveInt
-from seqloom.core.lags import Difference, lag_of
+from seqloom.config.constraints import Difference, Fraction, PositiveInt, lag_of
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import Tree
 from seqloom.nn.masks import zero_padding

@@ -27,7 +27,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 class Attention(nn.Module):
     """States against the annotations of their sources; see `seqloom.nn.scores` for the scores."""
 
-    recomputable = True  # see `seqloom.train.gradient_checkpointing`
+    recomputable = True  # see `seqloom.train.state.checkpoint_layers`
 
     def __init__(self, score: Score) -> None:
         super().__init__()

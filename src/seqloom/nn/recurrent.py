@@ -43,7 +43,7 @@ class Recurrent(nn.Module):
     forward pass for all rows and steps.
     """
 
-    recomputable = True  # see `seqloom.train.gradient_checkpointing`
+    recomputable = True  # see `seqloom.train.state.checkpoint_layers`
 
     def __init__(self, cell: Cell, weight_dropout: float = 0.0) -> None:
         super().__init__()

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
-from seqloom.core.candidates import best_tokens
 from seqloom.core.errors import UsageError
 from seqloom.core.operations import operation
+from seqloom.core.tokens import best_tokens
 from seqloom.nn.cross_entropy import at_least_float32 as at_least_float32
 from seqloom.nn.cross_entropy import linear_cross_entropy, linear_log_softmax, target_log_probs
 

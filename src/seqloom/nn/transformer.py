@@ -132,7 +132,7 @@ class TransformerBlock(nn.Module):
     """Self-attention or another mixer, attention to a source if there is one, and a feed-forward layer, each within a
     residual."""
 
-    recomputable = True  # see `seqloom.train.gradient_checkpointing`
+    recomputable = True  # see `seqloom.train.state.checkpoint_layers`
 
     def __init__(
         self,

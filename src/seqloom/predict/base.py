@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from seqloom import accel
-from seqloom.core.cancellation import check_cancelled
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageError
 from seqloom.core.limits import max_source
+from seqloom.core.progress import check_cancelled
 from seqloom.core.words import shown
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run

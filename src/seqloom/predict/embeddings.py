@@ -19,7 +19,7 @@ from torch import Tensor
 from seqloom.classical.word_vectors.vectors import WordVectors
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
 from seqloom.data.readers import TextReader

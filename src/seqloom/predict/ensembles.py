@@ -21,7 +21,7 @@ from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 from seqloom.runs import average as averages
 from seqloom.runs.average import Figures, Mean
-from seqloom.runs.creation import refuse_existing
+from seqloom.runs.layout import refuse_existing
 from seqloom.runs.record import vocabularies
 from seqloom.runs.run import Run
 from seqloom.train.config import FitConfig

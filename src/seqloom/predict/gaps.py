@@ -12,11 +12,11 @@ import torch
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.seeding import derive
-from seqloom.core.specials import MASK_TEXT, Specials
+from seqloom.core.tokens import MASK_TEXT, Specials
 from seqloom.core.words import one_line, shown
 from seqloom.data.noise import SpansConfig, add_noise, join_sentences, sentinels_of, spans_told
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.rules import Hypothesis
 from seqloom.nn.softmax import at_least_float32
 from seqloom.predict.base import (
     Prediction,

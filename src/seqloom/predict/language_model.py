@@ -12,9 +12,8 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import one_line
 from seqloom.data.prompts import Prompt, Shot, Template, check_choices, instruction_as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.generate import generate
+from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
-from seqloom.decoding.streaming import text_stream
 from seqloom.evaluate.perplexity import continuation_log_probs, in_common, score_texts
 from seqloom.predict.base import Prediction, Predictor, Problems, as_lines, check_sizes, predict_windows
 from seqloom.tasks.hmm import letters

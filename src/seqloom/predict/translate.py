@@ -14,9 +14,8 @@ from seqloom.core.words import shown
 from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
 from seqloom.data.parallel import Scored
-from seqloom.decoding.batches import choose_batch_size, map_batches
-from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, map_batches
+from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import (

@@ -24,7 +24,7 @@ from seqloom.inspect.views.points import Colouring, PointKind, Points, by_freque
 from seqloom.predict.base import Prediction, Predictor, as_lines
 from seqloom.predict.embeddings import embed, reader_of
 from seqloom.predict.loader import load
-from seqloom.runs.creation import refuse_existing
+from seqloom.runs.layout import refuse_existing
 from seqloom.tasks.word_vectors import adopt, judge, plain_words, space_of
 from seqloom.text import Words
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from seqloom.config import ABSENT, differences
+from seqloom.core import VERSION
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
-from seqloom.core.version import VERSION
 from seqloom.core.words import shown
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.runs.record import data_section, machine, number, vocabularies

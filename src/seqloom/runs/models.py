@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from seqloom.config import Kinds
+from seqloom.config import Kinds, config
 
 MODELS = Kinds(
     "kind",
@@ -48,3 +48,20 @@ FORECASTERS = Kinds(
 def find_config(task: object, kind: object) -> Any:
     """The config of a kind of model, as its task has it; None where there is none."""
     return (FORECASTERS if task == "forecast" else MODELS).find(kind)
+
+
+# --- init -------------------------------------------------------------------------------------------------------------
+
+
+ON_A_BODY = "fine-tuned-"  # how the kinds of models begin that have a body of another run
+
+
+@config
+class InitConfig:
+    from_: str  # a run: its tokenizer, and the weights of its body
+    weights: bool = True  # false: its tokenizer and the shape of its body alone, every weight drawn anew
+
+
+def has_body(model: Any) -> bool:
+    """Whether a model's config has a body, which may be taken over from another run."""
+    return str(model.kind).startswith(ON_A_BODY)

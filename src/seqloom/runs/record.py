@@ -3,18 +3,20 @@
 import json
 import math
 import platform
+import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from seqloom.core.files import append_to_file, write_atomic
-from seqloom.core.version import VERSION
+from seqloom.core import VERSION, Json
+from seqloom.core.files import append_to_file, create_file, disk_errors, make_directory, write_atomic
 from seqloom.runs.run import Run
-from seqloom.runs.tensorboard import EventWriter
 from seqloom.train.events import Evaluated, Event, Finished, Progress, Saved, event_to_json
 
 
@@ -24,99 +26,146 @@ def record(events: Iterator[Event], run: Run) -> Iterator[Event]:
         stack.enter_context(run.locked())
         run.remove_leftovers()
         started = next(events)
-        _rewrite(run, lambda entry: 0 < started.step >= entry["step"])  # later steps are made again
-        board = _tensorboard(run, started.step)
+        rewrite_log(run, lambda entry: 0 < started.step >= entry["step"])  # later steps are made again
+        board = open_tensorboard(run, started.step)
         if board is not None:
             stack.callback(board.close)
         for event in chain([started], events):
-            over = isinstance(event, Finished) and _has_finished(run, event.step)
+            # Resuming a run that was over has nothing to add, and knows less of its speed than the log does.
+            over = isinstance(event, Finished) and any(
+                entry["event"] == "finished" and entry["step"] == event.step for entry in run.log()
+            )
             if isinstance(event, Evaluated) and event.best:
                 run.save_metrics(event.split, {"step": event.step, **event.metrics}, locked=True)
             if isinstance(event, Finished) and not over:
                 write_atomic(run.path / "card.md", card(run, event))
             if not over:
-                _write(run, event, again=event.step == started.step)
+                append_to_log(run, event, again=event.step == started.step)
             if board is not None:
-                _draw(board, event)
+                board.add(event)
             yield event
 
 
-def _has_finished(run: Run, step: int) -> bool:
-    """Resuming a run that was over has nothing to add, and knows less of its speed than the log does."""
-    return any(entry["event"] == "finished" and entry["step"] == step for entry in run.log())
-
-
-def _write(run: Run, event: Event, again: bool) -> None:
+def append_to_log(run: Run, event: Event, again: bool) -> None:
     """Add an event to the log. The checkpoint a run goes on from may be evaluated and saved `again`; once is enough."""
-    stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-    entry = {"time": stamp, **event_to_json(event)}
+    entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event_to_json(event)}
     if again and isinstance(event, Evaluated | Saved):
-        _rewrite(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
+        rewrite_log(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
     append_to_file(run.path / "log.jsonl", json.dumps(entry) + "\n")
 
 
-def _rewrite(run: Run, keep: Callable[[dict[str, Any]], bool]) -> None:
+def rewrite_log(run: Run, keep: Callable[[dict[str, Json]], bool]) -> None:
     """The log without what is no longer true, and without a last line that a crash tore."""
     lines = [json.dumps(entry) + "\n" for entry in run.log() if keep(entry)]
     write_atomic(run.path / "log.jsonl", "".join(lines))
 
 
-def _tensorboard(run: Run, step: int) -> EventWriter | None:
-    """A TensorBoard writer, where the package is installed (extra `tensorboard`)."""
+class EventWriter:
+    """The curves of a training in an event file for TensorBoard.
+
+    What earlier files say of `purge_step` and later steps is no longer shown. torch's `SummaryWriter` opens its file by
+    name at each flush, in a thread of its own: it follows links, and it fails once somebody has removed the folder.
+    This writer creates one file of an unpredictable name and keeps it open.
+    """
+
+    def __init__(self, folder: Path, purge_step: int | None = None):
+        """Raise ImportError where TensorBoard is not installed."""
+        from tensorboard.compat.proto.event_pb2 import Event as EventRecord
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._record: Any = EventRecord
+        self._summary: Any = Summary
+        make_directory(folder)
+        self.path = folder / f"events.out.tfevents.{time.time():.6f}.{secrets.token_hex(8)}"  # read in this order
+        with disk_errors(self.path):
+            self._file = create_file(self.path)
+        self._records: Any = RecordWriter(self._file)
+        self._write(file_version="brain.Event:2")
+        if purge_step is not None:
+            self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+        self.flush()
+
+    def add(self, event: Event) -> None:
+        """Write the numbers of an event, if it has any."""
+        if isinstance(event, Progress):
+            for name, value in event.values.items():
+                self.add_scalar(f"train/{name}", value, event.step)
+            self.add_scalar("train/tokens_per_second", event.tokens_per_second, event.step)
+        elif isinstance(event, Evaluated):
+            for name, value in event.metrics.items():
+                self.add_scalar(f"{event.split}/{name}", value, event.step)
+        self.flush()
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        point = self._summary.Value(tag=tag, simple_value=value)
+        self._write(step=step, summary=self._summary(value=[point]))
+
+    def flush(self) -> None:
+        with disk_errors(self.path):
+            self._file.flush()
+
+    def close(self) -> None:
+        with disk_errors(self.path):
+            self._file.close()
+
+    def _write(self, **content: object) -> None:
+        with disk_errors(self.path):
+            self._records.write(self._record(wall_time=time.time(), **content).SerializeToString())
+
+
+def open_tensorboard(run: Run, step: int) -> EventWriter | None:
+    """The event file of a training that goes on from this step; None where TensorBoard is not installed."""
     try:
         return EventWriter(run.path / "tensorboard", purge_step=step + 1 if step else None)
     except ImportError:
         return None
 
 
-def _draw(board: EventWriter, event: Event) -> None:
-    if isinstance(event, Progress):
-        for name, value in event.values.items():
-            board.add_scalar(f"train/{name}", value, event.step)
-        board.add_scalar("train/tokens_per_second", event.tokens_per_second, event.step)
-    elif isinstance(event, Evaluated):
-        for name, value in event.metrics.items():
-            board.add_scalar(f"{event.split}/{name}", value, event.step)
-    board.flush()
+# --- the card ---------------------------------------------------------------------------------------------------------
 
 
 def card(run: Run, event: Finished) -> str:
     """The run for a reader: what it is, what it was trained on, how good it is, and how to get it again."""
-    recipe = run.recipe
+    recipe, init, began, translated = run.recipe, run.data.get("init"), "", ""
     metrics = "\n".join(f"| {name} | {number(value)} |" for name, value in event.best.items())
+    speed = f"{event.tokens_per_second:,.0f} tokens/s, " if event.tokens_per_second else ""
+    if isinstance(init, Mapping):  # it did not begin with weights of its own
+        imported = str(init["corpus"]).startswith("imported")
+        source = f"`{init['from']}`, a {init['kind']} " + ("that was imported" if imported else f"of {init['corpus']}")
+        if init["weights"]:
+            began = f"\nIt began with the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
+        else:
+            began = f"\nIts tokenizer and the shape of its body are those of {source}; every weight was drawn anew.\n"
+    if "bleu" in event.best:
+        pairs = recipe["batch"]["dev_pairs"]
+        some = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
+        translated = (
+            f"\nBLEU, chrF and exact match are of greedy translations of {some} of dev, made while it trained.\n"
+            "`seqloom evaluate` translates a whole split as the recipe's `decode` says.\n"
+        )
     return f"""# {run.path.name}
 
 A `{recipe["model"]["kind"]}` model for the task `{recipe["task"]}`, trained by seqloom {VERSION}
 with seed {recipe["seed"]}. The whole recipe is in `recipe.yaml`; train it again with `seqloom train recipe.yaml`.
-{_began(run.data)}
+{began}
 {data_section(run.data)}
 ## Best evaluation on dev, at step {event.best_step}
 
 | metric | value |
 |---|---:|
 {metrics}
-{_translated(event, recipe)}
+{translated}
 ## Training
 
 {event.reason} at step {event.step}, {event.seconds:.0f} s since the last start.
-{_speed(event)}{event.parameters:,} parameters.
+{speed}{event.parameters:,} parameters.
 {machine()}
 """
 
 
-def _began(data: Mapping[str, Any]) -> str:
-    """With whose weights it began, where it did not begin with its own."""
-    init = data.get("init")
-    if not isinstance(init, Mapping):
-        return ""
-    imported = str(init["corpus"]).startswith("imported")
-    source = f"`{init['from']}`, a {init['kind']} " + ("that was imported" if imported else f"of {init['corpus']}")
-    if not init["weights"]:
-        return f"\nIts tokenizer and the shape of its body are those of {source}; every weight was drawn anew.\n"
-    return f"\nIt began with the weights of {source} (sha256 {init['sha256'][:16]}…).\n"
-
-
-def data_section(data: Mapping[str, Any]) -> str:
+def data_section(data: Mapping[str, Json]) -> str:
     """What a card says of the data."""
     units = [unit for unit in next(iter(data["counts"].values()), {}) if unit != "bytes"]
     counts = "\n".join(
@@ -138,7 +187,7 @@ def machine() -> str:
     return f"Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}."
 
 
-def _languages(data: Mapping[str, Any]) -> str:
+def _languages(data: Mapping[str, Json]) -> str:
     return f", {data['source']} to {data['target']}" if data.get("source") and data.get("target") else ""
 
 
@@ -148,22 +197,6 @@ def vocabularies(a: Run, b: Run) -> str:
     full = [said + _languages(run.data) for said, run in zip(plain, (a, b), strict=True)]
     apart = next((said for said in (plain, full) if said[0] != said[1]), None)
     return " and ".join(apart) if apart else f"{full[0]} in both, but learned from other texts"
-
-
-def _translated(event: Finished, recipe: Mapping[str, Any]) -> str:
-    """What BLEU, chrF and exact match were measured on, where they were."""
-    if "bleu" not in event.best:
-        return ""
-    pairs = recipe["batch"]["dev_pairs"]
-    some = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
-    return (
-        f"\nBLEU, chrF and exact match are of greedy translations of {some} of dev, made while it trained.\n"
-        "`seqloom evaluate` translates a whole split as the recipe's `decode` says.\n"
-    )
-
-
-def _speed(event: Finished) -> str:
-    return f"{event.tokens_per_second:,.0f} tokens/s, " if event.tokens_per_second else ""
 
 
 def number(value: float) -> str:

@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from seqloom.config import build, to_mapping
+from seqloom.core import Json
 from seqloom.core.device import choose_device
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import (
@@ -25,18 +27,25 @@ from seqloom.core.files import (
     to_json,
     write_atomic,
 )
-from seqloom.runs.creation import claim, write_directory
+from seqloom.core.memory import build_within_memory
+from seqloom.core.tree import check_tree
 from seqloom.runs.layout import (
     DOCUMENTS,
     FROZEN_FILE,
+    MANIFEST_FILE,
+    RECIPE_FILE,
     WEIGHTS_FILE,
+    Manifest,
+    claim,
+    is_missing,
     parse_recipe,
     read_recipe_file,
+    read_run_file,
     recipe_text,
     refuse_other_kinds,
+    write_directory,
 )
-from seqloom.runs.loading import build_model, load_weights, model_config
-from seqloom.runs.manifest import MANIFEST_FILE, RECIPE_FILE, Manifest, is_missing, read_run_file
+from seqloom.runs.models import find_config
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
@@ -46,7 +55,7 @@ LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command that ho
 class Run:
     """A run that exists on disk. Make one with `Run.create` or `Run.open`."""
 
-    def __init__(self, path: Path, recipe: dict[str, Any], manifest: Manifest):
+    def __init__(self, path: Path, recipe: dict[str, Json], manifest: Manifest):
         self.path = path
         self.recipe = recipe
         self.manifest = manifest
@@ -55,8 +64,8 @@ class Run:
     def create(
         cls,
         path: Path,
-        recipe: Mapping[str, Any],
-        documents: Mapping[str, Any],
+        recipe: Mapping[str, Json],
+        documents: Mapping[str, Json],
         files: Mapping[str, bytes] | None = None,
         *,
         weights: Mapping[str, Tensor] | None = None,
@@ -89,22 +98,42 @@ class Run:
         manifest.check_recipe(path, content)
         return cls(path, recipe, manifest)
 
-    def update_recipe(self, recipe: Mapping[str, Any]) -> None:
+    def update_recipe(self, recipe: Mapping[str, Json]) -> None:
         text = recipe_text(recipe).encode()
         self.manifest = self.manifest.replace_recipe(self.path, text)
         self.recipe = parse_recipe(text, self.path)
 
     @property
     def identity(self) -> str:
-        """What ties weights and checkpoints to this run; see `seqloom.runs.manifest`."""
+        """What ties weights and checkpoints to this run; see `Manifest`."""
         return self.manifest.identity(self.recipe)
 
+    # --- documents ----------------------------------------------------------------------------------------------------
+
+    def file(self, name: str) -> bytes:
+        """The content of a file that the manifest covers, compared with its checksum."""
+        return self.manifest.read_file(self.path, name)
+
+    def documents(self) -> dict[str, Json]:
+        """The documents that its task wrote, by name."""
+        return {name: self._json(name) for name in DOCUMENTS if name in self.manifest.files}
+
+    def _json(self, name: str, content: bytes | None = None) -> Json:
+        try:
+            return parse_json(self.file(name) if content is None else content)
+        except ValueError as error:
+            raise CheckpointError(f"{self.path / name} is damaged: it is not readable JSON ({error}).") from error
+
+    def _require(self, holds: bool, name: str, problem: str) -> None:
+        if not holds:
+            raise CheckpointError(f"{self.path / name} is damaged: {problem}.")
+
     @cached_property
-    def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = self._json("data.json")
-        if not isinstance(data, dict) or not {"corpus", "version", "sha256", "counts"} <= data.keys():
-            raise CheckpointError(f"{self.path / 'data.json'} is damaged: it does not say what the data was.")
-        return data
+    def data(self) -> dict[str, Json]:
+        data = self._json("data.json")
+        is_data = isinstance(data, dict) and {"corpus", "version", "sha256", "counts"} <= data.keys()
+        self._require(is_data, "data.json", "it does not say what the data was")
+        return dict(data)
 
     @property
     def of_text(self) -> bool:
@@ -130,13 +159,13 @@ class Run:
     @cached_property
     def labels(self) -> list[str]:
         """What its model can say: labels of texts, or tags of words."""
-        found, sizes = self._json("labels.json"), self.sizes
-        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-            raise CheckpointError(f"{self.path / 'labels.json'} is damaged: it must be a list of names.")
+        labels, sizes = self._json("labels.json"), self.sizes
+        is_list = isinstance(labels, list) and all(isinstance(name, str) for name in labels)
+        self._require(is_list, "labels.json", "it must be a list of names")
         outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # none, where labels are said in words
-        if (outputs and len(found) not in outputs) or len(set(found)) < len(found):
-            raise CheckpointError(f"{self.path / 'labels.json'} is damaged: its names are not those of the model.")
-        return found
+        fits = (not outputs or len(labels) in outputs) and len(set(labels)) == len(labels)
+        self._require(fits, "labels.json", "its names are not those of the model")
+        return list(labels)
 
     @cached_property
     def characters(self) -> Characters | None:
@@ -155,41 +184,26 @@ class Run:
         The tokenizer says how large the vocabulary is, and `sizes.json` all else: how many labels there are, say.
         """
         known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
-        asked = inspect.signature(self._config().build).parameters.values()
-        enough = known and all(one.name in known or one.default is not one.empty for one in asked)
+        parameters = inspect.signature(self._config().build).parameters.values()
+        enough = known and all(one.name in known or one.default is not one.empty for one in parameters)
         if enough and "sizes.json" not in self.manifest.files:
             return known
-        found = self._json("sizes.json")
-        if not isinstance(found, dict) or not all(type(size) is int and size > 0 for size in found.values()):
-            raise CheckpointError(f"{self.path / 'sizes.json'} is damaged: it does not say how wide the data is.")
-        return found | known
+        sizes = self._json("sizes.json")
+        is_sizes = isinstance(sizes, dict) and all(type(size) is int and size > 0 for size in sizes.values())
+        self._require(is_sizes, "sizes.json", "it does not say how wide the data is")
+        return {**sizes, **known}
 
     @cached_property
-    def average(self) -> dict[str, Any] | None:
+    def average(self) -> dict[str, Json] | None:
         """What it is the mean of, where `seqloom average` made it: `runs`, and of one run the `steps`."""
         if "average.json" not in self.manifest.files:
             return None
-        found = self._json("average.json")
-        if not isinstance(found, dict) or not isinstance(found.get("runs"), list):
-            raise CheckpointError(f"{self.path / 'average.json'} is damaged: it does not say what was averaged.")
-        return found
+        average = self._json("average.json")
+        is_average = isinstance(average, dict) and isinstance(average.get("runs"), list)
+        self._require(is_average, "average.json", "it does not say what was averaged")
+        return dict(average)
 
-    def file(self, name: str) -> bytes:
-        """The content of a file that the manifest covers, compared with its checksum."""
-        return self.manifest.read_file(self.path, name)
-
-    def documents(self) -> dict[str, Any]:
-        """The documents that its task wrote, by name."""
-        return {name: self._json(name) for name in DOCUMENTS if name in self.manifest.files}
-
-    def _json(self, name: str) -> Any:
-        return self._parsed(name, self.file(name))
-
-    def _parsed(self, name: str, content: bytes) -> Any:
-        try:
-            return parse_json(content)
-        except ValueError as error:
-            raise CheckpointError(f"{self.path / name} is damaged: it is not readable JSON ({error}).") from error
+    # --- the model ----------------------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Tensor]:
         """The tensors of the best weights, compared with their checksum; refused if they belong to another run."""
@@ -197,12 +211,6 @@ class Run:
         if is_missing(path):
             raise CheckpointError(self.without_weights)
         return tensors_from_file(path, self.identity)
-
-    def model(self, device: str = "auto") -> Any:
-        """The best weights of this run, ready for use."""
-        name = str(self.path / WEIGHTS_FILE)
-        model = self._build_model(name)  # before the weights: what is wrong with a document is said of the document
-        return self._load_weights(model, self.weights(), device, name)
 
     @property
     def without_weights(self) -> str:
@@ -217,36 +225,63 @@ class Run:
             "and import it again."
         )
 
-    def model_of(self, weights: Mapping[str, Any], device: str = "auto", name: str = "This") -> Any:
-        """The model of this run with these weights, ready for use; `name` is what to call them."""
-        return self._load_weights(self._build_model(name), weights, device, name)
-
-    def _build_model(self, name: str) -> Any:
-        return build_model(self._config(), self.sizes, name)
-
-    def _load_weights(self, model: Any, weights: Mapping[str, Any], device: str, name: str) -> Any:
-        load_weights(model, weights, self.frozen(), name)
-        return model.to(choose_device(device)).eval()
-
-    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Raise `CheckpointError` unless these can be the weights of this run's model."""
-        self.model_of(weights, "cpu", WEIGHTS_FILE)
-
-    def frozen(self) -> dict[str, Any]:
+    def frozen(self) -> dict[str, Tensor]:
         """The weights that training left as they were, where they are kept apart."""
         if FROZEN_FILE not in self.manifest.files:
             return {}
         self.file(FROZEN_FILE)
         return tensors_from_file(self.path / FROZEN_FILE)
 
+    def model(self, device: str = "auto") -> Any:
+        """The best weights of this run, ready for use."""
+        name = str(self.path / WEIGHTS_FILE)
+        model = self._build_model(name)  # before the weights: what is wrong with a document is said of the document
+        return self._load_weights(model, self.weights(), device, name)
+
+    def model_of(self, weights: Mapping[str, Tensor], device: str = "auto", name: str = "This") -> Any:
+        """The model of this run with these weights, ready for use; `name` is what to call them."""
+        return self._load_weights(self._build_model(name), weights, device, name)
+
+    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise `CheckpointError` unless these can be the weights of this run's model."""
+        self.model_of(weights, "cpu", WEIGHTS_FILE)
+
     def _config(self) -> Any:
-        """What the recipe says of the model."""
-        return model_config(self.recipe, self.path / RECIPE_FILE)
+        """The config of the model that the recipe describes."""
+        section: Json = self.recipe.get("model")
+        file, kind = self.path / RECIPE_FILE, section.get("kind") if isinstance(section, dict) else None
+        config = find_config(self.recipe.get("task"), kind)
+        if config is None:
+            raise CheckpointError(f"{file} describes a model of kind {kind!r}, which this seqloom does not know.")
+        try:
+            return build(config, section, source=f"{file}, model,")
+        except UsageError as error:
+            raise CheckpointError(str(error)) from error
+
+    def _build_model(self, name: str) -> Any:
+        """A new model as the recipe describes it; `name` is that of the weights it is built for."""
+        config, sizes = self._config(), self.sizes
+        with _refuse_unfitting(name), build_within_memory({"model": to_mapping(config), **sizes}):
+            return config.build(**sizes)
+
+    def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
+        """Load tensors into a model; `CheckpointError`, and nothing is changed, unless they are finite and its own.
+
+        Frozen tensors are no part of its `state_dict()`. Classical models check their tensors themselves.
+        """
+        frozen = self.frozen()
+        with _refuse_unfitting(name):
+            if isinstance(model, nn.Module):
+                check_tree(dict(weights), dict(model.state_dict()))
+            model.load_state_dict({**frozen, **weights})
+        return model.to(choose_device(device)).eval()
+
+    # --- the training -------------------------------------------------------------------------------------------------
 
     def store(self, keep: int = 2) -> CheckpointStore:
         return CheckpointStore(self.path, keep, self.identity)
 
-    def log(self) -> Iterator[dict[str, Any]]:
+    def log(self) -> Iterator[dict[str, Json]]:
         """Every event of the training, oldest first.
 
         The log is no part of the state: a line that is cut short, not UTF-8 or not an event is skipped.
@@ -260,11 +295,14 @@ class Run:
             if isinstance(entry, dict) and type(entry.get("event")) is str and type(entry.get("step")) is int:
                 yield entry
 
-    def metrics(self, split: str) -> dict[str, Any] | None:
+    def metrics(self, split: str) -> dict[str, Json] | None:
         name = f"metrics/{split}.json"
-        return self._parsed(name, read_run_file(self.path, name)) if not is_missing(self.path / name) else None
+        metrics: dict[str, Json] | None = None
+        if not is_missing(self.path / name):
+            metrics = self._json(name, read_run_file(self.path, name))
+        return metrics
 
-    def save_metrics(self, split: str, metrics: Mapping[str, Any], *, locked: bool = False) -> None:
+    def save_metrics(self, split: str, metrics: Mapping[str, Json], *, locked: bool = False) -> None:
         """Keep the evaluation of a split. A caller that holds the lock leaves nothing in `metrics` if it is killed."""
         make_directory(self.path / "metrics")
         temporary_folder = self.path if locked else None
@@ -285,6 +323,16 @@ class Run:
     def discard_unstarted(self) -> None:
         """Delete a new run whose training failed before its first step. One with weights or checkpoints is kept."""
         with self.locked():
-            results = [self.path / "model.safetensors", *(self.path / "checkpoints").glob("*step-*")]
+            results = [self.path / WEIGHTS_FILE, *(self.path / "checkpoints").glob("*step-*")]
             if not any(map(os.path.lexists, results)) and all(entry["event"] == "started" for entry in self.log()):
                 remove_directory(self.path)
+
+
+@contextmanager
+def _refuse_unfitting(name: str) -> Iterator[None]:
+    """Turn what a model says of weights or sizes that are not its own into one line."""
+    try:
+        yield
+    except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{name} does not fit the model its recipe describes ({reason}).") from error

@@ -17,9 +17,8 @@ from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import sha256
 from seqloom.core.words import shown
 from seqloom.models.bodies import BODIES, Body
-from seqloom.runs.init import ON_A_BODY, InitConfig
-from seqloom.runs.layout import WEIGHTS_FILE
-from seqloom.runs.manifest import is_missing, read_run_file
+from seqloom.runs.layout import WEIGHTS_FILE, is_missing, read_run_file
+from seqloom.runs.models import ON_A_BODY, InitConfig
 from seqloom.runs.run import Run
 from seqloom.text import Tokenizer
 

@@ -24,8 +24,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from seqloom.core.cancellation import Cancellation, check_cancelled
 from seqloom.core.errors import ResourceError
+from seqloom.core.progress import Cancellation, check_cancelled
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from seqloom.data import corpora
 from seqloom.data.corpora import CorpusKinds
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import Series, columns_of, season_of
-from seqloom.runs.init import InitConfig
+from seqloom.runs.models import InitConfig
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from seqloom.data.examples import TextClassificationExample
 from seqloom.data.readers import TextReader
 from seqloom.evaluate.classification import ClassificationReport, report
 from seqloom.nn.softmax import at_least_float32
-from seqloom.runs.init import has_body
-from seqloom.runs.models import MODELS
+from seqloom.runs.models import MODELS, has_body
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import BatchConfig, ReadingRecipe, ReadingTask, read_length, text_reader
 from seqloom.train.config import FitConfig

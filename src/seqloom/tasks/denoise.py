@@ -21,7 +21,7 @@ from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Ge, NonNegativeInt, PositiveInt
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.noise import DenoisingBatches, NoiseConfig, Piece, SpansConfig, cut_pieces, sentinels_of, spans_told

@@ -23,7 +23,7 @@ from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
 from seqloom.core.seeding import generator
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import counted
 from seqloom.data.corpora import CorpusConfig

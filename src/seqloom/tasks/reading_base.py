@@ -15,7 +15,7 @@ from seqloom.data.corpus import Corpus
 from seqloom.data.readers import Frame, RowReader, SentenceReader, Spellings, TextReader, set_apart
 from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
 from seqloom.models.bodies import BODIES, can_predict, form_of
-from seqloom.runs.init import has_body
+from seqloom.runs.models import has_body
 from seqloom.tasks.base import BatchedTask, InitRecipe, dropout_problems
 from seqloom.text import Tokenizer
 from seqloom.text.specials import Specials

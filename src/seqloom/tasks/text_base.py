@@ -17,7 +17,7 @@ from seqloom.data.collate import PromptCompletion, PromptCompletionBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import TextCorpus
 from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
-from seqloom.runs.init import InitConfig
+from seqloom.runs.models import InitConfig
 from seqloom.tasks.base import BatchedTask, TaskRecipe, TokenTask, dropout_problems
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
 

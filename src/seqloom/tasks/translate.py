@@ -26,8 +26,7 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
 from seqloom.data.parallel import copy_baseline
-from seqloom.decoding.batches import map_batches
-from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, release_memory
+from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, map_batches, release_memory
 from seqloom.evaluate.alignment import ForcedPair, score_alignments
 from seqloom.evaluate.translation import (
     TranslatedLine,

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from seqloom.core.errors import CheckpointError, DataError, UsageError
-from seqloom.core.tracking import track
+from seqloom.core.progress import track
 from seqloom.text.pieces import mark_last
 
 if TYPE_CHECKING:

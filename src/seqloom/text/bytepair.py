@@ -23,8 +23,8 @@ from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, Probability
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
+from seqloom.core.progress import track
 from seqloom.core.seeding import derive
-from seqloom.core.tracking import track
 from seqloom.text.base import END, END_TEXT, StreamDecoder, Tokenizer, check_ids, require_text
 from seqloom.text.pieces import batches, cut_at_spaces
 

@@ -1,7 +1,7 @@
 """A tokenizer from elsewhere: the tokenizer.json of a Hugging Face directory, read by the `tokenizers` library.
 
 Its ids are put in our order: END first, then all others as they stood, and last, where the model has them, [CLS],
-[SEP] and [MASK], which are then no tokens of the tokenizer any more (`seqloom.core.specials`). Rows of an embedding
+[SEP] and [MASK], which are then no tokens of the tokenizer any more (`seqloom.core.tokens`). Rows of an embedding
 beyond the vocabulary of the file are tokens too; no text encodes to them.
 """
 

@@ -1,4 +1,4 @@
-"""The forms in which texts stand between special tokens; `seqloom.core.specials` says which those are.
+"""The forms in which texts stand between special tokens; `seqloom.core.tokens` says which those are.
 
 bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1, each [SEP] with what it ends
 causal   END a [CLS]            END a [SEP] b [CLS]           the sum comes last, where all has been read
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from seqloom.core.specials import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT, Specials
+from seqloom.core.tokens import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT, Specials
 from seqloom.text.base import END, Span, Tokenizer
 
 __all__ = [

@@ -54,7 +54,7 @@ class CheckpointStore:
     """The checkpoints of one run, and the best weights beside them (`model.safetensors` in the run itself)."""
 
     def __init__(self, run: Path, keep: int = 2, identity: str = ""):
-        """`identity` says which run the weights belong to (see `seqloom.runs.manifest`)."""
+        """`identity` says which run the weights belong to (see `seqloom.runs.layout`)."""
         self.run = run
         self.identity = identity
         self.folder = run / "checkpoints"

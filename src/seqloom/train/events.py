@@ -1,13 +1,15 @@
-"""What training says while it runs.
+"""The events of a training, and the meter of its speed.
 
 `fit` and `estimate` are generators of these events. The progress bar, the log, the live curve and the tests are
 consumers of them; nothing calls back into training.
 """
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+
+from seqloom.core import Json
 
 
 @dataclass(frozen=True)
@@ -95,25 +97,60 @@ class Finished(Event):
     updating: float | None = None  # of the seconds, those in updates: without evaluations, saves and preparation
 
 
-def event_to_json(event: Event) -> dict[str, Any]:
+def event_to_json(event: Event) -> dict[str, Json]:
     """Plain values for JSON, which has no word for infinity or for what is not a number: they become null."""
-    return {"event": type(event).__name__.lower(), **_plain(asdict(event))}
+
+    def plain(value: Json) -> Json:
+        if isinstance(value, Mapping):
+            return {key: plain(item) for key, item in value.items()}
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {"event": type(event).__name__.lower(), **plain(asdict(event))}
 
 
-def event_from_json(content: Mapping[str, Any]) -> Event:
-    """The event that `event_to_json` wrote; a null among the figures is what is not a number."""
-    kinds = {kind.__name__.lower(): kind for kind in Event.__subclasses__()}
-    kind = kinds[content["event"]]
-    return kind(**{entry.name: _read(content[entry.name]) for entry in fields(kind) if entry.name in content})
+def event_from_json(content: Mapping[str, Json]) -> Event:
+    """The event that `event_to_json` wrote; a null among the metrics is what is not a number."""
+    kind = {kind.__name__.lower(): kind for kind in Event.__subclasses__()}[content["event"]]
+    values = {entry.name: content[entry.name] for entry in fields(kind) if entry.name in content}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            values[name] = {key: math.nan if item is None else item for key, item in value.items()}
+        elif isinstance(value, list):
+            values[name] = tuple(value)
+    return kind(**values)
 
 
-def _read(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: math.nan if item is None else item for key, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+class Meter:
+    """Time spent in steps: evaluations, saves, and what has to be prepared before steps can be made are left out."""
 
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.seconds = self.tokens = self.steps = 0.0
+        self._reported = (0.0, 0.0, 0.0)  # seconds, tokens and steps at the last report
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    def __enter__(self) -> None:
+        self._entered = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._entered
+
+    def add(self, tokens: int, steps: int = 1, preparation_seconds: float = 0.0) -> None:
+        """Count what was done within the last block."""
+        self.tokens, self.steps = self.tokens + tokens, self.steps + steps
+        self.seconds -= preparation_seconds
+
+    def speed(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning, evaluations and saves included."""
+        return time.perf_counter() - self.began
+
+    def progress(self, step: int, total: int, values: Mapping[str, float], unit: str, counted: str) -> Progress:
+        """The event that says how fast it was since the last one."""
+        now = (self.seconds, self.tokens, self.steps)
+        seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
+        self._reported = now
+        left = (total - step) * seconds / max(steps, 1)
+        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit, counted)

@@ -4,23 +4,21 @@
 microbatches, measure memory, or replay the step as a CUDA graph; `seqloom.train.wrappers.wrap` chooses them.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
 
+from seqloom.core.device import preserve_threads
 from seqloom.core.errors import DivergedError, Interrupted
 from seqloom.core.protocols import Loss, Task
 from seqloom.core.seeding import seed_step
 from seqloom.core.tree import Tree, detach, to_device
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
-from seqloom.train.events import Damaged, Evaluated, Event, Finished, Saved, Skipped, Stopped
-from seqloom.train.meter import Meter
+from seqloom.train.events import Damaged, Evaluated, Event, Finished, Meter, Saved, Skipped, Stopped
 from seqloom.train.state import StepResult, TrainState, non_finite_cause
 from seqloom.train.stop import Stop
-from seqloom.train.threads import threads_restored
 
 Step = Callable[[TrainState, Sequence[Tree], float], StepResult]
 AddGradient = Callable[[TrainState, Tree, int], Loss]
@@ -87,7 +85,7 @@ def fit(
     wrap: Callable[[TrainState], Step] = lambda state: training_step,
 ) -> Iterator[Event]:
     """Train, yielding events as it goes; with `resume`, continue from the newest intact checkpoint."""
-    with threads_restored():
+    with preserve_threads():
         state = TrainState(task, config, seed)
         checkpoint = store.load(state.restore) if resume else None
         yield state.started(resumed=checkpoint is not None)
@@ -98,7 +96,7 @@ def fit(
 def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop) -> Iterator[Event]:
     """Make steps, evaluate and save until the training ends or is stopped."""
     task, config, tally = state.task, state.config, state.tally
-    began, meter = time.perf_counter(), Meter()
+    meter = Meter()
     is_saved = True  # has nothing happened since the newest checkpoint?
     while True:
         if state.is_due(config.evaluate_every) and tally.evaluated != tally.step:
@@ -126,7 +124,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
         with meter:
             result = make_step(state, step)
         is_saved = False
-        meter.add(result)
+        meter.add(result.tokens, preparation_seconds=result.preparation_seconds)
         yield from state.take_events()
         results = state.take_results()
         yield from skipped_steps(tally.step, results)
@@ -137,9 +135,9 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
                 "train.warmup."
             )
         if tally.step % config.log_every == 0 or tally.step == state.total:
-            yield meter.progress(tally.step, state.total, state.report(results[-1]), task)
-    seconds, parameters = time.perf_counter() - began, state.parameter_count()
-    measured = parameters, meter.speed(), seconds, tally.memory or None, meter.seconds
+            values = state.report(results[-1])
+            yield meter.progress(tally.step, state.total, values, task.monitor.unit, task.counted)
+    measured = state.parameter_count(), meter.speed(), meter.elapsed(), tally.memory or None, meter.seconds
     yield Finished(tally.step, ending, tally.best_step, tally.best or {}, *measured)
 
 

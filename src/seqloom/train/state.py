@@ -1,31 +1,29 @@
 """Everything that a training by gradient moves, and everything that a checkpoint of it holds.
 
-The whole state is a value, written with every checkpoint: weights, optimizer, carried state, and `Tally`. What is drawn
-at a step depends on the seed and the step alone. Together these make 2N steps and N + save + load + N steps the same to
-the bit, with the same number of CPU threads, which a resume keeps (`seqloom.train.threads`).
+The whole state is a value, written with every checkpoint: weights, optimizer, carried state, and `Counters`. What is
+drawn at a step depends on the seed and the step alone. Together these make 2N steps and N + save + load + N steps the
+same to the bit, with the same number of CPU threads, which a resume keeps (`seqloom.core.device`).
 """
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import MethodType
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.utils.checkpoint import checkpoint as recompute_in_backward
 
-from seqloom.core.allocations import build_within_memory
-from seqloom.core.device import choose_device, make_deterministic
+from seqloom.core.device import choose_device, make_deterministic, resume_threads, used_threads
 from seqloom.core.errors import CheckpointError, ResourceError
-from seqloom.core.expected import ANYTHING, Expected, check_tree
+from seqloom.core.memory import build_within_memory
 from seqloom.core.protocols import Task
 from seqloom.core.seeding import derive
-from seqloom.core.tree import Tree, count_rows, leaves, slice_rows, to_device, tree_map
+from seqloom.core.tree import ANYTHING, Expected, Tree, check_tree, count_rows, leaves, slice_rows, to_device, tree_map
 from seqloom.train.checkpoints import Checkpoint
 from seqloom.train.config import FitConfig, Schedule
 from seqloom.train.events import Event, Started
-from seqloom.train.gradient_checkpointing import checkpoint_layers
-from seqloom.train.layer_groups import build_layer_groups
-from seqloom.train.optimizers import build_optimizer, validated_state
-from seqloom.train.threads import resume_threads, used_threads
+from seqloom.train.optimizers import build_layer_groups, build_optimizer, validate_optimizer_state
 
 MAX_PENDING = 100  # steps at most whose result is not read from the device
 
@@ -44,7 +42,7 @@ class StepResult:
 
 
 @dataclass
-class Tally:
+class Counters:
     """Everything about a training that is not a tensor."""
 
     step: int = 0
@@ -59,12 +57,12 @@ class Tally:
     recent_loss: float = 0.0  # sum of the losses since the last report …
     recent_steps: int = 0  # … and over how many updates
     memory: int = 0  # most bytes in tensors during an update that was measured
-    limit: int | None = None  # values of a batch that did not fit in memory, see `seqloom.train.microbatches`
+    limit: int | None = None  # values of a batch that did not fit in memory, see `seqloom.train.wrappers`
     recorded: bool = True  # whether steps may be CUDA graphs: no longer, once there was no memory for them
     threads: int = 0  # of the CPU, which the last bits of the weights depend on; 0 on another device
 
     @classmethod
-    def restored(cls, saved: Any, step: int, metric: str) -> "Tally":
+    def restore(cls, saved: Tree, step: int, metric: str) -> "Counters":
         """The tally of the checkpoint of a step; `CheckpointError` if it cannot be one. `metric` chooses the best."""
         check_tree(saved, asdict(cls()) | {"best": ANYTHING, "limit": ANYTHING}, "tally")
         best, limit = saved["best"], saved["limit"]
@@ -115,8 +113,9 @@ class TrainState:
             layer_groups=self.layer_groups,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
+        self.optimizer.register_step_post_hook(count_step)
         self.carry: Tree = None
-        self.tally = Tally(threads=used_threads(self.device))
+        self.tally = Counters(threads=used_threads(self.device))
         self.thread_note: str | None = None  # if a resume uses another number of threads than there would be
         self.events: list[Event] = []  # what wrappers of the step report
         self.pending: list[StepResult] = []  # results that are not part of the tally yet
@@ -218,9 +217,9 @@ class TrainState:
         return None
 
     def started(self, resumed: bool) -> Started:
-        return Started(
-            self.tally.step, self.total, self.parameter_count(), str(self.device), resumed, tuple(self.notes())
-        )
+        """The first event of a training."""
+        size = self.parameter_count()
+        return Started(self.tally.step, self.total, size, str(self.device), resumed, tuple(self.notes()))
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
@@ -250,24 +249,24 @@ class TrainState:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint. `CheckpointError`, and nothing is changed, if any part of it does not fit."""
-        parts: dict[str, Any] = checkpoint.parts
+        parts = checkpoint.parts
         try:
             check_tree(dict.fromkeys(parts), dict.fromkeys([*self.tensors(), "tally"]), "the checkpoint")
-            tally = Tally.restored(parts["tally"], checkpoint.step, self.task.monitor.metric)
+            tally = Counters.restore(parts["tally"], checkpoint.step, self.task.monitor.metric)
             check_tree(parts["model"], dict(self.model.state_dict()), "model")
-            optimizer = validated_state(self.optimizer, parts["optimizer"])
+            optimizer = validate_optimizer_state(self.optimizer, parts["optimizer"])
             check_tree(parts["scaler"], self.scaler.state_dict(), "scaler")
-            carry = self._validated_carry(parts["carry"], tally)
+            carry = self.validate_carry(parts["carry"], tally.step)
         except CheckpointError as error:
             raise CheckpointError(f"it does not fit the model its recipe describes ({error})") from error
         self.model.load_state_dict(parts["model"])
-        self.optimizer.load_state_dict(optimizer)
+        self.optimizer.load_state_dict(dict(optimizer))
         self.scaler.load_state_dict(parts["scaler"])
         self.carry, self.tally = carry, tally
         self.thread_note = resume_threads(tally.threads, self.device)
         tally.threads = used_threads(self.device)
 
-    def _validated_carry(self, carry: Tree, tally: Tally) -> Tree:
+    def validate_carry(self, carry: Tree, step: int) -> Tree:
         """A saved carry on the device; `CheckpointError` if the task's loss cannot start from it.
 
         The expected form is that of the carry after one row of the next batch. Integers in it are tokens. A run may be
@@ -275,24 +274,54 @@ class TrainState:
         """
         if carry is None:
             return None
-        batch = to_device(self.task.batch(self.seed, tally.step * self.config.accumulate), self.device)
+        batch = to_device(self.task.batch(self.seed, step * self.config.accumulate), self.device)
         rows = count_rows(batch)
         with torch.no_grad(), self.autocast():
             template = self.task.loss(self.model, slice_rows(batch, 0, 1, rows), None).carry
         dtypes = iter([leaf.dtype for leaf in leaves(template)])
         vocabulary = max((m.num_embeddings for m in self.model.modules() if isinstance(m, nn.Embedding)), default=None)
 
-        def expected(leaf: Tensor) -> Any:
+        def expect(leaf: Tensor) -> Tree:
             tokens = {} if leaf.is_floating_point() or vocabulary is None else {"low": 0, "high": vocabulary - 1}
             return Expected((rows, *leaf.shape[1:]), leaf.dtype, **tokens)
 
-        def converted(leaf: Tensor) -> Tensor:
+        def convert(leaf: Tensor) -> Tensor:
             dtype = next(dtypes, leaf.dtype)
             return leaf.to(self.device, dtype if dtype.is_floating_point and leaf.is_floating_point() else leaf.dtype)
 
-        found = tree_map(converted, carry)
-        check_tree(found, tree_map(expected, template), "carry")
-        return found
+        converted = tree_map(convert, carry)
+        check_tree(converted, tree_map(expect, template), "carry")
+        return converted
+
+
+def count_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """Raise the versions of the parameters after a step: torch's fused optimizers leave them as they were."""
+    increment_version([parameter for group in optimizer.param_groups for parameter in group["params"]])
+
+
+def checkpoint_layers(model: nn.Module) -> int:
+    """Checkpoint the gradient of every layer of this model that says it can be (`recomputable`); how many that are.
+
+    The activations of such a layer are dropped after the forward pass and computed once more in the backward pass. Of a
+    stack of L layers with a values each, L·a values wait for the backward pass; recomputed, it is what each layer was
+    given, L·x, and the values of one, a. That takes about a third more time. Random draws are made again as they were,
+    so that the gradients are the same. Layers within a layer follow it.
+    """
+
+    def forward(layer: nn.Module, *arguments: Tree, **named: Tree) -> Tree:
+        plain = MethodType(type(layer).forward, layer)
+        if layer.training and torch.is_grad_enabled():
+            return recompute_in_backward(plain, *arguments, use_reentrant=False, **named)
+        return plain(*arguments, **named)
+
+    count = 0
+    for layer in model.children():
+        if getattr(layer, "recomputable", False):
+            layer.forward = MethodType(forward, layer)
+            count += 1
+        else:
+            count += checkpoint_layers(layer)
+    return count
 
 
 def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup: int = 0, floor: float = 0.0) -> float:

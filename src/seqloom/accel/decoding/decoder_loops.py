@@ -45,7 +45,7 @@ from seqloom.accel.decoding.vector_intrinsics import (
     sub,
     total,
 )
-from seqloom.core.numba_compiler import compile_cached
+from seqloom.core.device import compile_cached
 
 BLOCK = 4 * WIDTH  # logits whose maximum is looked at first
 

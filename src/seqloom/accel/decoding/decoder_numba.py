@@ -95,7 +95,7 @@ def _as_it_lies(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 
 def best_tokens(parts: Iterable[Tensor], rows: int, count: int) -> tuple[Tensor, Tensor]:
-    """Of logits (·, V), in parts that are so many rows together, what `seqloom.core.candidates.best_tokens` finds of
+    """Of logits (·, V), in parts that are so many rows together, what `seqloom.core.tokens.best_tokens` finds of
     their log softmax."""
     values, ids = (torch.empty(rows, count, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.long))
     of_values, of_ids, done = values.numpy(), ids.numpy(), 0

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.accel.decoding import decoder_gpu, decoder_numba
-from seqloom.core.candidates import best_tokens, ranked_tokens
+from seqloom.core.tokens import best_tokens, ranked_tokens
 from seqloom.nn.cross_entropy import at_least_float32
 
 ROWS = 256  # for which weights are laid out; any other number will do

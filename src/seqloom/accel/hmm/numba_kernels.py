@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from seqloom.classical.hmm.inference import MIN_PROBABILITY
-from seqloom.core.numba_compiler import compiler
+from seqloom.core.device import compiler
 
 Array = np.ndarray[Any, Any]
 compiled = compiler(error_model="numpy")

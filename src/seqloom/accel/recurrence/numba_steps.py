@@ -31,8 +31,7 @@ from seqloom.accel.recurrence.steps import (
     of_products,
     outputs_of,
 )
-from seqloom.core.device import has_numba
-from seqloom.core.numba_compiler import compile_cached
+from seqloom.core.device import compile_cached, has_numba
 
 WORTH = 1 << 18  # numbers in h over all steps: below, it is not worth loading
 FEWEST_ROWS = 2  # of a thread

@@ -3,8 +3,7 @@
 from seqloom.accel.search.graphed_search import can_graph_search, graphed_beam_search, release_graphs
 from seqloom.accel.search.threads import can_use_threads, run_in_threads, split_among_threads
 from seqloom.core.operations import always
-from seqloom.decoding.batches import choose_batch_size, run_batches
-from seqloom.decoding.beam import beam_search, release_memory
+from seqloom.decoding.beam import beam_search, choose_batch_size, release_memory, run_batches
 
 
 def install() -> None:

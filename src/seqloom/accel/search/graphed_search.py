@@ -22,14 +22,24 @@ from torch import Tensor
 
 from seqloom.accel.cuda_graphs import capture
 from seqloom.accel.decoding.fixed_steps import fixed_steps
-from seqloom.core.cancellation import check_cancelled
 from seqloom.core.device import has_triton
 from seqloom.core.errors import DivergedError, out_of_memory
+from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import DecodeState, Steppable
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
 from seqloom.decoding.beam import beam_search, length_limits
-from seqloom.decoding.hypotheses import Hypothesis, Nodes, Recorder, collect
-from seqloom.decoding.rules import NOT_NUMBERS, BeamConfig, BeamRules, Finished, best_candidates, no_finished
+from seqloom.decoding.rules import (
+    NOT_NUMBERS,
+    BeamConfig,
+    BeamRules,
+    Finished,
+    Hypothesis,
+    Nodes,
+    Recorder,
+    best_candidates,
+    collect,
+    no_finished,
+)
 
 MIN_SOURCES = 8  # to capture steps takes as long as to search for fewer
 STEPS_BETWEEN_READS = 8  # after so many it is read whether all are done

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from seqloom.core.cancellation import Cancellation, active_cancellation, check_cancelled
+from seqloom.core.progress import Cancellation, active_cancellation, check_cancelled
 
 SWITCH_INTERVAL = 2e-4  # seconds for which Python lets the thread wait that has work for the GPU
 MIN_PER_THREAD = 16  # sequences that are worth a thread of their own

@@ -28,9 +28,9 @@ from seqloom.classical.hmm.tables import Tables, check_log_shares, row_shares
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.core.expected import Expected, require
 from seqloom.core.protocols import FutureStep
 from seqloom.core.seeding import generator
+from seqloom.core.tree import Expected, require
 
 STAY = 0.8  # how probable a beginning finds it that the state stays what it is
 

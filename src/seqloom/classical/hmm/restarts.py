@@ -15,8 +15,8 @@ from seqloom.classical.hmm.tables import Tables
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import CheckpointError
-from seqloom.core.expected import ANYTHING, Expected, check_tree, require
 from seqloom.core.protocols import Estimate
+from seqloom.core.tree import ANYTHING, Expected, check_tree, require
 from seqloom.train.estimate import EstimateConfig
 
 NOWHERE = -torch.inf

@@ -29,10 +29,9 @@ from seqloom.classical.hmm.tables import Tables, check_log_shares, row_shares
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
-from seqloom.core.expected import Expected
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.seeding import generator
-from seqloom.core.tree import Tree
+from seqloom.core.tree import Expected, Tree
 
 END = 0
 BLOCK = 1 << 16  # tokens whose posteriors are held at once, padding included; or a document's, if it has more

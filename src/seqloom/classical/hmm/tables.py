@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from seqloom.core.expected import Expected, check_tree, require
+from seqloom.core.tree import Expected, check_tree, require
 
 
 def row_shares(counts: Tensor) -> Tensor:

@@ -34,8 +34,8 @@ from seqloom.classical.hmm.lexicon import (
 from seqloom.classical.hmm.tables import Tables
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, PositiveFloat
-from seqloom.core.expected import Expected, is_ascending, require
 from seqloom.core.iob import marks_spans, may_follow
+from seqloom.core.tree import Expected, is_ascending, require
 
 FORBIDDEN = -1e6  # log p of tags that may not follow each other: exp of it is 0, and sums of it stay finite
 OWN = 2  # numbers below this are END and <unk>, no words of the vocabulary

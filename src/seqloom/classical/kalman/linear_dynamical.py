@@ -28,9 +28,8 @@ from seqloom.classical.kalman.structures import Structure, first_guess, rules_fo
 from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
-from seqloom.core.expected import Expected, check_tree
 from seqloom.core.protocols import Estimate, FutureStep
-from seqloom.core.tree import Tree
+from seqloom.core.tree import Expected, Tree, check_tree
 
 Parameter = Literal["transition", "drive", "process", "emission", "offset", "observation", "mean", "covariance"]
 assert get_args(Parameter) == LEARNED

@@ -25,9 +25,8 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
-from seqloom.core.expected import Expected, check_tree, is_ascending, require
 from seqloom.core.protocols import DecodeState, StepOutput
-from seqloom.core.tree import Tree
+from seqloom.core.tree import Expected, Tree, check_tree, is_ascending, require
 
 END = 0
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from seqloom.classical.word_vectors.counter_draws import FIRST, GAMMA, SECOND
-from seqloom.core.numba_compiler import compiler
+from seqloom.core.device import compiler
 
 SEEN = 16  # the loss is that of every so many predictions: logarithms cost time and teach nothing
 _GAMMA, _FIRST, _SECOND = np.uint64(GAMMA), np.uint64(FIRST), np.uint64(SECOND)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
-from seqloom.core.expected import Expected, check_tree, require
 from seqloom.core.seeding import generator
+from seqloom.core.tree import Expected, check_tree, require
 
 Objective = Literal["skipgram", "cbow", "glove"]
 TABLES = ("vectors", "contexts")

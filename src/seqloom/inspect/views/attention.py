@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.core.words import did_you_mean
 from seqloom.evaluate.alignment import Word, hard_links, merge, to_pharaoh, words_of
 from seqloom.inspect.capture import TrainedModel, evaluating

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqloom.core.cancellation import check_cancelled
 from seqloom.core.errors import UsageError
+from seqloom.core.progress import check_cancelled
 from seqloom.inspect.capture import Source, TrainedModel, capture, cells_of, model_of
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.cells import cell_name, group_by_part

@@ -27,13 +27,13 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError, DivergedError, UsageError
 from seqloom.core.protocols import DecodeState, StepOutput, Steppable
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
-from seqloom.decoding.hypotheses import SearchStep
 from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.processors import SamplingConfig, process
+from seqloom.decoding.rules import SearchStep
 from seqloom.inspect.capture import TrainedModel, evaluating
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import (

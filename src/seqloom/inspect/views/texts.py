@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState
-from seqloom.core.specials import Specials
+from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.core.words import is_unicode
 from seqloom.data.readers import Frame
 from seqloom.decoding.beam import BeamConfig
-from seqloom.decoding.hypotheses import Hypothesis
+from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, words_of
 from seqloom.inspect.capture import Source, TrainedModel, cells_of, evaluating, model_of
 from seqloom.models.bilm import BiLM

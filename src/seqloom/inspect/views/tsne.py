@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from seqloom.core.cancellation import check_cancelled
+from seqloom.core.progress import check_cancelled
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from seqloom.core.specials import MASK_TEXT
+from seqloom.core.tokens import MASK_TEXT
 from seqloom.inspect.tours.language_models import lacks_output
 from seqloom.inspect.tours.tour import NUMBERS, Follow, walk_through
 from seqloom.inspect.tours.tour import suits as can_walk

@@ -1,15 +1,17 @@
-"""Cooperative cancellation: a computation stops at its next step once nobody waits for its result.
+"""Long computations: cancel them, and follow their progress. Both reach a computation without its knowing by whom.
 
     cancellation = Cancellation()
     with cancellation.active():     # in the thread that computes
         compute()                   # its loops call `check_cancelled` at each step
     cancellation.cancel()           # from any thread
 
-A loop that calls `check_cancelled` needs to know neither who cancels nor why. Outside an active block the call does
-nothing.
+    with listening(show):           # show("learning merges", characters so far, of how many where that is known)
+        learn()                     # goes through texts in `track`
+
+Outside these blocks `check_cancelled` does nothing and nothing is reported.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -55,3 +57,33 @@ def check_cancelled() -> None:
     cancellation = _active.get()
     if cancellation is not None and cancellation.is_cancelled:
         raise Cancelled
+
+
+Listener = Callable[[str, int, int | None], None]  # what is done, characters so far, of how many where that is known
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call `listener` with the progress of all that is tracked in this block."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def track(pieces: Iterable[str], label: str, texts: Iterable[str]) -> Iterable[str]:
+    """Pass the pieces of `texts` on, reporting how many characters have been read."""
+    listener = _listener.get()
+    total = sum(map(len, texts)) if listener is not None and isinstance(texts, Sequence) else None
+
+    def report() -> Iterator[str]:
+        done = 0
+        for piece in pieces:
+            yield piece
+            done += len(piece)
+            if listener is not None:
+                listener(label, done, total)
+
+    return pieces if listener is None else report()

@@ -1,8 +1,19 @@
-"""The most probable tokens of each row, chosen the same way on every device and beside any other rows."""
+"""Token ids: the special tokens of models, and the most probable tokens of a step.
+
+    [CLS]   where a whole text is summed up        [SEP]   after a text, before the next        [MASK]   hides a token
+
+Special tokens are rows of the model's embedding after the V of its tokenizer. No text encodes to them, and no model
+predicts them: it has V outputs. `seqloom.text.specials` has the forms in which texts stand between them.
+"""
+
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
+CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT = "[CLS]", "[SEP]", "[MASK]"
+EXTRA = 3  # how many there are
 BLOCK = 64  # tokens whose maximum is looked at first
 MANY = 1 << 18  # log-probabilities from which that is faster
 
@@ -60,3 +71,21 @@ def _lowest_ids(log_probs: Tensor, least: Tensor, count: int) -> Tensor:
     above, equal = log_probs > least, log_probs == least
     room = count - above.sum(1, keepdim=True)
     return log_probs.masked_fill(equal & (equal.cumsum(1) > room), -torch.inf)
+
+
+@dataclass(frozen=True)
+class Specials:
+    """The ids of the special tokens."""
+
+    classify: int
+    separate: int
+    mask: int
+
+    @classmethod
+    def after(cls, vocabulary: int) -> Self:
+        """The rows that follow a tokenizer's `vocabulary` tokens."""
+        return cls(vocabulary, vocabulary + 1, vocabulary + 2)
+
+    @property
+    def names(self) -> dict[int, str]:
+        return {self.classify: CLASSIFY_TEXT, self.separate: SEPARATE_TEXT, self.mask: MASK_TEXT}
