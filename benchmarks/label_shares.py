@@ -18,7 +18,7 @@ from pathlib import Path
 from seqloom import ladder
 from seqloom.core.files import write_atomic
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.measurements import Line, draw_against
+from seqloom.inspect.plots.measurements import MeasuredLine, draw_against
 from seqloom.train.events import Finished
 
 Figures = dict[str, dict[float, list[float]]]  # rung → share → accuracy by seed
@@ -63,7 +63,7 @@ def report(figures: dict[str, Figures], out: Path) -> None:
     write_atomic(out / "shares.json", json.dumps(figures, indent=1))
     names = list(dict.fromkeys(twin(name) for name in figures["test"]))
     lines = [
-        Line(
+        MeasuredLine(
             name,
             {share: [100 * value for value in values] for share, values in found.items()},
             dashed=scratch(name),

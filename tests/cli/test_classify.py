@@ -16,7 +16,7 @@ from tests.understanding import classify_recipe, reviews, tag_recipe, trained, w
 
 from seqloom.cli.predict import shade_words
 from seqloom.inspect import doctor
-from seqloom.inspect.plots.curves import draw_curves
+from seqloom.inspect.plots.measurements import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.predict.classify import ClassifierPredictor
 from seqloom.predict.loader import load

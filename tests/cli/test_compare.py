@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.sealing import seal
 
-from seqloom.inspect.plots.curves import draw_curves
 from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.measurements import draw_curves
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 

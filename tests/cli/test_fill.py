@@ -10,7 +10,7 @@ from tests.masked import masked_recipe
 from tests.understanding import trained
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.plots.curves import draw_curves
+from seqloom.inspect.plots.measurements import draw_curves
 from seqloom.inspect.views.curves import curves
 from seqloom.predict.gaps import visible
 from seqloom.predict.loader import load

@@ -12,7 +12,7 @@ from tests.sealing import seal
 from seqloom.cli.app import main
 from seqloom.data import corpora
 from seqloom.inspect import doctor
-from seqloom.inspect.plots.curves import draw_curves
+from seqloom.inspect.plots.measurements import draw_curves
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views.curves import curves, loss_panels
 from seqloom.runs.run import Run

@@ -4,13 +4,13 @@ import math
 from typing import Any
 
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.measurements import Line, draw_against
+from seqloom.inspect.plots.measurements import MeasuredLine, draw_against
 
 
 def test_every_line_and_value_is_drawn() -> None:
     lines = [
-        Line("bert", {0.01: [70.0, 72.0, 71.0], 0.1: [80.0, 81.0, 82.0], 1.0: [84.0, 84.5, 85.0]}),
-        Line("scratch $1", {0.01: [55.0, math.nan, 56.0], 1.0: [math.nan]}, dashed=True),
+        MeasuredLine("bert", {0.01: [70.0, 72.0, 71.0], 0.1: [80.0, 81.0, 82.0], 1.0: [84.0, 84.5, 85.0]}),
+        MeasuredLine("scratch $1", {0.01: [55.0, math.nan, 56.0], 1.0: [math.nan]}, dashed=True),
     ]
     figure = draw_against(lines, title="shares", along="share", measure="accuracy", percent=True)
     axes: Any = figure.axes[0]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.inspect.walking import Trained, letters
 
-from seqloom.inspect.plots.attention import draw_alignment, draw_heads, draw_links
+from seqloom.inspect.plots.heatmaps import draw_alignment, draw_heads, draw_links
 from seqloom.inspect.tours.panels import Matrix
 from seqloom.inspect.tours.tour import Follow, walk_through
 from seqloom.inspect.views.attention import (

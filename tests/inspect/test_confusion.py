@@ -13,16 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from seqloom.evaluate.classification import Confusion, Hits, calibrate
-from seqloom.inspect.plots.classification import (
-    class_name,
-    class_table,
-    confusion_map,
-    draw_confusion,
-    draw_reliability,
-    fonts_of,
-    mistake_lines,
-)
-from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.figures import class_name, fonts_for, to_bytes
+from seqloom.inspect.plots.heatmaps import draw_confusion
+from seqloom.inspect.plots.measurements import draw_reliability
+from seqloom.inspect.plots.terminal import class_table, confusion_map, mistake_lines
 
 WORDS = Confusion(("no", "yes"), np.array([[30, 1200], [0, 7]]))
 SCRIPTS = ["日本語", "हिन्दी", "العربية", "עברית", "ไทย", "Ελληνικά", "русский", "français"]
@@ -205,7 +199,7 @@ def test_names_that_look_like_formulas_and_names_in_any_script() -> None:
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"日本語", "हिन्दी", "العربية", "a $ b", "$5 and $6"} <= set(texts)
     assert size(to_bytes(figure))
-    assert set(fonts_of(confusion).missing) <= set("".join(SCRIPTS))
+    assert set(fonts_for(map(class_name, confusion.labels)).missing) <= set("".join(SCRIPTS))
 
 
 def test_reliability_is_drawn_as_it_was_measured() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from seqloom.core.errors import UsageError
-from seqloom.inspect.plots.attention import draw_alignment, fonts_of
 from seqloom.inspect.plots.figures import Fonts, fonts_for, to_bytes
+from seqloom.inspect.plots.heatmaps import draw_alignment
 from seqloom.inspect.views.attention import AttentionMap
 
 pytest.importorskip("matplotlib")
@@ -106,7 +106,7 @@ def test_words_that_look_like_formulas_are_words() -> None:
 
 def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
     """An initial and a final letter are narrower joined than apart."""
-    fonts = fonts_of(grid(ARABIC, ENGLISH))
+    fonts = fonts_for([*ARABIC, *ENGLISH])
     if not fonts.joins:
         pytest.skip("this matplotlib cannot")
     assert fonts.missing == "" and fonts.complaint() is None
@@ -118,7 +118,7 @@ def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
 
 @pytest.mark.usefixtures("bare")
 def test_letters_that_cannot_be_drawn_are_named() -> None:
-    fonts = fonts_of(grid(["日曜日", "रवि", "15"], ENGLISH), ["日"])
+    fonts = fonts_for(["日曜日", "रवि", "15", *ENGLISH, "日"])
     assert fonts.missing == "".join(sorted("日曜रव" + "ि"))
     complaint = fonts.complaint()
     assert (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqloom.inspect.plots.attention import LEAST, draw_heads, draw_links, linked
 from seqloom.inspect.plots.figures import to_bytes
+from seqloom.inspect.plots.heatmaps import LEAST, draw_heads, draw_links, linked
 from seqloom.inspect.views.attention import AttentionMap
 
 pytest.importorskip("matplotlib")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqloom.evaluate.word_space import WordSpace
-from seqloom.inspect.plots.words import Chosen, draw_words, projected
+from seqloom.inspect.plots.inputs import WordSelection, draw_words, project
 
 pytest.importorskip("matplotlib")
 
@@ -21,7 +21,7 @@ def test_no_line_runs_through_a_name_and_no_name_covers_another() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     space = crowd()
-    figure = draw_words(space, Chosen(list(space.words), [-1] * 90, []), "pca", "words")
+    figure = draw_words(space, WordSelection(list(space.words), [-1] * 90, []), "pca", "words")
     renderer, axes = FigureCanvasAgg(figure).get_renderer(), figure.axes[0]
     boxes = [text.get_window_extent(renderer) for text in axes.texts]
     assert len(boxes) > 50 and len(axes.lines) > 5
@@ -38,7 +38,7 @@ def test_tsne_is_of_cosines_not_of_what_is_left_without_the_mean() -> None:
     group = np.arange(60) % 3
     vectors = np.array([[1.0, 0.3, 0], [1.0, 0, 0], [1.0, -0.3, 0]])[group]
     vectors = vectors + 0.02 * np.random.default_rng(1).normal(size=(60, 3))
-    points, shares = projected(vectors, "tsne")
+    points, shares = project(vectors, "tsne")
     assert shares is None
     apart = np.linalg.norm(points[:, None] - points, axis=2) + 1e9 * np.eye(60)
     assert (group[apart.argmin(axis=1)] == group).all()

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 pytest.importorskip("matplotlib")
 
 from seqloom.inspect.plots.figures import to_bytes
-from seqloom.inspect.plots.measurements import Spread, draw_spread, figure
+from seqloom.inspect.plots.measurements import Spread, draw_spread, four_digits
 
 ROWS = [Spread("first", [1.0, 2.0, 3.0], 12.5, "100"), Spread("b$b$", [5.0, math.nan], 3.0), Spread("c", [math.nan])]
 
@@ -30,8 +30,13 @@ def test_every_value_the_mean_and_the_spread_are_drawn() -> None:
 
 
 def test_means_have_as_many_digits() -> None:
-    assert [figure(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
-    assert [figure(value, 92.79) for value in (92.786, 8.9863, 0.00741, 100.0)] == ["92.79", "8.99", "0.01", "100.0"]
+    assert [four_digits(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
+    assert [four_digits(value, 92.79) for value in (92.786, 8.9863, 0.00741, 100.0)] == [
+        "92.79",
+        "8.99",
+        "0.01",
+        "100.0",
+    ]
 
 
 @pytest.mark.parametrize(("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])

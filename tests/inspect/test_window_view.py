@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom.inspect.plots.figures import to_png
+from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.measurements import draw_window
 from seqloom.inspect.views.memory import WindowView, _dealt, _loss, _seen
 from seqloom.models.window_lm import WindowLMConfig
@@ -66,4 +66,4 @@ def test_the_picture(shuffled: list[float]) -> None:
     (axes,) = figure.axes
     assert axes.get_yscale() == ("log" if min(shuffled) > 2 else "linear")
     assert axes.lines[0].get_ydata() == pytest.approx([loss - 2.0 for loss in shuffled])
-    assert to_png(figure)[:4] == b"\x89PNG"
+    assert to_bytes(figure)[:4] == b"\x89PNG"

@@ -97,7 +97,7 @@ def print_notes(notes: tuple[str, ...]) -> None:
 def draw_view(
     out: Path, grid: "AttentionMap", title: list[str], font: str | None = None, *, links: bool = False
 ) -> None:
-    from seqloom.inspect.plots.attention import draw_alignment, draw_links
+    from seqloom.inspect.plots.heatmaps import draw_alignment, draw_links
 
     drawn = (draw_links if links else draw_alignment)(grid, title, font=font)
     write_worded(out, drawn, [*grid.rows, *grid.columns, *title], font)
@@ -226,7 +226,7 @@ def _titles(view: "HeadsView", part: "Part", choice: Choice) -> list[str]:
 
 
 def _draw_heads(part: "Part", choice: Choice, title: list[str], font: str | None) -> "Figure":
-    from seqloom.inspect.plots.attention import draw_alignment, draw_heads, draw_links
+    from seqloom.inspect.plots.heatmaps import draw_alignment, draw_heads, draw_links
 
     if choice.how == "grid":
         maps = part.maps(tokens=choice.tokens, end=choice.end)

@@ -141,7 +141,7 @@ def states(
     from numpy import ndarray
 
     from seqloom.data.files import use_data_folder
-    from seqloom.inspect.plots.states import draw_states
+    from seqloom.inspect.plots.series import draw_states
     from seqloom.inspect.views.states import TextStates, states_view
     from seqloom.predict.loader import load
 
@@ -179,10 +179,10 @@ def _print_text_states(run: Path, view: "TextStates") -> None:
 def mark_states(view: "TextStates") -> str:
     """Return the beginning of the text, and below each token the number of its state, its digits one below another."""
     from seqloom.inspect.plots.figures import visible
-    from seqloom.inspect.plots.states import wrapped
+    from seqloom.inspect.plots.series import wrap_words
 
     words = [visible(token) for token in view.tokens]
-    places = wrapped(words, 92, spaces=any(len(token) > 1 for token in view.tokens))
+    places = wrap_words(words, 92, spaces=any(len(token) > 1 for token in view.tokens))
     digits = len(str(view.states))
     lines = [[" " * 100] * (1 + digits) for _ in range(1 + max(line for line, _ in places))]
     for word, state, (line, column) in zip(words, view.path, places, strict=True):

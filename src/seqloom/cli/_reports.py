@@ -201,7 +201,9 @@ def print_split_metrics(model: "SplitPredictor[Any]", split: str, report: Any) -
 def report_labels(model: "LabelPredictor[Any] | TaggerPredictor", asked: EvaluateOptions) -> None:
     """Show all metrics of a split of a classifier or tagger, with intervals, and what was taken for what."""
     from seqloom.evaluate.classification import ClassificationReport
-    from seqloom.inspect.plots.classification import draw_confusion, draw_reliability, fonts_of
+    from seqloom.inspect.plots.figures import class_name, fonts_for
+    from seqloom.inspect.plots.heatmaps import draw_confusion
+    from seqloom.inspect.plots.measurements import draw_reliability
     from seqloom.predict.classify import ClassifierPredictor
     from seqloom.predict.tag import TaggerPredictor
 
@@ -217,7 +219,7 @@ def report_labels(model: "LabelPredictor[Any] | TaggerPredictor", asked: Evaluat
     unit = next((unit for unit in ("pairs", "series") if unit in counts), "texts")  # what has a class
     if asked.confusion is not None:
         of, each = ("tag", "words") if isinstance(model, TaggerPredictor) else ("class", unit)
-        complaint = fonts_of(report.confusion, [title]).complaint()
+        complaint = fonts_for([*map(class_name, report.confusion.labels), title]).complaint()
         write_picture(asked.confusion, draw_confusion(report.confusion, [title], of=of, unit=each), True, complaint)
     if asked.reliability is not None and isinstance(report, ClassificationReport):
         write_picture(asked.reliability, draw_reliability(report.calibration, title))
@@ -275,7 +277,7 @@ def conll_lines(model: "TaggerPredictor", split: str) -> Iterator[str]:
 def print_classes(report: "ClassificationReport | TagReport", unit: str) -> None:
     """Print the table of classes, the confusion matrix, frequent mistakes and remarks."""
     from seqloom.evaluate.tagging import TagReport
-    from seqloom.inspect.plots.classification import class_table, confusion_map, mistake_lines
+    from seqloom.inspect.plots.terminal import class_table, confusion_map, mistake_lines
 
     console = wide_console()
     print()

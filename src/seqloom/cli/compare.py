@@ -87,8 +87,8 @@ def compare(
         _print(rows, split, metric, why_not, differing)
     if plot is not None:
         from seqloom.core.files import write_atomic
-        from seqloom.inspect.plots.curves import draw_curves
         from seqloom.inspect.plots.figures import to_bytes
+        from seqloom.inspect.plots.measurements import draw_curves
 
         write_atomic(plot, to_bytes(draw_curves(opened), plot.suffix))
         typer.echo(f"The curves are in {plot}.", err=True)

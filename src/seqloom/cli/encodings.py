@@ -339,9 +339,10 @@ def _read(one: "Comparison") -> str:
 
 
 def _draw(out: Path, encoded: Sequence["Encoded"], width: int) -> None:
-    from seqloom.inspect.plots.inputs import draw_encodings, fonts_of
+    from seqloom.inspect.plots.figures import fonts_for
+    from seqloom.inspect.plots.inputs import draw_encodings, drawn_words
 
-    complaint = fonts_of(encoded).complaint()
+    complaint = fonts_for(drawn_words(encoded)).complaint()
     if complaint and out.suffix.lower() == ".png":
         typer.echo(f"note: {complaint}.", err=True)
     write_picture(out, draw_encodings(encoded, width), text_stays_text=True)

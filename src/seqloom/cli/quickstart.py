@@ -135,12 +135,13 @@ def _program() -> str:
 def _draw(view: "AlignmentView", folder: Path) -> None:
     from seqloom.cli._attention import draw_view, print_view
     from seqloom.core.errors import ResourceError
-    from seqloom.inspect.plots.attention import fonts_of
+    from seqloom.inspect.plots.figures import fonts_for, label
 
     grid, title = view.grid(end=False), [view.source, view.text]
     print_view(view, grid)
     try:
-        lacking = fonts_of(grid, title).complaint()  # in an .svg text stays text, and the reader's fonts draw it
+        # In an .svg text stays text, and the reader's fonts draw it.
+        lacking = fonts_for(map(label, [*grid.rows, *grid.columns, *title])).complaint()
         draw_view(folder / ("attention.svg" if lacking else "attention.png"), grid, title)
     except ResourceError as error:
         print(f"No picture: {error}")

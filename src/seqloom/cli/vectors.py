@@ -194,7 +194,7 @@ def plot(
     """Draw words as points: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
         raise UsageError("Choose words by --word or by --near, not by both.")
-    from seqloom.inspect.plots.words import Chosen, around, draw_words, most_frequent
+    from seqloom.inspect.plots.inputs import WordSelection, around, draw_words, most_frequent
 
     check_out(out)
     space = load_words(run)
@@ -202,7 +202,7 @@ def plot(
         chosen = around(space, near, top or 12)
     elif word:
         names = list(dict.fromkeys(space.words[space.place(one)] for one in word))
-        chosen = Chosen(names, [-1] * len(names), [])
+        chosen = WordSelection(names, [-1] * len(names), [])
     else:
         chosen = most_frequent(space, top or 150, skip)
     write_picture(out, draw_words(space, chosen, method, f"Words of {run}", font))

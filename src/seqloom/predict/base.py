@@ -295,11 +295,11 @@ class Predictor(Generic[P]):
 
     def _repr_png_(self) -> bytes | None:
         """Return the training curve, for notebooks. None, and so the text above, where matplotlib is missing."""
-        from seqloom.inspect.plots.curves import draw_curves
-        from seqloom.inspect.plots.figures import to_png
+        from seqloom.inspect.plots.figures import to_bytes
+        from seqloom.inspect.plots.measurements import draw_curves
 
         try:
-            return to_png(draw_curves([self.run]))
+            return to_bytes(draw_curves([self.run]))
         except ResourceError:
             return None
 

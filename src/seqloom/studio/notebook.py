@@ -109,20 +109,20 @@ def _picture(figure: Any, words: str) -> str:
     """A drawing of `inspect` as part of the page."""
     from base64 import b64encode
 
-    from seqloom.inspect.plots.figures import to_png
+    from seqloom.inspect.plots.figures import to_bytes
 
-    data = b64encode(to_png(figure)).decode("ascii")
+    data = b64encode(to_bytes(figure)).decode("ascii")
     return f'<img alt="{escape(words, quote=True)}" style="max-width:100%" src="data:image/png;base64,{data}">'
 
 
 def _curves(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.plots.curves import draw_curves
+    from seqloom.inspect.plots.measurements import draw_curves
 
     return _picture(draw_curves([trained.run]), f"training curves of {trained.name}")
 
 
 def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
-    from seqloom.inspect.plots.attention import draw_alignment
+    from seqloom.inspect.plots.heatmaps import draw_alignment
     from seqloom.studio.attention import Looks, alignment_of
 
     found = alignment_of(trained, parameters["text"], parameters.get("target"), most=TOKENS)
@@ -136,7 +136,7 @@ def _alignment(trained: Any, parameters: dict[str, Any]) -> str:
 
 def _heads(trained: Any, parameters: dict[str, Any]) -> str:
     """All heads of a part, or the one that is named."""
-    from seqloom.inspect.plots.attention import draw_alignment, draw_heads
+    from seqloom.inspect.plots.heatmaps import draw_alignment, draw_heads
     from seqloom.studio.attention import Looks
 
     view = Looks.of(trained, parameters["text"], parameters.get("target"), most=TOKENS).view

@@ -1,13 +1,9 @@
-"""What all pictures share: one look, tokens a reader can tell apart, PNG and SVG.
-
-Fonts that have the letters a picture needs, among those installed.
+"""What all plots share: figure set-up, labels of any script and their fonts, colours, PNG and SVG.
 
 matplotlib brings DejaVu Sans: Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian, Georgian, but no Han, kana, Hangul,
 Devanagari or Thai. Letters it lacks are looked for in the fonts of the system, and named if none has them.
 
-The colours of gates and states, for plots, the terminal and the studio.
-
-`studio/web/lib/palette.js` has the same values for the page; tests/studio/test_colours.py compares the two.
+`studio/web/lib/palette.js` has the same colours for the page; tests/studio/test_colours.py compares the two.
 """
 
 import io
@@ -16,18 +12,25 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from seqloom.core.errors import ResourceError, UsageError
 from seqloom.core.files import check_writable
 from seqloom.core.words import nearest
+from seqloom.inspect.values import Array
 from seqloom.text.words import GLUE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
+Style = dict[str, Any]  # keyword arguments of matplotlib
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # told apart by colour-blind eyes too
 MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for many words at once
 SIGNED = "RdBu_r"  # around 0: red above, blue below, as in the studio (colour.js)
@@ -59,7 +62,7 @@ def check_picture(path: Path) -> None:
 
 
 def figure_class() -> type["Figure"]:
-    """Drawing without a screen: no global state, no window."""
+    """Return matplotlib's figure, which draws without a screen: no global state, no window."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -68,33 +71,17 @@ def figure_class() -> type["Figure"]:
 
 
 def new_figure(width: float = 8, height: float = 4.5) -> "Figure":
+    """Return an empty figure of so many inches."""
     figure = figure_class()(figsize=(width, height), dpi=120, layout="constrained")
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.09, h_pad=0.09)
+    padding: Style = {"w_pad": 0.09, "h_pad": 0.09}
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(**padding)
     return figure
 
 
-def tidy(axes: Any, grid: bool = True) -> Any:
-    axes.spines[["top", "right"]].set_visible(False)
-    if grid:
-        axes.grid(alpha=0.25)
-    return axes
-
-
-def legend(axes: Any, place: str = "best") -> None:
-    """Over a pale ground, so that a line behind it does not strike its words out."""
-    axes.legend(loc=place, framealpha=0.85, edgecolor="none", fontsize=9)
-
-
-def lone_dots(values: Iterable[float]) -> dict[str, Any]:
-    """How to plot values with gaps (NaN): one between two that are missing is a dot, since a line would not show it."""
-    known = [False, *(value == value for value in values), False]
-    lone = [n for n in range(len(known) - 2) if known[n : n + 3] == [False, True, False]]
-    return {"marker": "o", "markersize": 3, "markevery": lone} if lone else {}
-
-
 def to_bytes(figure: "Figure", suffix: str = ".png", text_stays_text: bool = False) -> bytes:
-    """`text_stays_text` is about SVG: whoever shows it chooses the font, and may have one that is not here."""
+    """Encode a figure as PNG or SVG. `text_stays_text`: whoever shows the SVG chooses its fonts."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
@@ -105,8 +92,55 @@ def to_bytes(figure: "Figure", suffix: str = ".png", text_stays_text: bool = Fal
     return buffer.getvalue()
 
 
-def to_png(figure: "Figure") -> bytes:
-    return to_bytes(figure, ".png")
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+
+def tidy(axes: "Axes", grid: bool = True) -> "Axes":
+    """Remove the frame at the top and the right; add a pale grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    if grid:
+        axes.grid(alpha=0.25)
+    return axes
+
+
+def legend(axes: "Axes", place: str = "best", **options: Any) -> None:
+    """Add a legend on a pale ground, so that a line behind it does not strike its words out."""
+    look: Style = {"loc": place, "framealpha": 0.85, "edgecolor": "none", "fontsize": 9, **options}
+    axes.legend(**look)
+
+
+def set_heading(axes: "Axes", text: str) -> None:
+    """Put a title at the left of a panel."""
+    axes.set_title(text, loc="left", fontsize=10)
+
+
+def lone_dots(values: Iterable[float]) -> Style:
+    """Style a line with gaps (NaN): a value between two that are missing is a dot, since a line would not show it."""
+    known = [False, *(value == value for value in values), False]
+    lone = [n for n in range(len(known) - 2) if known[n : n + 3] == [False, True, False]]
+    return {"marker": "o", "markersize": 3, "markevery": lone} if lone else {}
+
+
+def largest_size(values: Array) -> float:
+    """Return how far from zero the finite values go; 1 where all are zero."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0)) or 1.0
+
+
+def show_signed(axes: "Axes", values: Array) -> "AxesImage":
+    """Draw a matrix of values around 0, the colours symmetrical around it."""
+    size = largest_size(values)
+    return axes.imshow(values, aspect="auto", cmap=SIGNED, vmin=-size, vmax=size, interpolation="nearest")
+
+
+def separate_squares(axes: "Axes", rows: int, columns: int, color: str, linewidth: float) -> None:
+    """Draw lines between the squares of a matrix, and no ticks."""
+    axes.tick_params(length=0, which="both")
+    axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, rows) - 0.5, minor=True)
+    axes.grid(which="minor", color=color, linewidth=linewidth)
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
 
 
 def visible(token: str) -> str:
@@ -126,31 +160,54 @@ def label(word: str) -> str:
     return "\N{DOTTED CIRCLE}" + shown if unicodedata.category(shown[0])[0] == "M" else shown
 
 
+def class_name(name: str) -> str:
+    """A class as a label. Unlike a token it may have spaces, and these are seen as such within it."""
+    if not name or name != name.strip():
+        return f'"{label(name)}"'
+    return " ".join(map(label, name.split(" ")))
+
+
 def literal(text: str) -> str:
     """Text in which a dollar sign is a dollar sign; matplotlib would read what stands between two as a formula."""
     return text.replace("$", r"\$")
 
 
-def width_for(tokens: int, margin: float = 4.0) -> float:
+def count_cells(word: str) -> int:
+    """The width of a word in letters: two for a wide one, none for a mark."""
+    return sum(
+        0 if unicodedata.category(letter)[0] == "M" else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        for letter in word
+    )
+
+
+def cut(line: str, width: int) -> str:
+    """Shorten a line to so many letters."""
+    if count_cells(line) <= width:
+        return line
+    ends = accumulate(map(count_cells, line))
+    return line[: sum(1 for _ in takewhile(lambda end: end < width, ends))].rstrip() + "…"
+
+
+def width_for(tokens: int) -> float:
     """How wide a picture with one column per token should be."""
-    return min(max(9.0, margin + PER_TOKEN * tokens), WIDEST)
+    return min(max(9.0, 4.0 + PER_TOKEN * tokens), WIDEST)
 
 
-def label_tokens(panels: Sequence[Any], tokens: Sequence[str]) -> None:
+def label_tokens(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
     """Tokens as labels under the last of these panels, long ones upended; where there are too many, their numbers."""
+    last = panels[-1]
     for axes in panels:
-        axes.tick_params(axis="x", length=0, labelbottom=axes is panels[-1])
+        axes.tick_params(axis="x", length=0, labelbottom=axes is last)
     if width_for(len(tokens)) == WIDEST:
-        panels[-1].set_xlabel("number of the token read")
+        last.set_xlabel("number of the token read")
         return
-    labels = [literal(visible(token)) for token in tokens]
-    panels[-1].set_xticks(range(len(tokens)), labels, fontsize=10, family="monospace")
-    for token, label in zip(tokens, panels[-1].get_xticklabels(), strict=True):
-        label.set_rotation(90 if len(visible(token)) > 1 else 0)
-    panels[-1].set_xlabel("token read, from left to right")
+    last.set_xticks(range(len(tokens)), [literal(visible(token)) for token in tokens], fontsize=10, family="monospace")
+    for token, tick in zip(tokens, last.get_xticklabels(), strict=True):
+        tick.set_rotation(90 if len(visible(token)) > 1 else 0)
+    last.set_xlabel("token read, from left to right")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --- fonts ------------------------------------------------------------------------------------------------------------
 
 USUAL = "DejaVu Sans"
 UNFIT = re.compile("last resort|color|emoji", re.IGNORECASE)  # boxes for every letter; pictures instead of outlines
@@ -158,6 +215,8 @@ JOINED = re.compile(r"[\u0590-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u17ff\ufb1
 
 
 class Fonts(NamedTuple):
+    """The fonts of a picture, and what they cannot draw."""
+
     families: list[str]  # each for what those before it lack
     missing: str  # letters that none of them has
     joins: bool  # whether letters that change with their neighbours, or run from right to left, come out right
@@ -176,37 +235,36 @@ class Fonts(NamedTuple):
 
 
 def fonts_for(texts: Iterable[str], font: str | None = None) -> Fonts:
-    """Fonts for all letters of these texts: `font` first, if one is given, then the usual one, then what is needed."""
+    """Choose fonts for all letters of these texts: `font` first, if one is given, then the usual one, then what is
+    needed. Plain sans-serif fonts come first, Noto's, and Han letters as the other letters' language has them."""
     figure_class()  # says what to install where there is no matplotlib
     from matplotlib import font_manager, ft2font
 
-    installed = {entry.name: entry.fname for entry in sorted(font_manager.fontManager.ttflist, key=_preference)}
+    usual_weights = (400, "normal", "regular", "book")
+    faces = sorted(
+        font_manager.fontManager.ttflist, key=lambda face: face.style == "normal" and face.weight in usual_weights
+    )
+    installed = {face.name: face.fname for face in faces}  # of a family the upright face, which comes last
     if font is not None and font not in installed:
         close = nearest(font, installed)
         raise UsageError(f"No font '{font}' is installed" + (f"; did you mean {close}?" if close else "."))
     letters = sorted({letter for text in texts for letter in text if letter.isprintable() and not letter.isspace()})
+    kana, hangul = (any(low <= letter <= high for letter in letters) for low, high in (("぀", "ヿ"), ("가", "힣")))
+    country = "JP" if kana else "KR" if hangul else "SC"
+
+    def preference(name: str) -> tuple[bool, ...]:
+        plain = "Sans" in name and not re.search("Mono|Serif|Condensed|Display|UI", name)
+        return not plain, not name.startswith("Noto"), not name.endswith(country)
+
     joins = bool(getattr(ft2font, "__libraqm_version__", "")) or not any(map(JOINED.match, letters))
     families = [USUAL] if font is None else [font, USUAL]
     missing = [letter for letter in letters if not any(_has(installed[name], letter) for name in families)]
-    for name in sorted(installed, key=lambda name: _taste(name, letters)):
-        found = {letter for letter in missing if not UNFIT.search(name) and _has(installed[name], letter)}
-        if found:
+    for name in sorted(installed, key=preference):
+        drawn = {letter for letter in missing if not UNFIT.search(name) and _has(installed[name], letter)}
+        if drawn:
             families.append(name)
-            missing = [letter for letter in missing if letter not in found]
+            missing = [letter for letter in missing if letter not in drawn]
     return Fonts(families, "".join(missing), joins)
-
-
-def _preference(entry: Any) -> bool:
-    """Of the faces of a family the upright one of usual weight; sorted last, it is the one that is kept."""
-    return bool(entry.style == "normal" and entry.weight in (400, "normal", "regular", "book"))
-
-
-def _taste(name: str, letters: Iterable[str]) -> tuple[bool, ...]:
-    """False comes first: plain sans-serif fonts, Noto's, and Han letters as the other letters' language has them."""
-    kana, hangul = (any(low <= letter <= high for letter in letters) for low, high in (("぀", "ヿ"), ("가", "힣")))
-    country = "JP" if kana else "KR" if hangul else "SC"
-    plain = "Sans" in name and not re.search("Mono|Serif|Condensed|Display|UI", name)
-    return not plain, not name.startswith("Noto"), not name.endswith(country)
 
 
 @lru_cache(maxsize=64)
@@ -223,7 +281,12 @@ def _has(path: str, letter: str) -> bool:
         return False
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+def word_style(texts: Iterable[str], font: str | None = None) -> Style:
+    """Style words of any script: fonts that have their letters, and no formulas between dollar signs."""
+    return {"family": fonts_for(texts, font).families, "parse_math": False}
+
+
+# --- colours of gates and states --------------------------------------------------------------------------------------
 
 Theme = Literal["light", "dark"]
 
@@ -260,15 +323,20 @@ def quantity_colour(name: str, number: int = 0, theme: Theme = "light") -> str:
     return OTHERS[theme][number % len(OTHERS[theme])]
 
 
+def mix_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
+    """Return red, green and blue of a value between 0 and 1, interpolated between the two nearest stops."""
+    place = min(max(value, 0.0), 1.0) * (len(stops) - 1)
+    low = min(int(place), len(stops) - 2)
+    return [round(a + (b - a) * (place - low)) for a, b in zip(stops[low], stops[low + 1], strict=True)]
+
+
 def gate_colour(value: float) -> str:
     """The colour of a gate's value between 0 and 1."""
-    place = min(max(value, 0.0), 1.0) * (len(GATE_SCALE) - 1)
-    low = min(int(place), len(GATE_SCALE) - 2)
-    parts = zip(*(bytes.fromhex(stop[1:]) for stop in GATE_SCALE[low : low + 2]), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in parts)
+    return "#" + bytes(mix_colour([bytes.fromhex(stop[1:]) for stop in GATE_SCALE], value)).hex()
 
 
 def gate_colormap() -> "Colormap":
+    """The same scale for images."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("gates", GATE_SCALE)

@@ -1,21 +1,40 @@
-"""A picture of texts as numbers: one-hot, counts, tf–idf and dense beside each other, a row of panels for each text.
-
-A picture of positions: the table, a few of its rows as curves, and what two places have in common.
-"""
+"""Plots of what models read as numbers: encodings of texts, positions, and words as points of a plane."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from seqloom.core.errors import UsageError
 from seqloom.core.words import counted
-from seqloom.inspect.plots.attention import LETTER, SIZE, cells_of, cut
-from seqloom.inspect.plots.figures import COLOURS, SIGNED, Fonts, fonts_for, label, new_figure, tidy
-from seqloom.inspect.views.encodings import Array, Encoded, dense_table, occurring
+from seqloom.evaluate.word_space import WordSpace
+from seqloom.inspect.plots.figures import (
+    COLOURS,
+    SIGNED,
+    Style,
+    count_cells,
+    cut,
+    label,
+    new_figure,
+    separate_squares,
+    set_heading,
+    show_signed,
+    tidy,
+    word_style,
+)
+from seqloom.inspect.plots.heatmaps import LETTER, SIZE
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.encodings import Encoded, dense_table, occurring
+from seqloom.inspect.views.points import LEAST, pca, plane_by_tsne
 from seqloom.inspect.views.positions import PositionsView
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import BboxBase, Transform
+
+# --- encodings --------------------------------------------------------------------------------------------------------
 
 MOST_TEXTS, MOST_WORDS, MOST_NUMBERS = 4, 24, 32  # that are drawn
 CELL = 0.28  # inches of a square, and of a bar
@@ -26,96 +45,79 @@ SMALL = 9.0  # points
 
 
 def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = None) -> "Figure":
-    """Only columns that are not 0 in all texts are drawn, and of long texts the first words."""
+    """Draw one-hot, counts, tf–idf and dense vectors beside each other, a row of panels for each text.
+
+    Only columns that are not 0 in all texts are drawn, and of long texts the first words. Panels stand at their places
+    in inches, so that squares are as large everywhere.
+    """
     drawn = list(texts[:MOST_TEXTS])
-    columns = occurring(drawn, MOST_WORDS)
-    heads = [cut(label(drawn[0].vocabulary.words[column]), LONGEST) for column in columns]
+    columns, vocabulary = occurring(drawn, MOST_WORDS), drawn[0].vocabulary
+    heads = [cut(label(vocabulary.words[column]), LONGEST) for column in columns]
     sides = [[cut(label(word.text), LONGEST) for word in text.words[:MOST_WORDS]] for text in drawn]
-    words: dict[str, Any] = {"family": fonts_of(drawn, font).families, "parse_math": False, "fontsize": SMALL}
-    table = dense_table(drawn[0].vocabulary, width)[:, :MOST_NUMBERS]
-    letters = LETTER * SMALL / SIZE * max(map(cells_of, [*heads, *(word for own in sides for word in own)])) + 0.15
-    panels = _Panels([len(columns) * CELL, BARS, BARS, table.shape[1] * CELL], letters, sides, len(columns))
-    most = [max(max(bag.values()) for bag in bags) for bags in zip(*((t.counts, t.tf_idf) for t in drawn), strict=True)]
+    style = {**word_style(drawn_words(drawn), font), "fontsize": SMALL}
+    table = dense_table(vocabulary, width)[:, :MOST_NUMBERS]
+    letters = LETTER * SMALL / SIZE * max(map(count_cells, [*heads, *(word for own in sides for word in own)])) + 0.15
+    widths = [len(columns) * CELL, BARS, BARS, table.shape[1] * CELL]
+    name = 0.3 if len(sides) > 1 else 0.0
+    lefts = [EDGE + name + (letters + GAP) * place + letters + sum(widths[:place]) for place in range(4)]
+    heights = [max(len(side), len(columns)) * CELL for side in sides]
+    tops = [EDGE + TITLE + letters + sum(heights[:row]) + GAP * row for row in range(len(sides))]
+    figure_width, figure_height = lefts[-1] + widths[-1] + EDGE, tops[-1] + heights[-1] + EDGE
+    figure = new_figure(figure_width, figure_height)
+    figure.set_layout_engine("none")
+
+    def add_panel(row: int, column: int, lines: int) -> "Axes":
+        bottom = figure_height - tops[row] - lines * CELL
+        left, wide = lefts[column] / figure_width, widths[column] / figure_width
+        return figure.add_axes((left, bottom / figure_height, wide, lines * CELL / figure_height))
+
+    bags: list[list[Mapping[int, float]]] = [[text.counts for text in drawn], [text.tf_idf for text in drawn]]
     for row, (text, side) in enumerate(zip(drawn, sides, strict=True)):
-        squares = panels.add(row, 0, len(side))
-        _squares(squares, text.one_hot(columns)[:MOST_WORDS], side, "Blues", (0, 1), words)
+        squares = add_panel(row, 0, len(side))
+        _draw_squares(squares, text.one_hot(columns)[:MOST_WORDS], side, style, "Blues", (0, 1))
         squares.xaxis.tick_top()
-        squares.set_xticks(range(len(heads)) if row == 0 else [], heads if row == 0 else [], rotation=90, **words)
+        squares.set_xticks(range(len(heads)) if row == 0 else [], heads if row == 0 else [], rotation=90, **style)
         if len(drawn) > 1:
             squares.set_ylabel(f"text {row + 1}", fontsize=SIZE)
-        bags: tuple[Mapping[int, float], ...] = text.counts, text.tf_idf
-        for place, bag in enumerate(bags):
-            values, colour = [bag.get(column, 0.0) for column in columns], COLOURS[2 * place]
-            _bars(panels.add(row, place + 1, len(columns)), values, most[place], heads, colour, words)
-        dense = panels.add(row, 3, len(side))
-        _squares(dense, table[text.columns[:MOST_WORDS]], side, SIGNED, (-3, 3), words)
+        for place, by_text in enumerate(bags):
+            values, most = (
+                [by_text[row].get(column, 0.0) for column in columns],
+                max(max(bag.values()) for bag in by_text),
+            )
+            _draw_bars(add_panel(row, place + 1, len(columns)), values, most, heads, COLOURS[2 * place], style)
+        dense = add_panel(row, 3, len(side))
+        _draw_squares(dense, table[text.columns[:MOST_WORDS]], side, style, SIGNED, (-3, 3))
         dense.set_xticks([])
-    panels.title(_titles(drawn, width))
-    return panels.figure
-
-
-class _Panels:
-    """Panels at their places in inches, so that squares are as large everywhere: a row for each text, four columns."""
-
-    def __init__(self, widths: list[float], letters: float, sides: list[list[str]], bars: int) -> None:
-        name = 0.3 if len(sides) > 1 else 0.0
-        self.widths = widths
-        self.lefts = [EDGE + name + (letters + GAP) * place + letters + sum(widths[:place]) for place in range(4)]
-        heights = [max(len(side), bars) * CELL for side in sides]
-        self.tops = [EDGE + TITLE + letters + sum(heights[:row]) + GAP * row for row in range(len(sides))]
-        self.width, self.height = self.lefts[-1] + widths[-1] + EDGE, self.tops[-1] + heights[-1] + EDGE
-        self.figure = new_figure(self.width, self.height)
-        self.figure.set_layout_engine("none")
-
-    def add(self, row: int, column: int, lines: int) -> Any:
-        tall, wide = lines * CELL, self.widths[column]
-        bottom = self.height - self.tops[row] - tall
-        place = self.lefts[column] / self.width, bottom / self.height, wide / self.width, tall / self.height
-        return self.figure.add_axes(place)
-
-    def title(self, titles: Sequence[str]) -> None:
-        for left, wide, title in zip(self.lefts, self.widths, titles, strict=True):
-            middle = (left + wide / 2) / self.width
-            self.figure.text(middle, 1 - EDGE / self.height, title, ha="center", va="top", fontsize=SIZE)
-
-
-def _titles(texts: Sequence[Encoded], width: int) -> list[str]:
-    """The names of the encodings, and how large each is; T where texts differ in length."""
-    lengths, size = {len(text.words) for text in texts}, len(texts[0].vocabulary)
-    length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"
+    lengths, size = {len(text.words) for text in texts[:MOST_TEXTS]}, len(vocabulary)
+    length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # where texts differ in length
     some = f", the first {MOST_NUMBERS}" if width > MOST_NUMBERS else ""
-    return [
-        f"one-hot\n{length} × {size:,}",
-        f"bag of words\n{size:,}",
-        f"tf–idf\n{size:,}",
-        f"dense, by lot\n{length} × {width:,}{some}",
-    ]
+    titles = [f"one-hot\n{length} × {size:,}", f"bag of words\n{size:,}", f"tf–idf\n{size:,}"]
+    titles.append(f"dense, by lot\n{length} × {width:,}{some}")
+    for left, wide, title in zip(lefts, widths, titles, strict=True):
+        middle = (left + wide / 2) / figure_width
+        figure.text(middle, 1 - EDGE / figure_height, title, ha="center", va="top", fontsize=SIZE)
+    return figure
 
 
-def fonts_of(texts: Sequence[Encoded], font: str | None = None) -> Fonts:
-    """The fonts the picture takes, and which letters none of them has."""
-    words = {label(word.text) for text in texts[:MOST_TEXTS] for word in text.words[:MOST_WORDS]}
-    return fonts_for([*words, "…"], font)
+def drawn_words(texts: Sequence[Encoded]) -> list[str]:
+    """The words that a picture of encodings shows."""
+    return [*{label(word.text) for text in texts[:MOST_TEXTS] for word in text.words[:MOST_WORDS]}, "…"]
 
 
-def _squares(
-    axes: Any, values: Array, side: list[str], colours: str, ends: tuple[float, float], words: dict[str, Any]
+def _draw_squares(
+    axes: "Axes", values: Array, side: list[str], style: Style, colours: str, ends: tuple[float, float]
 ) -> None:
     axes.imshow(values, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="equal", interpolation="nearest")
-    axes.set_yticks(range(len(side)), side, **words)
-    axes.tick_params(length=0, which="both")
+    axes.set_yticks(range(len(side)), side, **style)
     axes.spines[:].set_color("0.8")
-    rows, columns = values.shape
-    axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
-    axes.set_yticks(np.arange(1, rows) - 0.5, minor=True)
-    axes.grid(which="minor", color="0.85", linewidth=0.6)
+    separate_squares(axes, len(values), values.shape[1], "0.85", 0.6)
 
 
-def _bars(axes: Any, values: list[float], most: float, heads: list[str], colour: str, words: dict[str, Any]) -> None:
+def _draw_bars(axes: "Axes", values: list[float], most: float, heads: list[str], colour: str, style: Style) -> None:
     """Down the side the words of the vocabulary, in its order, not in that of the text. Of all texts `most` is most."""
     bars = axes.barh(range(len(values)), values, height=0.7, color=colour)
     axes.bar_label(bars, [f"{value:.3g}" if value else "" for value in values], padding=2, fontsize=SMALL - 1)
-    axes.set_yticks(range(len(heads)), heads, **words)
+    axes.set_yticks(range(len(heads)), heads, **style)
     axes.set_ylim(len(values) - 0.5, -0.5)
     axes.set_xlim(0, 1.25 * most)
     axes.set_xticks([])
@@ -123,81 +125,209 @@ def _bars(axes: Any, values: list[float], most: float, heads: list[str], colour:
     tidy(axes, grid=False).spines["bottom"].set_visible(False)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --- positions --------------------------------------------------------------------------------------------------------
 
-TITLES = {
+KINDS = {
     "sinusoidal": "Sinusoidal positions",
     "learned": "Learned positions",
     "rotary": "Rotary positions: sine and cosine of the angles by which queries and keys are turned",
 }
-
-TOLD = {"rotary": "by which angles each place turns: their sines and cosines"}
-PRODUCT = {"rotary": "q · k, for q = k before they are turned"}
+TABLES = {"rotary": "by which angles each place turns: their sines and cosines"}
+PRODUCTS = {"rotary": "q · k, for q = k before they are turned"}
 
 
 def draw_positions(view: PositionsView) -> "Figure":
+    """Draw the table, a few of its rows as curves, and what two places have in common."""
     figure = new_figure(13, 8.8)
     (table, products), (curves, distances) = figure.subplots(2, 2, width_ratios=(1.45, 1), height_ratios=(1.45, 1))
-    _table(figure, table, view)
-    _products(figure, products, view)
-    _curves(curves, view)
-    _distances(distances, view)
-    laid = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
+    set_heading(table, TABLES.get(view.kind, "what each place is told: a column is a place's vector"))
+    table.set(xlabel="place", ylabel="dimension")
+    figure.colorbar(show_signed(table, view.table.T), ax=table, pad=0.05, aspect=25)
+    for number, dimension in enumerate(view.telling()):  # where the curves below are taken from
+        mark: Style = {"color": COLOURS[number], "fontsize": 13, "va": "center", "in_layout": False}
+        table.text(1.005, dimension, "◀", transform=table.get_yaxis_transform(), **mark)
+        name = f"dimension {dimension}"
+        if view.wavelengths:
+            pair = dimension // 2 if view.layout == "interleaved" else dimension
+            name += f": sine, again after {view.wavelengths[pair]:,.1f} places"
+        curves.plot(view.table[:, dimension], color=COLOURS[number], linewidth=1.8, label=name)
+    tidy(curves).set(xlabel="place", ylabel="value", xlim=(-0.5, view.length - 0.5))
+    set_heading(curves, "a few dimensions, marked above")
+    curves.legend(ncols=2, frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, -0.42))
+    set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')}, of any two places")
+    products.set(xlabel="place", ylabel="place")
+    figure.colorbar(show_signed(products, view.products), ax=products, pad=0.02, aspect=25)
+    _draw_distances(distances, view)
+    layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     run = f"{view.name}: " if view.name else ""
     size = f"{counted(view.length, 'place')} × {view.width}"
-    figure.suptitle(f"{run}{TITLES[view.kind]} ({size}{laid})", parse_math=False)
+    figure.suptitle(f"{run}{KINDS[view.kind]} ({size}{layout})", parse_math=False)
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # there is no place between two
     return figure
 
 
-def _table(figure: "Figure", axes: Any, view: PositionsView) -> None:
-    """Places run to the right, as in the curves below."""
-    reach = float(np.abs(view.table).max()) or 1.0
-    image = axes.imshow(view.table.T, aspect="auto", cmap=SIGNED, vmin=-reach, vmax=reach, interpolation="nearest")
-    title = TOLD.get(view.kind, "what each place is told: a column is a place's vector")
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set(xlabel="place", ylabel="dimension")
-    for number, dimension in enumerate(view.telling()):  # where the curves below are taken from
-        mark: dict[str, Any] = {"color": COLOURS[number], "fontsize": 13, "va": "center", "in_layout": False}
-        axes.text(1.005, dimension, "◀", transform=axes.get_yaxis_transform(), **mark)
-    figure.colorbar(image, ax=axes, pad=0.05, aspect=25)
-
-
-def _curves(axes: Any, view: PositionsView) -> None:
-    tidy(axes)
-    for number, dimension in enumerate(view.telling()):
-        axes.plot(view.table[:, dimension], color=COLOURS[number], linewidth=1.8, label=_name(view, dimension))
-    axes.set_xlim(-0.5, view.length - 0.5)
-    axes.set(xlabel="place", ylabel="value")
-    axes.set_title("a few dimensions, marked above", loc="left", fontsize=10)
-    axes.legend(ncols=2, frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, -0.42))
-
-
-def _name(view: PositionsView, dimension: int) -> str:
-    if not view.wavelengths:
-        return f"dimension {dimension}"
-    pair = dimension // 2 if view.layout == "interleaved" else dimension
-    return f"dimension {dimension}: sine, again after {view.wavelengths[pair]:,.1f} places"
-
-
-def _products(figure: "Figure", axes: Any, view: PositionsView) -> None:
-    products = view.products
-    reach = float(np.abs(products).max()) or 1.0
-    image = axes.imshow(products, aspect="auto", cmap=SIGNED, vmin=-reach, vmax=reach, interpolation="nearest")
-    axes.set_title(f"{PRODUCT.get(view.kind, 'dot product')}, of any two places", loc="left", fontsize=10)
-    axes.set(xlabel="place", ylabel="place")
-    figure.colorbar(image, ax=axes, pad=0.02, aspect=25)
-
-
-def _distances(axes: Any, view: PositionsView) -> None:
+def _draw_distances(axes: "Axes", view: PositionsView) -> None:
     tidy(axes).axhline(0, color="black", linewidth=0.6)
     low, high = view.spread
-    same = float((high - low).max()) < 1e-5  # as good as nothing in the precision of the table
-    if not same:
+    is_same = float((high - low).max()) < 1e-5  # as good as nothing in the precision of the table
+    if not is_same:
         axes.fill_between(range(view.length), low, high, color=COLOURS[0], alpha=0.18, linewidth=0)
     axes.plot(view.by_distance, color=COLOURS[0], linewidth=1.8)
     axes.set_xlim(0, max(view.length - 1, 1))
     axes.set(xlabel="distance between two places", ylabel="share of that at distance 0")
-    how = "alike wherever they stand" if same else "the mean, and a band of all pairs"
-    axes.set_title(f"the same by distance: {how}", loc="left", fontsize=10)
+    how = "alike wherever they stand" if is_same else "the mean, and a band of all pairs"
+    set_heading(axes, f"the same by distance: {how}")
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+Method = Literal["pca", "tsne"]
+PLAIN = "#555555"
+AWAY = 4.0  # points between a dot and its label
+FARTHER = (1.0, 4.0, 8.0)  # times as far where there is no room; then a line leads to the dot
+PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # where a label may stand, best first
+
+
+@dataclass(frozen=True)
+class WordSelection:
+    """Words to draw, the most important first, and the group each belongs to: −1 for none."""
+
+    words: list[str]
+    groups: list[int]
+    names: list[str]  # of the groups
+
+
+def most_frequent(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
+    """The most frequent words, the first `skip` left out: those that begin with a letter and have three or more, if
+    there are four (in some scripts few have)."""
+    long = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
+    words = (long if len(long) >= LEAST else list(space.words))[skip : skip + count]
+    return WordSelection(words, [-1] * len(words), [])
+
+
+def around(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
+    """Each of these words and those nearest to it; a word that is near two belongs to the first."""
+    groups: dict[str, int] = {space.words[space.place(centre)]: number for number, centre in enumerate(centres)}
+    names = list(groups)
+    for number, centre in enumerate(names):
+        for near in space.similar(centre, count):
+            groups.setdefault(near.word, number)
+    return WordSelection(list(groups), list(groups.values()), names)
+
+
+def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
+    """Vectors (N, D) to points (N, 2), and of PCA the share of the variance along each axis."""
+    if len(vectors) < LEAST:
+        raise UsageError(f"A picture needs four words or more, got {len(vectors)}.")
+    x = np.asarray(vectors, dtype=np.float64)
+    if float(np.ptp(x, axis=0).max()) < 1e-9:
+        raise UsageError("These words have all the same vector: there is nothing to draw.")
+    if method == "tsne":
+        lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        *_, last = plane_by_tsne(x / np.maximum(lengths, 1e-12))
+        return last.points.astype(np.float64), None
+    plane = pca(x)
+    return plane.points, plane.shares
+
+
+def draw_words(
+    space: WordSpace, selection: WordSelection, method: Method, title: str, font: str | None = None
+) -> "Figure":
+    """Draw a dot and a name for each word. Names never cover each other: those for which there is no room are left
+    out, the least important first."""
+    points, shares = project(space.unit[[space.place(word) for word in selection.words]], method)
+    is_small = len(points) <= 150
+    figure = new_figure(*((11.0, 8.0) if is_small else (15.0, 11.0)))
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0.03, 0.06, 0.94, 0.85))
+    colours = [PLAIN if group < 0 else COLOURS[group % len(COLOURS)] for group in selection.groups]
+    axes.scatter(points[:, 0], points[:, 1], s=9, c=colours, linewidths=0)
+    axes.margins(0.06)
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed from here on: labels are placed by it
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color("#cccccc")
+    if shares is not None:
+        axes.set_xlabel(f"first component, {shares[0]:.0%} of the variance", fontsize=10)
+        axes.set_ylabel(f"second, {shares[1]:.0%}" if len(shares) > 1 else "", fontsize=10, labelpad=3)
+    names = [label(word) for word in selection.words]
+    style = word_style([*names, title], font)
+    bold = {selection.words.index(name) for name in selection.names}
+    left_out = _place_labels(axes, points, names, colours, {**style, "fontsize": 9.0 if is_small else 7.5}, bold)
+    how = f"{counted(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
+    how += f"; {counted(left_out, 'name')} left out for want of room" if left_out else ""
+    figure.text(0.03, 0.955, title, fontsize=13, **style)
+    figure.text(0.03, 0.925, how, fontsize=10, color="#444444")
+    return figure
+
+
+def _place_labels(
+    axes: "Axes", points: Array, names: Sequence[str], colours: Sequence[str], style: Style, bold: set[int]
+) -> int:
+    """Each name beside its dot, where it covers no other name, no dot and not the frame; how many found no place."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.transforms import Affine2D
+
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    # Pixels of the layout, which stay right where the picture is drawn at another resolution.
+    pixels: Transform = Affine2D().scale(1 / figure.dpi) + figure.dpi_scale_trans
+    dots = axes.transData.transform(points)
+    frame = axes.get_window_extent(renderer)
+    taken, lines, left_out = np.empty((0, 4)), np.empty((0, 2)), 0
+    for number in sorted(range(len(names)), key=lambda one: one not in bold):  # what the picture is about comes first
+        look = {**style, "fontsize": style["fontsize"] + (number in bold), "color": colours[number]}
+        look |= {"weight": "bold" if number in bold else "normal", "ha": "center", "va": "center"}
+        text = axes.text(0, 0, names[number], transform=pixels, **look)
+        extent = text.get_window_extent(renderer)
+        others = np.vstack([np.delete(dots, number, axis=0), lines])
+        place = _find_place(dots[number], others, extent.width, extent.height, taken, frame)
+        if place is None:
+            text.remove()
+            left_out += 1
+            continue
+        x, y, is_far = place
+        text.set_position((x, y))
+        if is_far:
+            way = _way(dots[number], x, y, extent.height)
+            look = {"lw": 0.5, "color": colours[number], "alpha": 0.6, "scalex": False, "scaley": False}
+            axes.plot(way[:, 0], way[:, 1], transform=pixels, **look)
+            lines = np.vstack([lines, way])
+        w, h = extent.width / 2, extent.height / 2
+        taken = np.vstack([taken, [x - w, y - h, x + w, y + h]])
+    return left_out
+
+
+def _way(dot: Array, x: float, y: float, height: float) -> Array:
+    """Points on the line from a dot to the nearer edge of a name in (x, y)."""
+    edge = np.array([x, y - np.sign(y - dot[1]) * height / 2])
+    return dot + np.linspace(0, 1, 16)[:, None] * (edge - dot)
+
+
+def _find_place(
+    dot: Array, others: Array, width: float, height: float, taken: Array, frame: "BboxBase"
+) -> tuple[float, float, bool] | None:
+    """The middle of the first place for a name that is free, and whether it is away from its dot."""
+    for farther in FARTHER:
+        away = AWAY * 120 / 72 * farther
+        for across, up in PLACES:
+            if farther > 1 and not up:
+                continue  # a line into the side of a word would look like a part of it
+            x = dot[0] + across * (width / 2 + away)
+            y = dot[1] + up * (height / 2 + away * (0.4 if across and farther == 1 else 0.8))
+            left, low, right, high = x - width / 2, y - height / 2, x + width / 2, y + height / 2
+            if left < frame.x0 or right > frame.x1 or low < frame.y0 or high > frame.y1:
+                continue
+            over_names = (taken[:, 0] < right) & (taken[:, 2] > left) & (taken[:, 1] < high) & (taken[:, 3] > low)
+            if over_names.any() or _are_inside(others, np.array([[left - 2, low - 2, right + 2, high + 2]])):
+                continue
+            if farther == 1 or not _are_inside(_way(dot, x, y, height), taken):
+                return float(x), float(y), farther > 1
+    return None
+
+
+def _are_inside(points: Array, boxes: Array) -> bool:
+    """Whether any of the points (N, 2) is in one of the boxes (M, 4): left, low, right, high."""
+    x, y = points[:, None, 0], points[:, None, 1]
+    return bool(((x > boxes[:, 0]) & (x < boxes[:, 2]) & (y > boxes[:, 1]) & (y < boxes[:, 3])).any())

@@ -1,23 +1,37 @@
-"""A picture of what a series is made of: a panel for each part, with bands.
-
-A picture of a forecast: the series, what is expected of it, and bands of how sure that is.
-
-A picture of a track: on the plane, and how far off each estimate is while time goes by.
-"""
+"""Plots of series: components, forecasts, tracks, and the states of hidden Markov models, also over text."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqloom.inspect.plots.figures import COLOURS, legend, literal, lone_dots, new_figure, tidy
-from seqloom.inspect.views.series import Array, Components, Forecasted, TrackTrace, ellipse
+from seqloom.inspect.plots.figures import (
+    COLOURS,
+    Style,
+    legend,
+    literal,
+    lone_dots,
+    new_figure,
+    set_heading,
+    tidy,
+    visible,
+)
+from seqloom.inspect.values import Array
+from seqloom.inspect.views.series import Components, Forecasted, TrackTrace, ellipse
+from seqloom.inspect.views.states import SeriesStates, TextStates, runs_of
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 DEVIATIONS = 1.959964  # that hold 95 %
-SAID = {
+BLUE, ORANGE = COLOURS[0], COLOURS[1]
+OBSERVED = "#777777"
+
+
+# --- components and forecasts -----------------------------------------------------------------------------------------
+
+MEANINGS = {
     "level": "level: where it would be without season and noise",
     "slope": "slope: what a step adds to the level",
     "season": "season: what comes again every season",
@@ -26,163 +40,273 @@ SAID = {
 }
 
 
-def draw_components(found: Components, title: str = "") -> "Figure":
-    names = list(found.parts)
-    figure = new_figure(11, 2.6 + 1.9 * (len(names) - 1) + 0.9)
-    panels = figure.subplots(len(names), 1, sharex=True, squeeze=False, height_ratios=[1.7] + [1] * (len(names) - 1))
-    for number, (axes, name) in enumerate(zip(panels[:, 0].tolist(), names, strict=True)):
-        tidy(axes)
-        _band(axes, found.times, *found.parts[name], COLOURS[number])
-        axes.set_title(SAID[name], loc="left", fontsize=10)
+def draw_components(components: Components, title: str = "") -> "Figure":
+    """Draw what a series is made of: a panel for each part, with bands."""
+    parts = len(components.parts)
+    figure = new_figure(11, 2.6 + 1.9 * (parts - 1) + 0.9)
+    panels = figure.subplots(parts, 1, sharex=True, squeeze=False, height_ratios=[1.7] + [1] * (parts - 1))[:, 0]
+    for number, (axes, (name, (mean, deviation))) in enumerate(zip(panels, components.parts.items(), strict=True)):
+        low, high = mean - DEVIATIONS * deviation, mean + DEVIATIONS * deviation
+        tidy(axes).fill_between(components.times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
+        axes.plot(components.times, mean, color=COLOURS[number], linewidth=1.5, label="smoothed")
+        steady = slice(len(mean) // 20, None)  # the first steps are anybody's guess: they must not set the scale
+        reach = np.array([low[steady].min(), high[steady].max()])
+        around = 0.08 * float(np.ptp(reach)) or 1.0
+        axes.set_ylim(reach[0] - around, reach[1] + around)
+        set_heading(axes, MEANINGS[name])
         axes.set_ylabel(name)
         if number:
             axes.axhline(0, color="black", linewidth=0.7)
-        else:
-            _observed(axes, found)
-    log = ", logarithms" if found.logarithmic else ""
-    which = found.series if found.series == found.variable else f"{found.series}, {found.variable}"
-    noise = f"noise of an observation ±{DEVIATIONS * found.noise:.3g}"
+    observed = components.observed
+    look: Style = {"color": OBSERVED, "linewidth": 0.9, "zorder": 1, **lone_dots(observed)}
+    panels[0].plot(components.times, observed, label="observed", **look)
+    (low, high), values = panels[0].get_ylim(), observed[~np.isnan(observed)]
+    around = 0.05 * float(np.ptp(values))
+    panels[0].set_ylim(min(low, values.min() - around), max(high, values.max() + around))
+    legend(panels[0])
+    log = ", logarithms" if components.logarithmic else ""
+    series, variable = components.series, components.variable
+    which = series if series == variable else f"{series}, {variable}"
+    noise = f"noise of an observation ±{DEVIATIONS * components.noise:.3g}"
     figure.suptitle(literal(f"{title + ': ' if title else ''}{which}{log}; {noise}, bands hold 95 %"))
     return figure
 
 
-def _observed(axes: Any, found: Components) -> None:
-    dots = lone_dots(found.observed)
-    axes.plot(found.times, found.observed, color="#777777", linewidth=0.9, label="observed", zorder=1, **dots)
-    (low, high), values = axes.get_ylim(), found.observed[~np.isnan(found.observed)]
-    around = 0.05 * float(np.ptp(values))
-    axes.set_ylim(min(low, values.min() - around), max(high, values.max() + around))
-    legend(axes)
-
-
-def _band(axes: Any, times: Any, mean: Array, deviation: Array, colour: str) -> None:
-    low, high = mean - DEVIATIONS * deviation, mean + DEVIATIONS * deviation
-    axes.fill_between(times, low, high, color=colour, alpha=0.22, linewidth=0)
-    axes.plot(times, mean, color=colour, linewidth=1.5, label="smoothed")
-    steady = slice(len(mean) // 20, None)  # the first steps are anybody's guess: they must not set the scale
-    reach = np.array([low[steady].min(), high[steady].max()])
-    around = 0.08 * float(np.ptp(reach)) or 1.0
-    axes.set_ylim(reach[0] - around, reach[1] + around)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-SHOWN = 5  # horizons of the past that are drawn, unless told
+HORIZONS = 5  # of the past that are drawn, unless told
 MOST_PANELS = 6
 
 
-def draw_forecast(found: Forecasted, history: int | None = None, columns: Sequence[int] | None = None) -> "Figure":
-    """A panel for each variable; `history` is how many steps of the past are drawn."""
-    chosen = list(range(min(len(found.columns), MOST_PANELS))) if columns is None else list(columns)
+def draw_forecast(forecast: Forecasted, history: int | None = None, columns: Sequence[int] | None = None) -> "Figure":
+    """Draw the series, what is expected of it, and how sure that is: a panel for each variable. `history` is how many
+    steps of the past are drawn."""
+    chosen = list(range(min(len(forecast.columns), MOST_PANELS))) if columns is None else list(columns)
     figure = new_figure(10, 1.4 + 2.9 * len(chosen) if len(chosen) > 1 else 5)
     panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
+    past = min(len(forecast.series), HORIZONS * forecast.horizon if history is None else history)
+    times = forecast.series.times[-past:]
+    ahead = np.concatenate([times[-1:], forecast.times])
     for axes, column in zip(panels, chosen, strict=True):
-        _panel(tidy(axes), found, column, history)
+        values = forecast.series.values[-past:, column]
+        tidy(axes).plot(times, values, color="0.25", linewidth=1.6, label="series", **lone_dots(values))
+        last = values[-1:] if not np.isnan(values[-1]) else forecast.mean[:1, column]
+        for share, alpha in zip(sorted(forecast.intervals, reverse=True), (0.18, 0.30), strict=False):
+            low, high = (np.concatenate([last, end[:, column]]) for end in forecast.intervals[share])
+            look: Style = {"color": BLUE, "alpha": alpha, "linewidth": 0}
+            axes.fill_between(ahead, low, high, label=f"{share * 100:.0f} % interval", **look)
+        mean = np.concatenate([last, forecast.mean[:, column]])
+        axes.plot(ahead, mean, color=BLUE, linewidth=2.2, label="mean forecast")
+        if forecast.truth is not None:
+            dashed: Style = {"color": ORANGE, "linewidth": 1.8, "linestyle": (0, (4, 2))}
+            axes.plot(forecast.times, forecast.truth[:, column], label="what came", **dashed)
+        axes.axvline(times[-1], color="0.6", linewidth=1, linestyle=":")
+        axes.set_ylabel(literal(forecast.columns[column]))
+        axes.margins(x=0.01)
     panels[-1].set_xlabel("time")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    how = "exact" if found.exact else "from drawn paths"
-    steps = "step" if found.horizon == 1 else "steps"
-    figure.suptitle(literal(f"{found.model or 'Forecast'}: {found.horizon} {steps} ahead, {how}"), fontsize=12)
+    how = "exact" if forecast.exact else "from drawn paths"
+    steps = "step" if forecast.horizon == 1 else "steps"
+    figure.suptitle(literal(f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {how}"), fontsize=12)
     return figure
 
 
-def _panel(axes: Any, found: Forecasted, column: int, history: int | None) -> None:
-    past = min(len(found.series), SHOWN * found.horizon if history is None else history)
-    times, values = found.series.times[-past:], found.series.values[-past:, column]
-    axes.plot(times, values, color="0.25", linewidth=1.6, label="series", **lone_dots(values))
-    ahead = np.concatenate([times[-1:], found.times])
-    last = values[-1:] if not np.isnan(values[-1]) else found.mean[:1, column]
-    for share, alpha in zip(sorted(found.intervals, reverse=True), (0.18, 0.30), strict=False):
-        low, high = (np.concatenate([last, end[:, column]]) for end in found.intervals[share])
-        axes.fill_between(
-            ahead, low, high, color=COLOURS[0], alpha=alpha, linewidth=0, label=f"{share * 100:.0f} % interval"
-        )
-    mean = np.concatenate([last, found.mean[:, column]])
-    axes.plot(ahead, mean, color=COLOURS[0], linewidth=2.2, label="mean forecast")
-    if found.truth is not None:
-        came = found.truth[:, column]
-        axes.plot(found.times, came, color=COLOURS[1], linewidth=1.8, linestyle=(0, (4, 2)), label="what came")
-    axes.axvline(times[-1], color="0.6", linewidth=1, linestyle=":")
-    axes.set_ylabel(literal(found.columns[column]))
-    axes.margins(x=0.01)
+# --- tracks -----------------------------------------------------------------------------------------------------------
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-BLUE, ORANGE = COLOURS[0], COLOURS[1]
-TRUTH, SEEN = "black", "#777777"
 ELLIPSES = 16  # of the smoothed track, about
 
 
 def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
+    """Draw a track on the plane, and how far off each estimate is while time goes by."""
     figure = new_figure(13, 7)
-    plane, *errors = _panels(figure)
-    _draw_plane(plane, trace)
-    for axis, axes in enumerate(errors):
-        _draw_errors(axes, trace, axis)
-    errors[0].tick_params(labelbottom=False)
-    errors[0].set_title("how far off: the estimate minus the truth, and 95 % bands", loc="left", fontsize=10)
-    errors[1].set_xlabel("step")
-    figures = trace.figures
-    said = [f"{name} {figures[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
-    figure.suptitle(literal(f"{title + ', ' if title else ''}{trace.name}: root mean square error {', '.join(said)}"))
+    grid = figure.add_gridspec(2, 2, width_ratios=[1.35, 1])
+    _draw_plane(tidy(figure.add_subplot(grid[:, 0])), trace)
+    upper = figure.add_subplot(grid[0, 1])
+    lower = figure.add_subplot(grid[1, 1], sharex=upper, sharey=upper)
+    for axis, axes in enumerate((upper, lower)):
+        _draw_errors(tidy(axes), trace, axis)
+    legend(upper, "lower left", ncols=3)
+    upper.tick_params(labelbottom=False)
+    set_heading(upper, "how far off: the estimate minus the truth, and 95 % bands")
+    lower.set_xlabel("step")
+    errors = [f"{name} {trace.figures[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
+    figure.suptitle(literal(f"{title + ', ' if title else ''}{trace.name}: root mean square error {', '.join(errors)}"))
     return figure
 
 
-def _panels(figure: "Figure") -> list[Any]:
-    grid = figure.add_gridspec(2, 2, width_ratios=[1.35, 1])
-    plane, upper = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1])
-    return [tidy(plane), tidy(upper), tidy(figure.add_subplot(grid[1, 1], sharex=upper, sharey=upper))]
-
-
-def _draw_plane(axes: Any, trace: TrackTrace) -> None:
-    axes.plot(*trace.truth.T, color=TRUTH, linewidth=1.6, label="truth", zorder=3)
-    axes.scatter(*trace.observed.T, color=SEEN, s=13, label="observed", zorder=2, linewidths=0)
+def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
+    axes.plot(*trace.truth.T, color="black", linewidth=1.6, label="truth", zorder=3)
+    axes.scatter(
+        trace.observed[:, 0], trace.observed[:, 1], color=OBSERVED, s=13, label="observed", zorder=2, linewidths=0
+    )
     axes.plot(*trace.filtered.T, color=ORANGE, linewidth=1.1, linestyle="--", label="filtered: from the past", zorder=4)
     axes.plot(*trace.smoothed.T, color=BLUE, linewidth=1.6, label="smoothed: from past and future", zorder=5)
-    for place, step in enumerate(_shown_steps(trace)):
+    even = np.linspace(0, len(trace.truth) - 1, ELLIPSES).astype(int)
+    middles = [(first + last) // 2 for first, last in trace.gaps]  # of every gap, where it is least sure
+    for place, step in enumerate(np.unique(np.concatenate([even, np.array(middles, dtype=int)]))):
         border = ellipse(trace.smoothed[step], trace.smoothed_covariances[step])
-        label = "holds the truth with 95 %" if place == 0 else None
-        axes.fill(*border.T, facecolor=BLUE, edgecolor=BLUE, alpha=0.16, zorder=1, label=label)
+        name = "holds the truth with 95 %" if place == 0 else None
+        axes.fill(*border.T, facecolor=BLUE, edgecolor=BLUE, alpha=0.16, zorder=1, label=name)
     for first, last in trace.gaps:
         axes.plot(*trace.truth[first : last + 1].T, color="white", linewidth=0.7, zorder=3.5)
-    axes.plot(*trace.truth[0], marker="o", color=TRUTH, markersize=7, zorder=6)
-    axes.annotate("start", trace.truth[0], xytext=(7, 5), textcoords="offset points", fontsize=10, zorder=6)
+    start = trace.truth[0]
+    axes.plot(*start, marker="o", color="black", markersize=7, zorder=6)
+    axes.annotate("start", start, xytext=(7, 5), textcoords="offset points", fontsize=10, zorder=6)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("metres east")
     axes.set_ylabel("metres north")
-    gap = " (hollow line: nothing observed)" if trace.gaps else ""
-    axes.set_title(f"on the plane{gap}", loc="left", fontsize=10)
+    set_heading(axes, f"on the plane{' (hollow line: nothing observed)' if trace.gaps else ''}")
     legend(axes)
 
 
-def _shown_steps(trace: TrackTrace) -> Array:
-    """Evenly, and the middle of every gap, where it is least sure."""
-    even = np.linspace(0, len(trace.truth) - 1, ELLIPSES).astype(int)
-    middles = [(first + last) // 2 for first, last in trace.gaps]
-    found: Array = np.unique(np.concatenate([even, np.array(middles, dtype=int)]))
-    return found
-
-
-def _draw_errors(axes: Any, trace: TrackTrace, axis: int) -> None:
-    steps = np.arange(1, len(trace.truth) + 1)
-    truth = trace.truth[:, axis]
+def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
+    steps, truth = np.arange(1, len(trace.truth) + 1), trace.truth[:, axis]
     for first, last in trace.gaps:
         axes.axvspan(first + 0.5, last + 1.5, color="black", alpha=0.06, linewidth=0)
-    lines = (
+    for name, means, covariances, colour, alpha in (
         ("filtered", trace.filtered, trace.filtered_covariances, ORANGE, 0.16),
         ("smoothed", trace.smoothed, trace.smoothed_covariances, BLUE, 0.24),
-    )
-    for name, means, covariances, colour, alpha in lines:
+    ):
         error, reach = means[:, axis] - truth, DEVIATIONS * np.sqrt(covariances[:, axis, axis])
         axes.fill_between(steps, error - reach, error + reach, color=colour, alpha=alpha, linewidth=0)
         axes.plot(steps, error, color=colour, linewidth=1.2, label=name)
-    axes.scatter(steps, trace.observed[:, axis] - truth, color=SEEN, s=8, linewidths=0, label="observed")
-    axes.axhline(0, color=TRUTH, linewidth=1)
-    shown = np.nanquantile(np.abs(np.concatenate([trace.observed - trace.truth, trace.filtered - trace.truth])), 0.995)
-    axes.set_ylim(-1.35 * shown, 1.35 * shown)
+    axes.scatter(steps, trace.observed[:, axis] - truth, color=OBSERVED, s=8, linewidths=0, label="observed")
+    axes.axhline(0, color="black", linewidth=1)
+    errors = np.concatenate([trace.observed - trace.truth, trace.filtered - trace.truth])
+    reach = 1.35 * np.nanquantile(np.abs(errors), 0.995)
+    axes.set_ylim(-reach, reach)
     axes.set_xlim(0, len(truth) + 1)
     axes.set_ylabel(f"metres {'east' if axis == 0 else 'north'}")
-    if axis == 0:
-        axes.legend(loc="lower left", ncols=3, framealpha=0.85, edgecolor="none", fontsize=9)
+
+
+# --- hidden Markov models ---------------------------------------------------------------------------------------------
+
+SPACE = "␣"
+LINE = 92  # letters of a line of text
+PALE = 0.62  # how much white is mixed into a colour that a letter stands on
+MOST_BESIDE = 4  # states side by side
+MOST_NUMBERED = 8  # states whose transitions are written out
+SYMBOLS = 10  # of a state; fewer where there are many states
+
+
+def _state_colour(state: int, states: int) -> Any:
+    """Few states have colours that colour-blind eyes tell apart, too."""
+    from matplotlib import colormaps
+
+    return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)
+
+
+def _pale(colour: Any) -> tuple[float, ...]:
+    from matplotlib.colors import to_rgb
+
+    return tuple(PALE + (1 - PALE) * part for part in to_rgb(colour))
+
+
+def draw_states(view: TextStates | SeriesStates, title: str = "") -> "Figure":
+    """Draw what a hidden Markov model found in a text, or in a series."""
+    figure = _draw_text_states(view) if isinstance(view, TextStates) else _draw_series_states(view)
+    figure.suptitle(literal(title))
+    return figure
+
+
+def _draw_text_states(view: TextStates) -> "Figure":
+    """What each state says; which follows which; a text on the colours of its states."""
+    states, columns = view.states, min(view.states, MOST_BESIDE)
+    rows, most = -(-states // columns), SYMBOLS if states <= MOST_BESIDE else 6
+    is_words = any(len(token) > 1 for token in view.tokens)  # letters have spaces of their own
+    places = wrap_words([visible(token) for token in view.tokens], LINE, spaces=is_words)
+    bars, text = rows * (0.9 + 0.2 * most), 0.75 + 0.31 * (1 + places[-1][0])
+    figure = new_figure(12.5, 0.5 + bars + text)
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[bars, text])[:, 0]
+    left, right = upper.subfigures(1, 2, width_ratios=[2.1, 1])
+    for state, axes in enumerate(left.subplots(rows, columns, squeeze=False).ravel()):
+        if state >= states:
+            axes.set_axis_off()
+            continue
+        said = view.said[state][:most]
+        axes.barh(range(len(said)), [chance for _, chance in said], color=_state_colour(state, states))
+        names = [literal(visible(symbol)) for symbol, _ in said]
+        axes.set_yticks(range(len(said)), names, family="monospace", fontsize=9)
+        axes.invert_yaxis()
+        tidy(axes).grid(axis="y", visible=False)
+        axes.tick_params(axis="x", labelsize=8)
+        share = f"{view.share[state]:.0%}{' of the text' if states <= MOST_BESIDE else ''}"
+        set_heading(axes, f"state {state + 1}: {share}")
+    _draw_transitions(right, view.transition, [*map(str, range(1, states + 1)), "END"])
+    _draw_text(lower.subplots(), view, places)
+    return figure
+
+
+def _draw_transitions(figure: "SubFigure", table: Array, names: Sequence[str]) -> None:
+    axes, is_written = figure.subplots(), len(names) <= MOST_NUMBERED
+    axes.imshow(table, cmap="Greys", vmin=0, vmax=1)
+    for set_ticks in (axes.set_xticks, axes.set_yticks):
+        set_ticks(range(len(names)), names, fontsize=9 if is_written else 7)
+    axes.set_xlabel("state after it")
+    axes.set_ylabel("state")
+    set_heading(axes, "which state follows which" + ("" if is_written else ": black is always"))
+    if not is_written:
+        axes.tick_params(axis="x", rotation=90)
+        return
+    for (row, column), value in np.ndenumerate(table):
+        look: Style = {"ha": "center", "va": "center", "fontsize": 9, "color": "white" if value > 0.55 else "black"}
+        axes.text(column, row, "<.01" if 0 < value < 0.005 else f"{value:.2f}", **look)
+
+
+def wrap_words(words: Sequence[str], width: int, *, spaces: bool) -> list[tuple[int, int]]:
+    """The line and the column of each word. Without `spaces` they are letters, and lines break where they have one."""
+    places, line, column = [], 0, 0
+    for place, word in enumerate(words):
+        needed = len(word)
+        if not spaces and (place == 0 or words[place - 1] == SPACE):
+            needed = next((n for n, letter in enumerate(words[place:]) if letter == SPACE), len(words) - place)
+        if column and column + min(needed, width) > width:
+            line, column = line + 1, 0
+        places.append((line, column))
+        column += len(word) + spaces
+    return places
+
+
+def _draw_text(axes: "Axes", view: TextStates, places: Sequence[tuple[int, int]]) -> None:
+    """The text itself, each token on the colour of its likeliest state."""
+    from matplotlib.patches import Rectangle
+
+    look: Style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10.5}
+    for token, state, (line, column) in zip(view.tokens, view.path, places, strict=True):
+        shown = visible(token)
+        shade = "white" if state >= view.states else _pale(_state_colour(state, view.states))
+        axes.add_patch(Rectangle((column - 0.08, line - 0.46), len(shown) + 0.16, 0.92, facecolor=shade, linewidth=0))
+        for place, letter in enumerate(shown):
+            colour = OBSERVED if letter == SPACE else "black"
+            axes.text(column + place + 0.5, line, literal(letter), color=colour, **look)
+    axes.set_xlim(-0.5, LINE + 0.5)
+    axes.set_ylim(places[-1][0] + 0.6, -0.6)
+    axes.set_axis_off()
+    set_heading(axes, "a text on the colours of its likeliest states")
+
+
+def _draw_series_states(view: SeriesStates) -> "Figure":
+    """Each variable over time, on the colours of the states, with their means; and which state follows which."""
+    from matplotlib.patches import Patch
+
+    figure = new_figure(13, 1.2 + 1.9 * max(len(view.columns), 2))
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[3.3, 1])[0]
+    panels = left.subplots(len(view.columns), 1, sharex=True, squeeze=False)[:, 0]
+    colours = [_state_colour(state, view.states) for state in range(view.states)]
+    for place, axes in enumerate(panels):
+        tidy(axes).margins(x=0)
+        for state, begin, end in runs_of(view.path):
+            axes.axvspan(begin - 0.5, end - 0.5, color=_pale(colours[state]), linewidth=0)
+            axes.plot([begin - 0.5, end - 0.5], [view.means[state, place]] * 2, color=colours[state], linewidth=1.6)
+        axes.plot(view.values[:, place], color="black", linewidth=0.7, marker="." if len(view.path) <= 150 else "")
+        axes.axvline(view.train - 0.5, color="black", linestyle=":", linewidth=1)
+        axes.set_ylabel(literal(view.columns[place]))
+    beside: Style = {"xytext": (3, -9), "textcoords": "offset points", "fontsize": 8}
+    panels[0].annotate("unseen in training", (view.train, 1), xycoords=("data", "axes fraction"), **beside)
+    ticks = np.unique(np.linspace(0, len(view.times) - 1, 8).astype(int))
+    panels[-1].set_xticks(ticks, [view.times[tick][:10] for tick in ticks], fontsize=8)
+    set_heading(panels[0], "on the colours of the likeliest states; lines are their means")
+    _draw_transitions(right, view.transition, [str(state + 1) for state in range(view.states)])
+    labels = [f"state {k + 1}: {view.share[k]:.0%}, {view.lasts(k)}" for k in range(view.states)]
+    handles = [Patch(color=colour, label=text) for colour, text in zip(colours, labels, strict=True)]
+    right.legend(handles=handles, loc="lower center", fontsize=8.5, frameon=False)
+    return figure

@@ -1,22 +1,23 @@
-"""Heat maps in the terminal: in colour, or in plain characters where there is none.
+"""Heat maps and tables in the terminal: in colour, or in plain characters where there is none.
 
 Columns are as wide as their headings. Where that is too much for the screen they are numbered, with the numbers
 explained above; and where even that is too much, the columns are cut into blocks below each other.
 """
 
 import unicodedata
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from seqloom.inspect.plots.figures import label
+from seqloom.evaluate.classification import Average, Hits, macro, micro, weighted
+from seqloom.inspect.plots.figures import class_name, label, mix_colour
+from seqloom.inspect.values import Array
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
-Array = NDArray[np.floating[Any]]
+    from seqloom.evaluate.classification import Confusion
+
 SHADES, LEAST = "·░▒▓█", 0.05  # quarters; what is less than LEAST is as good as nothing
 # The same in colour. The ground is coloured as well, so that the map looks alike on dark screens and on light ones.
 COLOURS = ((32, 36, 48), (35, 62, 100), (38, 100, 150), (66, 150, 190), (140, 205, 200), (255, 246, 190))
@@ -45,8 +46,9 @@ def heat_map(
     widths = [max(_cells(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
     text = Text(no_wrap=True, overflow="ignore")
     if side + sum(widths) > width:
-        for line in _legend(heads, width):
-            text.append(line + "\n", style="dim")
+        entries = [f"{number} {_isolated(head)}  " for number, head in enumerate(heads, start=1)]
+        for block in _blocks(list(map(_cells, entries)), width):
+            text.append("".join(entries[place] for place in block).rstrip() + "\n", style="dim")
         heads = [str(number) for number in range(1, len(heads) + 1)]
         widths = [max(NUMBERED, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
     for block in _blocks(widths, width - side):
@@ -103,11 +105,7 @@ def _append_cell(text: "Text", weight: float, width: int, colour: bool, shown: s
 
 
 def _style(weight: float) -> str:
-    """The colour between the two it lies between."""
-    place = min(max(weight, 0.0), 1.0) * (len(COLOURS) - 1)
-    low = min(int(place), len(COLOURS) - 2)
-    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(COLOURS[low], COLOURS[low + 1], strict=True))
-    return "on rgb({},{},{})".format(*mixed)
+    return "on rgb({},{},{})".format(*mix_colour(COLOURS, weight))
 
 
 def _blocks(widths: Sequence[int], width: int) -> list[range]:
@@ -119,18 +117,6 @@ def _blocks(widths: Sequence[int], width: int) -> list[range]:
             start, used = place, 0
         used += size
     return [*blocks, range(start, len(widths))]
-
-
-def _legend(heads: Sequence[str], width: int) -> list[str]:
-    lines, line, used = [], "", 0
-    for number, head in enumerate(heads, start=1):
-        size = len(f"{number} ") + _cells(head) + 2
-        if line and used + size > width:
-            lines.append(line.rstrip())
-            line, used = "", 0
-        line += f"{number} {_isolated(head)}  "
-        used += size
-    return [*lines, line.rstrip()]
 
 
 # --- words of any script --------------------------------------------------------------------------------------------
@@ -169,3 +155,50 @@ def _middle(word: str, width: int) -> str:
 
 def _right(word: str, width: int) -> str:
     return " " * (width - 1 - _cells(word)) + _isolated(word) + " "
+
+
+# --- confusion --------------------------------------------------------------------------------------------------------
+
+COUNTED = 25  # classes up to which the matrix is one of numbers; of more it is shaded
+ABSENT = "·"  # none: easier to overlook than 0
+AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
+
+
+def confusion_map(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
+    """A row is what a text is, a column what it was called; shades are shares of the row."""
+    labels = confusion.labels
+    numbers = [[f"{count:,}" if count else ABSENT for count in row] for row in confusion.counts.tolist()]
+    shown = numbers if len(labels) <= COUNTED else None
+    return heat_map(labels, labels, confusion.shares(), width=width, colour=colour, numbers=shown, spell=class_name)
+
+
+def class_table(by_class: Mapping[str, Hits], of: str = "class", unit: str = "texts") -> "Table":
+    """Precision, recall and F1 of each class, or type of span, and their averages."""
+    from rich.table import Table
+    from rich.text import Text
+
+    total = sum(hits.expected for hits in by_class.values())
+    rows = [
+        (Text(beside(name, class_name)), Average(hits.precision, hits.recall, hits.f1), hits.expected)
+        for name, hits in by_class.items()
+    ]
+    rows += [
+        (Text(f"{name} average", style="dim"), average(by_class.values()), total) for name, average in AVERAGES.items()
+    ]
+    table = Table(box=None, header_style="bold")
+    for head in (of, "precision", "recall", "F1", unit):
+        table.add_column(head, justify="left" if head == of else "right", no_wrap=True)
+    for name, average, count in rows:
+        table.add_row(name, *(f"{value:.4f}" for value in average), f"{count:,}")
+    return table
+
+
+def mistake_lines(confusion: "Confusion", most: int = 10) -> list[str]:
+    """The most frequent mistakes in words."""
+    mistakes = confusion.mistakes(most)
+    wide = max((len(f"{one.count:,}") for one in mistakes), default=0)
+    return [
+        f"{one.count:{wide},} ×  {beside(one.expected, class_name)} taken for {beside(one.predicted, class_name)}"
+        f"  ({one.share:.1%} of its {round(one.count / one.share):,})"
+        for one in mistakes
+    ]
