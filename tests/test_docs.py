@@ -300,3 +300,10 @@ def test_links_lead_somewhere(path: Path) -> None:
         file = path.parent / name if name else path
         assert file.exists(), f"{path.name} links to {target}"
         assert not anchor or anchor in anchors(file.read_text("utf-8")), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("path", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"])
+def test_named_modules_exist(path: str) -> None:
+    named = re.findall(r"`(?:src/seqloom/)?([a-z_]+/[a-z_/]+\.py)`", page(path))
+    assert len(named) > 3
+    assert [name for name in named if not (ROOT / "src/seqloom" / name).exists() and not (ROOT / name).exists()] == []
