@@ -25,9 +25,9 @@ from peers.asked import say_load
 
 from seqloom import accel
 from seqloom.accel.hmm import compiled
+from seqloom.classical.hmm.discrete import HiddenMarkov, HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import log_likelihood, viterbi
-from seqloom.classical.hmm.symbols import HiddenMarkov, HMMConfig
 from seqloom.data.corpora import pydocs
 from seqloom.tasks.hmm import Recipe, read
 from seqloom.text import CharactersConfig, WordsConfig, encode_documents, train_tokenizer

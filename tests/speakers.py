@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqloom.classical.hmm.symbols import HMMConfig
+from seqloom.classical.hmm.discrete import HMMConfig
 from seqloom.classical.ngram.backoff import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.decoding.beam import BeamConfig

@@ -167,5 +167,5 @@ def test_shortcuts_change_nothing(variables: int, lag: int) -> None:
     assert torch.allclose(model.score(values[None], mask[None])[0], model.score(both, masks)[0], atol=1e-8)
     alone, together = (model.exact_forecast(v, m, 7) for v, m in ((values[None], mask[None]), (both, masks)))
     assert all(torch.allclose(a[0], b[0], atol=1e-8) for a, b in zip(alone, together, strict=True))
-    state, more = model._read(values[None, :50], model.start(1), None)[0], values[None, 50:]
-    assert torch.allclose(model._read(more, state, None)[1], model.score(values[None])[:, 50:], atol=1e-8), "in parts"
+    state, more = model.read(values[None, :50], model.start(1), None)[0], values[None, 50:]
+    assert torch.allclose(model.read(more, state, None)[1], model.score(values[None])[:, 50:], atol=1e-8), "in parts"

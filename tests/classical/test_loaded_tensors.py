@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.autoregressive import Autoregressive
+from seqloom.classical.hmm.discrete import HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMMConfig
-from seqloom.classical.hmm.lexicon import Counted
 from seqloom.classical.hmm.restarts import Search, SearchConfig
-from seqloom.classical.hmm.symbols import HMMConfig
-from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig
+from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig, TaggedWords
 from seqloom.classical.kalman.linear_dynamical import KalmanConfig
 from seqloom.classical.ngram.backoff import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
-from seqloom.classical.word_vectors.vectors import WordVectorsConfig
+from seqloom.classical.word_vectors.model import WordVectorsConfig
 from seqloom.core.errors import CheckpointError
 
 V = 7
@@ -45,7 +44,7 @@ def tagger() -> HMMTagger:
     made.count_transitions([[0, 1, 0], [1, 1]], ["A", "B"])
     words = random.integers(0, V, 60)
     characters = random.integers(2, len(LETTERS) + 2, (60, 3))
-    made.count_words(Counted(words, words % 2, characters, np.arange(60) % 5 == 0), LETTERS)
+    made.count_words(TaggedWords(words, words % 2, characters, np.arange(60) % 5 == 0), LETTERS)
     return made
 
 

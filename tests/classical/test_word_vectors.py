@@ -10,10 +10,19 @@ import torch.nn.functional as F
 
 from seqloom.classical.word_vectors import glove, negative_sampling
 from seqloom.classical.word_vectors import trainer as words_training
-from seqloom.classical.word_vectors.counter_draws import GAMMA, Noise, below, draws, lower
-from seqloom.classical.word_vectors.negative_sampling import Predictions, Sampler, Text, kept_shares
+from seqloom.classical.word_vectors.model import Objective, WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors.negative_sampling import (
+    GAMMA,
+    Noise,
+    Predictions,
+    Sampler,
+    Text,
+    below,
+    draws,
+    kept_shares,
+    lower,
+)
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
-from seqloom.classical.word_vectors.vectors import Objective, WordVectors, WordVectorsConfig
 from seqloom.core.device import compiler
 from seqloom.core.errors import CheckpointError, DataError, ResourceError
 

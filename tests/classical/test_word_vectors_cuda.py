@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from seqloom.classical.word_vectors.model import Objective, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer
-from seqloom.classical.word_vectors.vectors import Objective, WordVectorsConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 OBJECTIVES: tuple[Objective, ...] = ("skipgram", "cbow", "glove")

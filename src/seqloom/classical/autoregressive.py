@@ -2,30 +2,31 @@
 
     y_t = b + Σ_{k=1…p} A_k y_{t−k} + ε_t,   ε_t ~ N(0, Σ)
 
-A and b are had by least squares, Σ is the covariance of what is left. With `difference` the equation is one of
+A and b are estimated by least squares, Σ is the covariance of the residuals. With `difference` the equation is one of
 d_t = y_t − y_{t−m}; written out it is again one of y, with more taps: A(L) (1 − Lᵐ) y_t = b + ε_t.
 
 As a state x_t = (y_t … y_{t−p+1}) it is a linear system, x_t = F x_{t−1} + b + ε_t, that is observed without noise. So
-what is expected of the future is exact: means go on by F, covariances by F P Fᵀ + Σ; and a missing value is one more
-step of that kind. F is [A_1 … A_p] above rows that only move what is there, so it is never multiplied out; and once the
-last p steps have all been observed, P is 0.
+forecasts are exact: means go on by F, covariances by F P Fᵀ + Σ; and a missing value is one more step of that kind. F
+is [A_1 … A_p] above rows that only move what is there, so it is never multiplied out; and once the last p steps have
+all been observed, P is 0.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from seqloom.classical.tensor_model import Bounds, TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import Difference, NonNegativeFloat, PositiveInt, lag_of
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate, FutureStep
-from seqloom.core.tree import Expected, Tree, check_tree, require
+from seqloom.core.tree import Tree, require
 
 MORE = 4  # times as many steps as its taps are read, so that gaps among the last do no harm
-LEAST = 1e-12  # of the variance of a variable: what a perfect fit is still unsure of
+LEAST = 1e-12  # of the variance of a variable: the uncertainty that a perfect fit keeps
 
 
 @config
@@ -42,62 +43,59 @@ class AutoregressiveConfig:
         return Autoregressive(self.order(season), lag_of(self.difference, season), variables)
 
     def estimates(
-        self, series: Sequence[tuple[Tensor, Tensor]], season: int, model: Any, step: int, seed: int
+        self, series: Sequence[tuple[Tensor, Tensor]], season: int, model: object, step: int, seed: int
     ) -> Iterator[Estimate]:
-        """From values and masks (T, C), solved at once: a checkpoint of it is the finished model."""
+        """Solve for values and masks (T, C) at once: a checkpoint of it is the finished model."""
         if model is None:
-            model = self.build(series[0][0].shape[1], season)
-            left = model.solve(series, self.ridge)
-            yield Estimate(1, 1, model, {"deviation": float(left.diagonal().sqrt().mean())})
+            solved = self.build(series[0][0].shape[1], season)
+            covariance = solved.solve(series, self.ridge)
+            yield Estimate(1, 1, solved, {"deviation": float(covariance.diagonal().sqrt().mean())})
 
 
-class Autoregressive:
-    """See above. Float64, and on the CPU wherever the rest is: it is small."""
+class Autoregressive(TensorModel):
+    """The model above. Float64, and on the CPU wherever the rest is: it is small."""
 
-    device = torch.device("cpu")
+    names = ("weights", "bias", "covariance", "level", "spread")
+    bounds: Mapping[str, Bounds] = {"spread": (0, None)}
+    cpu_only = True
 
     def __init__(self, taps: int, lag: int, variables: int) -> None:
         self.taps, self.lag, self.variables = taps, lag, variables
+        self.order = taps + lag  # taps of the equation in y itself
+        self.memory = MORE * self.order  # the most steps it looks back
         self.weights = torch.zeros(taps, variables, variables, dtype=torch.float64)  # A_k, the nearest first
         self.bias = torch.zeros(variables, dtype=torch.float64)
         self.covariance = torch.eye(variables, dtype=torch.float64)
         self.level = torch.zeros(variables, dtype=torch.float64)  # mean of the training values
-        self.spread = torch.ones(variables, dtype=torch.float64)  # and their variance: what is thought before any
+        self.spread = torch.ones(variables, dtype=torch.float64)  # and their variance: the belief before any value
 
-    @property
-    def order(self) -> int:
-        """Taps of the equation in y itself."""
-        return self.taps + self.lag
-
-    @property
-    def memory(self) -> int:
-        """The most steps it looks back."""
-        return MORE * self.order
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        require(torch.linalg.cholesky_ex(tensors["covariance"]).info == 0, "covariance must be positive definite")
 
     # --- estimation -------------------------------------------------------------------------------------------------
 
     def solve(self, series: Sequence[tuple[Tensor, Tensor]], ridge: float = 0.0) -> Tensor:
-        """Least squares over all steps whose taps were observed; returns Σ."""
-        pairs = [self._rows(values, mask) for values, mask in series]
-        seen, wanted = (torch.cat(parts) for parts in zip(*pairs, strict=True))  # (N, p C + 1), (N, C)
-        if len(seen) <= seen.shape[1]:
+        """Solve least squares over all steps whose taps were observed; return Σ."""
+        pairs = [self._regression_rows(values, mask) for values, mask in series]
+        inputs, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))  # (N, p C + 1), (N, C)
+        if len(inputs) <= inputs.shape[1]:
             raise DataError(
-                f"{self.taps} taps and a constant are {seen.shape[1]} unknowns of each variable, and only {len(seen)} "
-                "steps of train have all of their taps. Lower model.taps, fill gaps (data.fill), or give more data."
+                f"{self.taps} taps and a constant are {inputs.shape[1]} unknowns of each variable, and only "
+                f"{len(inputs)} steps of train have all of their taps. Lower model.taps, fill gaps (data.fill), or "
+                "give more data."
             )
-        observed = [values[mask[:, c], c] for c in range(self.variables) for values, mask in series]
-        groups = [torch.cat(observed[c * len(series) : (c + 1) * len(series)]) for c in range(self.variables)]
-        self.level = torch.stack([group.mean() for group in groups])
-        self.spread = torch.stack([group.var(correction=0) for group in groups]).clamp(min=1e-300)
-        solution = _least_squares(seen, wanted, ridge)
-        self.bias = solution[-1]
+        observed = [torch.cat([values[mask[:, c], c] for values, mask in series]) for c in range(self.variables)]
+        self.level = torch.stack([values.mean() for values in observed])
+        self.spread = torch.stack([values.var(correction=0) for values in observed]).clamp(min=1e-300)
+        solution = _least_squares(inputs, targets, ridge)
+        self.bias = solution[-1].clone()
         self.weights = solution[:-1].view(self.taps, self.variables, self.variables).transpose(1, 2).contiguous()
-        left = wanted - seen @ solution
-        self.covariance = left.T @ left / len(left) + (LEAST * self.spread).diag()
+        residual = targets - inputs @ solution
+        self.covariance = residual.T @ residual / len(residual) + (LEAST * self.spread).diag()
         return self.covariance
 
-    def _rows(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Taps, a 1 after them, and what follows, of every step where all were observed."""
+    def _regression_rows(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Taps, a 1 after them, and the values that follow, of every step where all were observed."""
         if self.lag:
             values, mask = values[self.lag :] - values[: -self.lag], mask[self.lag :] & mask[: -self.lag]
         if len(values) <= self.taps:
@@ -105,8 +103,8 @@ class Autoregressive:
         taps = [values[self.taps - k : len(values) - k] for k in range(1, self.taps + 1)]
         known = [mask[self.taps - k : len(values) - k] for k in range(self.taps + 1)]
         complete = torch.cat(known, dim=1).all(dim=1)
-        seen = torch.cat([*taps, torch.ones(len(values) - self.taps, 1, dtype=values.dtype)], dim=1)
-        return seen[complete], values[self.taps :][complete]
+        inputs = torch.cat([*taps, torch.ones(len(values) - self.taps, 1, dtype=values.dtype)], dim=1)
+        return inputs[complete], values[self.taps :][complete]
 
     # --- the equation in y, as a state ------------------------------------------------------------------------------
 
@@ -119,122 +117,92 @@ class Autoregressive:
             whole[self.lag :] -= self.weights
         return whole
 
-    def _above(self) -> Tensor:
-        """[A_1 … A_p], what stands above in F (C, P), P = order · C."""
+    def _top_rows(self) -> Tensor:
+        """[A_1 … A_p], the upper rows of F (C, P), P = order · C."""
         return self.coefficients().transpose(0, 1).reshape(self.variables, -1)
 
-    def _ahead(self, state: dict[str, Tensor], above: Tensor) -> dict[str, Tensor]:
-        """One step on, nothing observed."""
+    def _predict(self, state: dict[str, Tensor], top: Tensor) -> dict[str, Tensor]:
+        """Move the state one step on, nothing observed."""
         C, P = self.variables, state["covariance"]
-        cross = above @ P  # (B, C, P)
-        spread = cross @ above.T + self.covariance
-        ahead = torch.empty_like(P)
-        ahead[:, :C, :C] = (spread + spread.mT) / 2
-        ahead[:, :C, C:] = cross[:, :, :-C]
-        ahead[:, C:, :C] = cross[:, :, :-C].mT
-        ahead[:, C:, C:] = P[:, :-C, :-C]
-        return {"mean": self._moved(state["mean"], state["mean"] @ above.T + self.bias), "covariance": ahead}
+        cross = top @ P  # (B, C, P)
+        spread = cross @ top.T + self.covariance
+        covariance = torch.empty_like(P)
+        covariance[:, :C, :C] = (spread + spread.mT) / 2
+        covariance[:, :C, C:] = cross[:, :, :-C]
+        covariance[:, C:, :C] = cross[:, :, :-C].mT
+        covariance[:, C:, C:] = P[:, :-C, :-C]
+        return {"mean": self._shift(state["mean"], state["mean"] @ top.T + self.bias), "covariance": covariance}
 
-    def _moved(self, mean: Tensor, newest: Tensor) -> Tensor:
-        """A state (B, P) with values (B, C) before all others, the oldest gone."""
+    def _shift(self, mean: Tensor, newest: Tensor) -> Tensor:
+        """Put values (B, C) before all others of a state (B, P), and drop the oldest."""
         return torch.cat([newest, mean[:, : -self.variables]], dim=1)
 
-    def _certain(self, mean: Tensor, values: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-        """One step on from a state without doubt, and all of its values observed: the state, and their log p."""
-        wrong = values - (mean @ above.T + self.bias)
-        return self._moved(mean, values), _log_density(torch.linalg.cholesky(self.covariance), wrong)
-
-    def _seen(self, state: dict[str, Tensor], values: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Values (B, C) observed where the mask is: the state in their light, and their log p (B,)."""
+    def _observe(self, state: dict[str, Tensor], values: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Update the state by values (B, C), observed where the mask is; return it and their log p (B,)."""
         C, real = self.variables, mask.double()
         P, mean = state["covariance"], state["mean"]
         known = real.unsqueeze(2) * real.unsqueeze(1)  # (B, C, C)
         S = P[:, :C, :C] * known + (1 - real).diag_embed()
         factor = torch.linalg.cholesky(S)
-        wrong = (values - mean[:, :C]) * real  # (B, C)
-        log_p = _log_density(factor, wrong) + 0.5 * math.log(2 * math.pi) * (1 - real).sum(dim=1)
+        error = (values - mean[:, :C]) * real  # (B, C)
+        log_p = _log_density(factor, error) + 0.5 * math.log(2 * math.pi) * (1 - real).sum(dim=1)
         gain = torch.cholesky_solve(P[:, :C] * real.unsqueeze(2), factor).mT  # (B, P, C)
         after = P - gain @ (P[:, :C] * real.unsqueeze(2))
-        return {"mean": mean + (gain @ wrong.unsqueeze(2)).squeeze(2), "covariance": (after + after.mT) / 2}, log_p
+        return {"mean": mean + (gain @ error.unsqueeze(2)).squeeze(2), "covariance": (after + after.mT) / 2}, log_p
 
     # --- what all models of series can do ---------------------------------------------------------------------------
 
-    def start(self, rows: int) -> Tree:
-        """Before the first value, all are thought to be as those of train were."""
+    def start(self, rows: int) -> dict[str, Tensor]:
+        """The state before the first value: all values are as those of train were."""
         mean = self.level.repeat(self.order).expand(rows, -1)
         return {"mean": mean, "covariance": self.spread.repeat(self.order).diag().expand(rows, -1, -1)}
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
-        state, _ = self._read(values, state, mask)
-        after = self._ahead(state, self._above())
-        C = self.variables
+        state, _ = self.read(values, state, mask)
+        after, C = self._predict(state, self._top_rows()), self.variables
         return FutureStep(after["mean"][:, :C], state, covariance=after["covariance"][:, :C, :C])
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._read(values, self.start(len(values)), mask)[1]
+        return self.read(values, self.start(len(values)), mask)[1]
 
-    def _read(self, values: Tensor, state: Any, mask: Tensor | None) -> tuple[Any, Tensor]:
+    def read(self, values: Tensor, state: dict[str, Tensor], mask: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         """The state after values (B, T, C), and the log p (B, T) of each."""
-        values, above = values.double().cpu(), self._above()
+        values, top = values.double().cpu(), self._top_rows()
         mask = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.cpu()
         scores, known = [], 0  # steps before this one without a gap
         for t, whole in enumerate(mask.all(dim=2).all(dim=0).tolist()):
-            if whole and known >= self.order:
-                mean, log_p = self._certain(state["mean"], values[:, t], above)
+            if whole and known >= self.order:  # a state without doubt, and all values observed
+                error = values[:, t] - (state["mean"] @ top.T + self.bias)
+                log_p = _log_density(torch.linalg.cholesky(self.covariance), error)
+                mean = self._shift(state["mean"], values[:, t])
                 state = {"mean": mean, "covariance": torch.zeros_like(state["covariance"])}
             else:
-                state, log_p = self._seen(self._ahead(state, above), values[:, t], mask[:, t])
+                state, log_p = self._observe(self._predict(state, top), values[:, t], mask[:, t])
             known = known + 1 if whole else 0
             scores.append(log_p)
         return state, torch.stack(scores, dim=1)
 
-    def _after(self, values: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """The state after values (B, T, C); of steps without a gap, only the last are read."""
-        rows, size, last = len(values), self.order * self.variables, values[:, -self.order :]
-        if last.shape[1] == self.order and bool(mask[:, -self.order :].all()):
-            mean = last.double().cpu().flip(1).flatten(1)
-            return {"mean": mean, "covariance": mean.new_zeros(rows, size, size)}
-        state: dict[str, Tensor] = self._read(values, self.start(rows), mask)[0]
-        return state
-
     def exact_forecast(self, values: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
         """Means (B, horizon, C) and covariances (B, horizon, C, C) of the steps after values (B, T, C)."""
-        state, above, C = self._after(values, mask), self._above(), self.variables
+        top, C, last = self._top_rows(), self.variables, values[:, -self.order :]
+        if last.shape[1] == self.order and bool(mask[:, -self.order :].all()):  # without a gap, only the last are read
+            mean = last.double().cpu().flip(1).flatten(1)
+            state = {"mean": mean, "covariance": mean.new_zeros(len(mean), mean.shape[1], mean.shape[1])}
+        else:
+            state, _ = self.read(values, self.start(len(values)), mask)
         means, covariances = [], []
         for _ in range(horizon):
-            state = self._ahead(state, above)
+            state = self._predict(state, top)
             means.append(state["mean"][:, :C])
             covariances.append(state["covariance"][:, :C, :C])
         return torch.stack(means, dim=1), torch.stack(covariances, dim=1)
 
-    # --- what a run keeps, and what a module can do -----------------------------------------------------------------
 
-    NAMES = ("weights", "bias", "covariance", "level", "spread")
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name).clone(memory_format=torch.contiguous_format) for name in self.NAMES}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        check_tree(dict(state_dict), {**self.state_dict(), "spread": Expected.like(self.spread, low=0)})
-        require(torch.linalg.cholesky_ex(state_dict["covariance"]).info == 0, "covariance must be positive definite")
-        for name in self.NAMES:
-            setattr(self, name, state_dict[name])
-
-    def to(self, device: Any) -> "Autoregressive":
-        return self
-
-    def eval(self) -> "Autoregressive":
-        return self
-
-    def train(self, mode: bool = True) -> "Autoregressive":
-        return self
-
-
-def _log_density(factor: Tensor, wrong: Tensor) -> Tensor:
-    """log N(wrong; 0, L Lᵀ) (B,) of differences (B, C) and factors L (C, C) or (B, C, C)."""
-    whitened = torch.linalg.solve_triangular(factor, wrong.unsqueeze(2), upper=False).squeeze(2)
+def _log_density(factor: Tensor, error: Tensor) -> Tensor:
+    """log N(error; 0, L Lᵀ) (B,) of differences (B, C) and factors L (C, C) or (B, C, C)."""
+    whitened = torch.linalg.solve_triangular(factor, error.unsqueeze(2), upper=False).squeeze(2)
     logs = factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    return -0.5 * (whitened**2).sum(dim=1) - logs - 0.5 * math.log(2 * math.pi) * wrong.shape[1]
+    return -0.5 * (whitened**2).sum(dim=1) - logs - 0.5 * math.log(2 * math.pi) * error.shape[1]
 
 
 def _least_squares(seen: Tensor, wanted: Tensor, ridge: float) -> Tensor:

@@ -30,10 +30,10 @@ MODELS = Kinds(
         "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",
         "kalman": "seqloom.classical.kalman.linear_dynamical:KalmanConfig",
         "ngram": "seqloom.classical.ngram.backoff:NGramConfig",
-        "hmm": "seqloom.classical.hmm.symbols:HMMConfig",
+        "hmm": "seqloom.classical.hmm.discrete:HMMConfig",
         "hmm-tagger": "seqloom.classical.hmm.tagger:HMMTaggerConfig",
         "gaussian-hmm": "seqloom.classical.hmm.gaussian:GaussianHMMConfig",
-        "word-vectors": "seqloom.classical.word_vectors.vectors:WordVectorsConfig",
+        "word-vectors": "seqloom.classical.word_vectors.model:WordVectorsConfig",
     },
 )
 FORECASTERS = Kinds(

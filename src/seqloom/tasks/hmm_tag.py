@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 
-from seqloom.classical.hmm.lexicon import Counted
-from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig
+from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig, TaggedWords
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
@@ -56,7 +55,7 @@ class Task(TagTask):
         built: HMMTagger = TokenTask.model(self)
         return built
 
-    def training_words(self) -> Counted:
+    def training_words(self) -> TaggedWords:
         """Every word of the training sentences."""
         pieces, tags = self.pieces("train"), self.tags("train")
         words = np.array([piece.tokens[place] for piece in pieces for place in piece.first])
@@ -67,7 +66,7 @@ class Task(TagTask):
             own = (word for piece in pieces for word in sentences[piece.sentence][piece.start : piece.end])
             rows = self.spellings.characters(torch.tensor(self.spellings.numbers(own))).numpy()
             characters[:, : rows.shape[1]] = rows
-        return Counted(words, np.concatenate([np.array(row) for row in tags]), characters, first)
+        return TaggedWords(words, np.concatenate([np.array(row) for row in tags]), characters, first)
 
 
 INFO = TaskInfo(

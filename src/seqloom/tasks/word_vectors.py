@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.word_vectors import glove, negative_sampling
+from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, engine_of
-from seqloom.classical.word_vectors.vectors import WordVectors, WordVectorsConfig
 from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA
 from seqloom.core.errors import DataError, DivergedError

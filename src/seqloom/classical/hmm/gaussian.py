@@ -17,20 +17,19 @@ density: no eigenvalue of Σ falls below `min_variance`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm.inference import forward, posterior, times, viterbi
-from seqloom.classical.hmm.tables import Tables, check_log_shares, row_shares
+from seqloom.classical.hmm.inference import MarkovModel, forward, posterior, row_shares, times
+from seqloom.classical.tensor_model import Bounds, check_log_shares
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import FutureStep
 from seqloom.core.seeding import generator
-from seqloom.core.tree import Expected, require
+from seqloom.core.tree import require
 
 STAY = 0.8  # how probable a beginning finds it that the state stays what it is
 
@@ -47,33 +46,38 @@ class GaussianHMMConfig:
         return GaussianHMM(self, variables)
 
 
-@dataclass(frozen=True)
-class Pattern:
+class GapPattern(NamedTuple):
     """Rows of which the same variables were observed."""
 
-    rows: Tensor  # their places
+    rows: Tensor  # their positions
     seen: list[int]
     missing: list[int]
 
 
-def patterns(values: Tensor) -> list[Pattern]:
-    """Of values (T, C), NaN where missing."""
+def gap_patterns(values: Tensor) -> list[GapPattern]:
+    """Group the rows of values (T, C), NaN where missing."""
     lacking, width = values.isnan(), values.shape[1]
     rows = torch.arange(len(values), device=values.device)
     some = lacking.any(dim=1)
     whole = rows[~some]
-    found = [Pattern(whole, list(range(width)), [])] if len(whole) else []
-    kinds, place = torch.unique(lacking[some], dim=0, return_inverse=True)
+    patterns = [GapPattern(whole, list(range(width)), [])] if len(whole) else []
+    kinds, inverse = torch.unique(lacking[some], dim=0, return_inverse=True)
     for number, kind in enumerate(kinds):
-        own, missing = rows[some][place == number], kind.nonzero().flatten().tolist()
-        found.append(Pattern(own, [c for c in range(width) if c not in missing], missing))
-    return found
+        missing = kind.nonzero().flatten().tolist()
+        seen = [c for c in range(width) if c not in missing]
+        patterns.append(GapPattern(rows[some][inverse == number], seen, missing))
+    return patterns
 
 
-class GaussianHMM(Tables):
-    """Before it is estimated or loaded its states are alike: mean 0, variance 1."""
+class GaussianHMM(MarkovModel):
+    """A hidden Markov model of vectors. Before it is estimated or loaded its states are alike: mean 0, variance 1."""
 
     names = ("initial", "transition", "means", "covariances", "center", "scale")
+    bounds: Mapping[str, Bounds] = {
+        "initial": (-math.inf, 1e-9),
+        "transition": (-math.inf, 1e-9),
+        "scale": (0, None),
+    }
     initial: Tensor  # log π (N,)
     transition: Tensor  # log A (N, N)
     means: Tensor  # μ (N, C)
@@ -90,27 +94,21 @@ class GaussianHMM(Tables):
         self.covariances = torch.eye(variables, dtype=real).repeat(size, 1, 1)
         self.center, self.scale = torch.zeros(variables, dtype=real), torch.ones(variables, dtype=real)
 
-    def expected(self) -> dict[str, Expected]:
-        size, width, real = self.states, self.variables, torch.float64
-        return {
-            "initial": Expected((size,), real, low=-math.inf, high=1e-9),
-            "transition": Expected((size, size), real, low=-math.inf, high=1e-9),
-            "means": Expected((size, width), real),
-            "covariances": Expected((size, width, width), real),
-            "center": Expected((width,), real),
-            "scale": Expected((width,), real, low=0),
-        }
+    @property
+    def log_initial(self) -> Tensor:
+        return self.initial
 
-    def check(self, tables: Mapping[str, Tensor]) -> None:
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
         for name in ("initial", "transition"):
-            check_log_shares(name, tables[name])
-        definite = torch.linalg.cholesky_ex(tables["covariances"]).info == 0
+            check_log_shares(name, tensors[name])
+        definite = torch.linalg.cholesky_ex(tensors["covariances"]).info == 0
         require(definite.all(), "covariances must be positive definite")
-        require((tables["scale"] > 0).all(), "scale must be above 0")
+        require((tensors["scale"] > 0).all(), "scale must be above 0")
 
-    def copied(self) -> "GaussianHMM":
+    def copy_with(self, **tensors: Tensor) -> "GaussianHMM":
+        """A copy in which these tensors are others."""
         other = GaussianHMM(self.config, self.variables)
-        other.load_state_dict({name: table.clone() for name, table in self.state_dict().items()})
+        other.assign({name: tensor.clone() for name, tensor in self.tensors().items()} | tensors)
         return other
 
     # --- asking, in the units of the data ---------------------------------------------------------------------------
@@ -122,7 +120,14 @@ class GaussianHMM(Tables):
         scaled = (hidden - self.center) / self.scale
         flat = scaled.flatten(0, 1)
         lost = (~flat.isnan()).to(flat) @ self.scale.log()  # densities are per unit of the data
-        return (self._log_densities(flat) - lost.unsqueeze(1)).view(*values.shape[:2], self.states)
+        patterns = gap_patterns(flat)
+        if len(patterns) == 1:
+            densities = self._log_densities(flat, patterns[0].seen)
+        else:
+            densities = flat.new_zeros(len(flat), self.states)
+            for rows, seen, _ in patterns:
+                densities[rows] = self._log_densities(flat[rows], seen)
+        return (densities - lost.unsqueeze(1)).view(*values.shape[:2], self.states)
 
     def start(self, rows: int) -> Tensor:
         """log p of the state that says the next values (B, N)."""
@@ -147,28 +152,10 @@ class GaussianHMM(Tables):
         found = forward(self.start(len(values)), self.transition, self.emitted(values, mask))
         return torch.logsumexp(found.alpha, dim=2) - torch.logsumexp(found.predicted, dim=2)
 
-    def likeliest(self, values: Tensor) -> Tensor:
-        """The likeliest states (T,) of a series (T, C)."""
-        return viterbi(self.initial, self.transition, self.emitted(values[None]))[0][0]
-
-    def believed(self, values: Tensor) -> Tensor:
-        """p of every state (T, N) at each step of a series (T, C), once all of it is seen."""
-        return posterior(self.initial, self.transition, self.emitted(values[None])).states[0]
-
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _log_densities(self, values: Tensor) -> Tensor:
-        """log N(y; μ_k, Σ_k) (T, N) of what is observed in values (T, C)."""
-        kinds = patterns(values)
-        if len(kinds) == 1:
-            return self._densities(values, kinds[0].seen)
-        found = values.new_zeros(len(values), self.states)
-        for own in kinds:
-            found[own.rows] = self._densities(values[own.rows], own.seen)
-        return found
-
-    def _densities(self, values: Tensor, seen: list[int]) -> Tensor:
-        """(n, N), of rows of which the same was observed."""
+    def _log_densities(self, values: Tensor, seen: list[int]) -> Tensor:
+        """log N(y; μ_k, Σ_k) (n, N) of rows of which the same variables were observed."""
         if not seen:
             return values.new_zeros(len(values), self.states)
         part, found = values[:, seen].T, []
@@ -204,9 +191,7 @@ class GaussianHMM(Tables):
         count = seen.sum(dim=0)
         center = values.nan_to_num().sum(dim=0) / count
         scale = ((values - center).nan_to_num().square().sum(dim=0) / count).sqrt()
-        other = self.copied()
-        other.center, other.scale = center, scale
-        return other
+        return self.copy_with(center=center, scale=scale)
 
     def drawn(self, series: Sequence[Tensor], seed: int, restart: int) -> "GaussianHMM":
         """A beginning: means at values far from each other (k-means++), every variance 1."""
@@ -216,12 +201,10 @@ class GaussianHMM(Tables):
         for _ in range(self.states - 1):
             apart = torch.stack([(values - values[place]).square().sum(dim=1) for place in chosen]).amin(dim=0) + 1e-9
             chosen.append(int(torch.multinomial(apart, 1, generator=draws)))
-        other = self.copied()
-        other.means = values[chosen].clone()
         rest = (1 - STAY) / max(self.states - 1, 1)
         stays = torch.full((self.states, self.states), rest, dtype=torch.float64).fill_diagonal_(STAY)
-        other.transition = (stays / stays.sum(dim=1, keepdim=True)).log()
-        return other
+        transition = (stays / stays.sum(dim=1, keepdim=True)).log()
+        return self.copy_with(means=values[chosen].clone(), transition=transition)
 
     def improved(self, series: Sequence[Tensor]) -> tuple["GaussianHMM", float]:
         """One iteration of Baum–Welch over series (T, C), and log p per observed value of this model."""
@@ -234,22 +217,21 @@ class GaussianHMM(Tables):
             first, moves = first + found.states[0, 0], moves + found.pairs[0]
             total += float(found.log_likelihood)
         values = torch.cat(list(series))
-        better = self.copied()
-        better.initial = (first / first.sum()).log()
-        better.transition = row_shares(moves).log()
-        better.means, better.covariances = self._moments((values - self.center) / self.scale, torch.cat(shares))
+        means, covariances = self._moments((values - self.center) / self.scale, torch.cat(shares))
+        initial, transition = (first / first.sum()).log(), row_shares(moves).log()
+        better = self.copy_with(initial=initial, transition=transition, means=means, covariances=covariances)
         return better, total / int((~values.isnan()).sum())
 
     def _moments(self, values: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
         """μ and Σ of every state, given p(z_t = k | y) (T, N)."""
-        means, covariances, kinds = [], [], patterns(values)
+        means, covariances, patterns = [], [], gap_patterns(values)
         for k in range(self.states):
             weight = shares[:, k].sum()
             apart = torch.zeros_like(values)  # ŷ − μ, μ being the old one
             unsure = torch.zeros_like(self.covariances[k])  # Σ_t p S_t
-            for own in kinds:
-                apart[own.rows], cover = self._expected(k, values[own.rows], own)
-                unsure = unsure + shares[own.rows, k].sum() * cover
+            for pattern in patterns:
+                apart[pattern.rows], cover = self._expected(k, values[pattern.rows], pattern)
+                unsure = unsure + shares[pattern.rows, k].sum() * cover
             if float(weight) < 1e-8:  # a state that nothing comes from stays as it is
                 means.append(self.means[k])
                 covariances.append(self.covariances[k])
@@ -257,26 +239,27 @@ class GaussianHMM(Tables):
             moved = (shares[:, k] @ apart) / weight
             spread = ((apart.T * shares[:, k]) @ apart + unsure) / weight - torch.outer(moved, moved)
             means.append(self.means[k] + moved)
-            covariances.append(self._floored(spread, k))
+            covariances.append(self._apply_floor(spread, k))
         return torch.stack(means), torch.stack(covariances)
 
-    def _expected(self, k: int, values: Tensor, own: Pattern) -> tuple[Tensor, Tensor]:
+    def _expected(self, k: int, values: Tensor, pattern: GapPattern) -> tuple[Tensor, Tensor]:
         """ŷ − μ_k (n, C) of rows with one pattern, and S (C, C)."""
         apart, cover = (values - self.means[k]).nan_to_num(), torch.zeros_like(self.covariances[k])
-        if not own.missing:
+        _, seen, missing = pattern
+        if not missing:
             return apart, cover
         whole = self.covariances[k]
-        inside = whole[own.missing][:, own.missing]
-        if own.seen:
-            across = whole[own.missing][:, own.seen]
-            weights = torch.cholesky_solve(across.T, self._factor(k, own.seen)).T  # Σ_mo Σ_oo⁻¹
-            apart[:, own.missing] = apart[:, own.seen] @ weights.T
+        inside = whole[missing][:, missing]
+        if seen:
+            across = whole[missing][:, seen]
+            weights = torch.cholesky_solve(across.T, self._factor(k, seen)).T  # Σ_mo Σ_oo⁻¹
+            apart[:, missing] = apart[:, seen] @ weights.T
             inside = inside - weights @ across.T
-        cover[torch.tensor(own.missing)[:, None], torch.tensor(own.missing)] = inside
+        cover[torch.tensor(missing)[:, None], torch.tensor(missing)] = inside
         return apart, cover
 
-    def _floored(self, spread: Tensor, k: int) -> Tensor:
-        """No variance below the floor; a Σ that is singular without one is refused."""
+    def _apply_floor(self, spread: Tensor, k: int) -> Tensor:
+        """Σ without a variance below the floor; one that is singular without a floor is refused."""
         floor = self.config.min_variance
         if self.config.covariance == "diagonal":
             found = spread.diagonal().clamp(min=floor).diag_embed()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seqloom.classical.tensor_model import TensorModel
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation
 
@@ -81,15 +82,15 @@ def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: 
 def backward(transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
     """β (B, T, N); 0 at the last place of each sequence, and at padding."""
     check(transition.new_zeros(len(transition)), transition, emission, mask)
-    return _backward(transition, emission, mask)[0]
+    beta, _ = _backward(transition, emission, mask)
+    return beta if mask is None else beta.masked_fill(~mask.unsqueeze(2), 0)
 
 
 def _backward(transition: Tensor, emission: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """β, and γ = β + log b, both (B, T, N)."""
-    turned = emission.new_zeros(len(emission), emission.shape[2])
-    beta, gamma = recursion(turned, transition.T, _turned(emission, mask), mask)
-    beta, gamma = _turned(beta, mask), _turned(gamma, mask)
-    return (beta if mask is None else beta.masked_fill(~mask.unsqueeze(2), 0)), gamma
+    last = emission.new_zeros(len(emission), emission.shape[2])
+    beta, gamma = recursion(last, transition.T, _reverse(emission, mask), mask)
+    return _reverse(beta, mask), _reverse(gamma, mask)
 
 
 def posterior(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Posterior:
@@ -158,47 +159,39 @@ def best_path(
     """The same without checks; the score of what cannot be is −inf."""
     _, best = recursion(expand_rows(initial, emission), transition, emission, mask, largest=True)
     score, last = best[:, -1].max(dim=1)
-    states = backtrack(_came_from(best, transition, mask), last)
-    return (states if mask is None else states.masked_fill(~mask, 0)), score
-
-
-def _came_from(best: Tensor, transition: Tensor, mask: Tensor | None) -> Tensor:
-    """ψ_t(k), the best state before k at t, for t = 2 … T (B, T − 1, N); at padding k itself."""
-    batch, length, states = best.shape
-    width = max(1, BLOCK // (batch * states * states))
-    parts = [best.new_empty(batch, 0, states, dtype=torch.long)]
+    batch, length, count = best.shape
+    width = max(1, BLOCK // (batch * count * count))
+    parts = [best.new_empty(batch, 0, count, dtype=torch.long)]
     for begin in range(0, length - 1, width):
         some = best[:, begin : min(begin + width, length - 1)]
         parts.append((some.unsqueeze(2) + transition.T).argmax(dim=3))  # (B, w, N after, N before)
-    found = torch.cat(parts, dim=1)
+    came_from = torch.cat(parts, dim=1)  # ψ_t(k), the best state before k at t, for t = 2 … T (B, T − 1, N)
     if mask is None:
-        return found
-    return torch.where(mask[:, 1:, None], found, torch.arange(states, device=found.device))
+        return backtrack(came_from, last), score
+    came_from = torch.where(mask[:, 1:, None], came_from, torch.arange(count, device=last.device))
+    return backtrack(came_from, last).masked_fill(~mask, 0), score
 
 
 @operation
 def backtrack(came_from: Tensor, last: Tensor) -> Tensor:
     """The states (B, T) of the path that ends in `last` (B,)."""
-    found = [last]
+    states = [last]
     for t in range(came_from.shape[1] - 1, -1, -1):
-        found.append(came_from[:, t].gather(1, found[-1].unsqueeze(1)).squeeze(1))
-    return torch.stack(found[::-1], dim=1)
-
-
-# --- what is given --------------------------------------------------------------------------------------------------
+        states.append(came_from[:, t].gather(1, states[-1].unsqueeze(1)).squeeze(1))
+    return torch.stack(states[::-1], dim=1)
 
 
 def expand_rows(initial: Tensor, emission: Tensor) -> Tensor:
     return initial.expand(len(emission), emission.shape[2])
 
 
-def _turned(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Every sequence (B, T, N) from its last real place to its first; padding stays last."""
+def _reverse(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Reverse every sequence (B, T, N); padding stays last."""
     if mask is None:
         return values.flip(1)
-    places = torch.arange(values.shape[1], device=values.device).expand(mask.shape)
-    turned = mask.sum(dim=1, keepdim=True) - 1 - places
-    return values.gather(1, torch.where(mask, turned, places).unsqueeze(2).expand_as(values))
+    positions = torch.arange(values.shape[1], device=values.device).expand(mask.shape)
+    reversed_ = mask.sum(dim=1, keepdim=True) - 1 - positions
+    return values.gather(1, torch.where(mask, reversed_, positions).unsqueeze(2).expand_as(values))
 
 
 def check(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None) -> None:
@@ -217,7 +210,37 @@ def check(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | 
             raise ValueError(f"{name} must be numbers or −inf; got NaN")
 
 
+class MarkovModel(TensorModel):
+    """Base of hidden Markov models: the states of a single sequence."""
+
+    transition: Tensor  # log A (N, N)
+
+    @property
+    def log_initial(self) -> Tensor:
+        """log π (N,)."""
+        raise NotImplementedError
+
+    def emitted(self, sequence: Tensor) -> Tensor:
+        """log b (B, T, N) of sequences (B, T, …)."""
+        raise NotImplementedError
+
+    def likeliest(self, sequence: Tensor) -> Tensor:
+        """The likeliest states (T,) of a sequence (T, …)."""
+        return viterbi(self.log_initial, self.transition, self.emitted(sequence[None].to(self.device)))[0][0]
+
+    def believed(self, sequence: Tensor) -> Tensor:
+        """p of every state (T, N) at each position of a sequence (T, …), once all of it is read."""
+        return posterior(self.log_initial, self.transition, self.emitted(sequence[None].to(self.device))).states[0]
+
+
+def row_shares(counts: Tensor) -> Tensor:
+    """Divide each row by its sum; one without counts becomes uniform."""
+    total = counts.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, counts / total, 1 / counts.shape[1])
+
+
 def impossible(log_likelihood: Tensor) -> DataError:
+    """The error of sequences that this model cannot have produced."""
     rows = (~log_likelihood.isfinite()).nonzero().flatten().tolist()
     some = ", ".join(str(row + 1) for row in rows[:5]) + (" …" if len(rows) > 5 else "")
     return DataError(

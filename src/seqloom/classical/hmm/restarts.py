@@ -1,7 +1,7 @@
-"""Expectation–maximisation from several beginnings: each goes uphill to a maximum of its own, and the highest is kept.
+"""Expectation–maximisation from several beginnings: each climbs to a maximum of its own, and the highest is kept.
 
-`Search` is where such a search stands, all of it: the model under way, the best of those before, and the figures that
-decide how to go on. It is what a checkpoint keeps, so a search that was stopped goes on as if it had not been.
+`Search` is the whole state of such a search: the model under way, the best of those before, and the numbers that decide
+how to continue. It is what a checkpoint keeps, so resuming a search is exact.
 """
 
 import math
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from seqloom.classical.hmm.tables import Tables
+from seqloom.classical.tensor_model import TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import CheckpointError
@@ -35,7 +36,7 @@ class SearchConfig(EstimateConfig):
 class Search:
     """`make` gives a model of the right shape. Once `finished`, it is nothing but the best model."""
 
-    def __init__(self, make: Callable[[], Tables], config: SearchConfig | None = None) -> None:
+    def __init__(self, make: Callable[[], TensorModel], config: SearchConfig | None = None) -> None:
         """`config` bounds how far a search that is loaded can have come."""
         self.config = config or SearchConfig()
         self.current, self.best = make(), make()
@@ -43,15 +44,18 @@ class Search:
         self.last, self.highest = NOWHERE, NOWHERE  # log p of the model before this one, and of the best
         self.finished = False
 
-    def state_dict(self) -> dict[str, Any]:
+    @property
+    def models(self) -> dict[str, TensorModel]:
+        return {"current": self.current, "best": self.best}
+
+    def state_dict(self) -> dict[str, Tensor]:
         if self.finished:
             return self.best.state_dict()
         where = torch.tensor([self.restart, self.iteration, self.last, self.highest], dtype=torch.float64)
-        models = {"current": self.current, "best": self.best}
-        tables = {f"{name}.{key}": table for name, one in models.items() for key, table in one.state_dict().items()}
+        tables = {f"{name}.{key}": one for name, model in self.models.items() for key, one in model.tensors().items()}
         return {**tables, "search": where}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
         where = state_dict.get("search")
         if where is None:
             self.best.load_state_dict(state_dict)
@@ -65,17 +69,17 @@ class Search:
             f"search must be in one of {most[0]} restarts and {most[1]} iterations",
         )
         require((likelihoods < math.inf).all(), "search must hold finite numbers")
-        models = {"current": self.current, "best": self.best}
-        own = {f"{name}.{key}": ANYTHING for name, model in models.items() for key in model.names}
-        check_tree(dict(state_dict), {**own, "search": ANYTHING})
-        tables = {name: {key: state_dict[f"{name}.{key}"] for key in model.names} for name, model in models.items()}
-        for name, model in models.items():
+        check_tree(dict(state_dict), dict.fromkeys(self.state_dict(), ANYTHING))
+        tables = {
+            name: {key: state_dict[f"{name}.{key}"] for key in model.names} for name, model in self.models.items()
+        }
+        for name, model in self.models.items():
             try:
                 model.validate(tables[name])
             except CheckpointError as error:
                 raise CheckpointError(f"{name}.{error}") from error
-        for name, model in models.items():
-            model.load_state_dict(tables[name])
+        for name, model in self.models.items():
+            model.assign(tables[name])
         self.restart, self.iteration = int(where[0]), int(where[1])
         self.last, self.highest = float(where[2]), float(where[3])
 

@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from seqloom.classical.kalman.filter import Smoothed, System, covariance, kalman_filter, kalman_smoother, triangular
+from seqloom.classical.kalman.filter import (
+    SmoothedStates,
+    System,
+    covariance,
+    kalman_filter,
+    kalman_smoother,
+    triangular,
+)
 from seqloom.core.errors import DataError
 
 BOLDEST = 256.0  # times EM's own step
@@ -127,24 +134,19 @@ def _farther(before: Tensor, after: Tensor, floor: Tensor, stretch: float) -> Te
     return torch.diag((new * (new / old) ** stretch).maximum(floor.sqrt()))
 
 
-def maximise(system: System, data: Data, smoothed: Smoothed, rules: Rules) -> System:
-    """The M-step: every parameter that may change, made the best for what the E-step expects."""
-    made = _begin(system, smoothed, rules)
-    made = _move(made, data, smoothed, rules)
-    return _observe(made, data, smoothed, rules)
-
-
-def _begin(system: System, smoothed: Smoothed, rules: Rules) -> System:
+def maximise(system: System, data: Data, smoothed: SmoothedStates, rules: Rules) -> System:
+    """The M-step: every parameter that may change, set to the best for what the E-step expects."""
     means, factors = smoothed.means[:, 0], smoothed.patterns[:, 0][smoothed.rows]  # (B, H), (B, H, H)
-    mean = means.mean(dim=0) if "mean" in rules.learn else system.mean
-    if "covariance" not in rules.learn:
-        return replace(system, mean=mean)
-    apart = torch.cat([factors, (means - mean)[..., None]], dim=2)  # (B, H, H + 1)
-    joined = apart.permute(1, 0, 2).flatten(1)  # (H, B · (H + 1))
-    return replace(system, mean=mean, factor=triangular(joined / len(means) ** 0.5))
+    mean, factor = means.mean(dim=0) if "mean" in rules.learn else system.mean, system.factor
+    if "covariance" in rules.learn:
+        apart = torch.cat([factors, (means - mean)[..., None]], dim=2)  # (B, H, H + 1)
+        joined = apart.permute(1, 0, 2).flatten(1)  # (H, B · (H + 1))
+        factor = triangular(joined / len(means) ** 0.5)
+    system = _learn_transition(replace(system, mean=mean, factor=factor), data, smoothed, rules)
+    return _learn_emission(system, data, smoothed, rules)
 
 
-def _move(system: System, data: Data, smoothed: Smoothed, rules: Rules) -> System:
+def _learn_transition(system: System, data: Data, smoothed: SmoothedStates, rules: Rules) -> System:
     """W_hh, W_hx and Q from every pair of states that follow each other."""
     if not rules.learn & {"transition", "drive", "process"} and not rules.damped:
         return system
@@ -152,19 +154,23 @@ def _move(system: System, data: Data, smoothed: Smoothed, rules: Rules) -> Syste
     before, after = smoothed.means[:, :-1, :, None], smoothed.means[:, 1:, :, None]  # (B, T − 1, H, 1)
     factors, gains, rests = smoothed.factors, smoothed.gains[smoothed.rows], smoothed.rests[smoothed.rows]
     both = covariance(factors[:, 1:]) @ gains.mT  # cov(h_{t+1}, h_t)
-    regressor = before if system.drive is None else torch.cat([before, _driven(data)], dim=2)  # (B, T − 1, H + X, 1)
+    regressor = before  # (B, T − 1, H + X, 1)
+    if system.drive is not None and data.inputs is not None:
+        regressor = torch.cat([before, data.inputs[:, 1:, :, None]], dim=2)
     size, more = before.shape[2], regressor.shape[2] - before.shape[2]
-    cross = _sum(weight * after, regressor) + _wider((weight * both).sum(dim=(0, 1)), right=more)
+    cross = _sum(weight * after, regressor) + pad((weight * both).sum(dim=(0, 1)), (0, more))
     square = _sum(weight * regressor, regressor)
-    square += _wider((weight * covariance(factors[:, :-1])).sum(dim=(0, 1)), right=more, below=more)
+    square += pad((weight * covariance(factors[:, :-1])).sum(dim=(0, 1)), (0, more, 0, more))
     learned = torch.tensor(["transition" in rules.learn] * size + ["drive" in rules.learn] * more)
     whole = system.transition if system.drive is None else torch.cat([system.transition, system.drive], dim=1)
     whole = regress(cross, square, whole, learned)
-    for place in rules.damped:
-        whole = _damp(cross, square, whole, place)
-    system = replace(
-        system, transition=whole[:, :size], drive=None if system.drive is None else whole[:, size:].clone()
-    )
+    for place in rules.damped:  # the best weight of a part of the state on itself, from 0 to 1, all others as they are
+        whole = whole.clone()
+        whole[place, place] = 0
+        left = cross[place, place] - whole[place] @ square[:, place]
+        whole[place, place] = (left / square[place, place].clamp_min(torch.finfo(square.dtype).tiny)).clamp(0, 1)
+    drive = None if system.drive is None else whole[:, size:].clone()
+    system = replace(system, transition=whole[:, :size], drive=drive)
     if "process" not in rules.learn:
         return system
     # h_{t+1} − W h_t = (I − W J) h_{t+1} − W D · noise, since h_t = … + J h_{t+1} + D · noise
@@ -178,7 +184,7 @@ def _move(system: System, data: Data, smoothed: Smoothed, rules: Rules) -> Syste
     return replace(system, process=factor if rules.shape is None else rules.shape @ factor)
 
 
-def _observe(system: System, data: Data, smoothed: Smoothed, rules: Rules) -> System:
+def _learn_emission(system: System, data: Data, smoothed: SmoothedStates, rules: Rules) -> System:
     """W_yh, d and R from every step at which anything was observed; what was not is expected, given what was."""
     if not rules.learn & {"emission", "offset", "observation"}:
         return system
@@ -193,8 +199,8 @@ def _observe(system: System, data: Data, smoothed: Smoothed, rules: Rules) -> Sy
     expected = level + slope @ means  # (B, T, C, 1)
     regressor = torch.cat([means, torch.ones_like(means[:, :, :1])], dim=2)
     spread = covariance(factors)
-    cross = _sum(weight * expected, regressor) + _wider((weight * (slope @ spread)).sum(dim=(0, 1)), right=1)
-    square = _sum(weight * regressor, regressor) + _wider((weight * spread).sum(dim=(0, 1)), right=1, below=1)
+    cross = _sum(weight * expected, regressor) + pad((weight * (slope @ spread)).sum(dim=(0, 1)), (0, 1))
+    square = _sum(weight * regressor, regressor) + pad((weight * spread).sum(dim=(0, 1)), (0, 1, 0, 1))
     learned = torch.tensor(["emission" in rules.learn] * means.shape[2] + ["offset" in rules.learn])
     whole = regress(cross, square, torch.cat([system.emission, system.offset[:, None]], dim=1), learned)
     system = replace(system, emission=whole[:, :-1].clone(), offset=whole[:, -1].clone())
@@ -224,19 +230,10 @@ def regress(cross: Tensor, square: Tensor, weights: Tensor, learned: Tensor) -> 
     given = weights[:, ~learned] @ square[~learned][:, learned]
     scale = square[learned][:, learned].diagonal().clamp_min(torch.finfo(square.dtype).tiny).sqrt()
     even = square[learned][:, learned] / scale[:, None] / scale
-    found = torch.linalg.lstsq(even, ((cross[:, learned] - given) / scale).mT, driver="gelsd").solution.mT / scale
-    made = weights.clone()
-    made[:, learned] = found
-    return made
-
-
-def _damp(cross: Tensor, square: Tensor, weights: Tensor, place: int) -> Tensor:
-    """The best weight of a part of the state on itself, from 0 to 1, all others staying as they are."""
-    made = weights.clone()
-    made[place, place] = 0
-    left = cross[place, place] - made[place] @ square[:, place]
-    made[place, place] = (left / square[place, place].clamp_min(torch.finfo(square.dtype).tiny)).clamp(0, 1)
-    return made
+    solution = torch.linalg.lstsq(even, ((cross[:, learned] - given) / scale).mT, driver="gelsd").solution
+    weights = weights.clone()
+    weights[:, learned] = solution.mT / scale
+    return weights
 
 
 def noise_factor(noise: Tensor, groups: tuple[int, ...] | None, floor: Tensor) -> Tensor:
@@ -250,15 +247,6 @@ def noise_factor(noise: Tensor, groups: tuple[int, ...] | None, floor: Tensor) -
     return torch.diag((total / count)[places].maximum(floor).sqrt())
 
 
-def _driven(data: Data) -> Tensor:
-    assert data.inputs is not None
-    return data.inputs[:, 1:, :, None]
-
-
 def _sum(a: Tensor, b: Tensor) -> Tensor:
     """Σ a bᵀ over sequences and steps."""
     return (a @ b.mT).sum(dim=(0, 1))
-
-
-def _wider(matrix: Tensor, right: int = 0, below: int = 0) -> Tensor:
-    return pad(matrix, (0, right, 0, below))

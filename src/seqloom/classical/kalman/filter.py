@@ -45,6 +45,19 @@ class Belief:
     mean: Tensor  # (B, H)
     factor: Tensor  # (B, H, H)
 
+    def predict(self, system: System, inputs: Tensor | None = None) -> "Belief":
+        """The state one step later, nothing being observed; `inputs` x (B, X) are those of that step."""
+        mean = self.mean @ system.transition.mT
+        process = system.process.expand(len(self.factor), -1, -1)
+        factor = triangular(torch.cat([system.transition @ self.factor, process], dim=2))
+        return Belief(mean if inputs is None or system.drive is None else mean + inputs @ system.drive.mT, factor)
+
+    def emit(self, system: System) -> tuple[Tensor, Tensor]:
+        """Mean (B, C) and covariance (B, C, C) of what will be observed of such a state."""
+        noise = system.observation.expand(len(self.mean), -1, -1)
+        spread = torch.cat([system.emission @ self.factor, noise], dim=2)
+        return self.mean @ system.emission.mT + system.offset, covariance(spread)
+
 
 @dataclass(frozen=True)
 class Filtered:
@@ -62,13 +75,18 @@ class Filtered:
         return self.patterns[self.rows]
 
     @property
+    def last(self) -> Belief:
+        """The state at the last step."""
+        return Belief(self.means[:, -1], self.factors[:, -1])
+
+    @property
     def log_likelihood(self) -> Tensor:
         """log p(y_1 … y_T) of each sequence (B,)."""
         return self.log_densities.sum(dim=1)
 
 
 @dataclass(frozen=True)
-class Smoothed:
+class SmoothedStates:
     """h_t given y_1 … y_T, and how h_t hangs on h_{t+1}: h_t = … + gain_t h_{t+1} + rest_t · N(0, I)."""
 
     means: Tensor  # (B, T, H)
@@ -146,7 +164,19 @@ def _observed(system: System, mask: Tensor, expected: Tensor) -> tuple[Tensor, T
     above, below = torch.cat([noise, observe @ expected], dim=3), torch.cat([still, expected], dim=3)
     both = triangular(torch.cat([above, below], dim=2))
     innovation, cross, filtered = both[..., :width, :width], both[..., width:, :width], both[..., width:, width:]
-    _refuse_singular(innovation)
+    if not bool(torch.isfinite(innovation).all()):
+        raise DataError(
+            "The covariance of the model is no longer finite: its state grows without bound over this series. "
+            "Use a structure that does not, fewer steps, or values on a smaller scale."
+        )
+    sizes = innovation.square().sum(dim=3).sqrt()
+    small = innovation.diagonal(dim1=2, dim2=3).abs() <= SINGULAR * sizes
+    if bool(small.any()):  # a density of what cannot vary does not exist
+        step = int(small.any(dim=2).any(dim=0).nonzero()[0])
+        raise DataError(
+            f"The covariance of what is observed at step {step + 1} is singular: a value is a sum of others, or does "
+            "not vary at all, so it has no density. Leave out the value that repeats others, or give it noise."
+        )
     return innovation, cross, filtered
 
 
@@ -158,23 +188,6 @@ def _rows_observed(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
     seen = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
     alone = torch.diag_embed((~mask).to(system.emission.dtype))
     return seen * system.emission, torch.cat([seen * system.observation, alone], dim=3)
-
-
-def _refuse_singular(innovation: Tensor) -> None:
-    """A density of what cannot vary does not exist."""
-    sizes = innovation.square().sum(dim=3).sqrt()
-    small = innovation.diagonal(dim1=2, dim2=3).abs() <= SINGULAR * sizes
-    if not bool(torch.isfinite(innovation).all()):
-        raise DataError(
-            "The covariance of the model is no longer finite: its state grows without bound over this series. "
-            "Use a structure that does not, fewer steps, or values on a smaller scale."
-        )
-    if bool(small.any()):
-        step = int(small.any(dim=2).any(dim=0).nonzero()[0])
-        raise DataError(
-            f"The covariance of what is observed at step {step + 1} is singular: a value is a sum of others, or does "
-            "not vary at all, so it has no density. Leave out the value that repeats others, or give it noise."
-        )
 
 
 def _means(
@@ -198,7 +211,7 @@ def _inverse(lower: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
 
-def kalman_smoother(system: System, filtered: Filtered) -> Smoothed:
+def kalman_smoother(system: System, filtered: Filtered) -> SmoothedStates:
     """Back from the last step: what later observations say of earlier states.
 
     mean_t = m_t + J_t (mean_{t+1} − e_{t+1}),   P_t = D_t D_tᵀ + J_t P_{t+1} J_tᵀ
@@ -213,14 +226,8 @@ def kalman_smoother(system: System, filtered: Filtered) -> Smoothed:
         mean = filtered.means[:, t] + (by_row[:, t] @ change).squeeze(2)
         factors.append(factor)
         means.append(mean)
-    return Smoothed(
-        torch.stack(means[::-1], dim=1),
-        torch.stack(factors[::-1], dim=1),
-        gains,
-        rests,
-        filtered.rows,
-        filtered.log_likelihood,
-    )
+    means_forward, factors_forward = (torch.stack(parts[::-1], dim=1) for parts in (means, factors))
+    return SmoothedStates(means_forward, factors_forward, gains, rests, filtered.rows, filtered.log_likelihood)
 
 
 def _looking_back(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,7 +243,10 @@ def _looking_back(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
     process = system.process.expand(*factors.shape[:-2], -1, -1)
     above = torch.cat([system.transition @ factors, process], dim=-1)
     below = torch.cat([factors, torch.zeros_like(process)], dim=-1)
-    both = triangular(torch.cat([above, below], dim=-2)) if process.shape[-1] == size else _padded(above, below, size)
+    both = torch.cat([above, below], dim=-2)
+    if process.shape[-1] < size:  # as many columns as rows, where the noise has fewer dimensions than the state
+        both = torch.nn.functional.pad(both, (0, 2 * size - both.shape[-1]))
+    both = triangular(both)
     ahead, along, rest = both[..., :size, :size], both[..., size:, :size], both[..., size:, size:]
     scale = ahead.square().sum(dim=-1).sqrt()  # deviations of the next state
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
@@ -246,23 +256,3 @@ def _looking_back(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
     gains = along @ inverse / scale[..., None, :]
     left = along - gains @ ahead  # zero, or what a singular covariance leaves
     return gains, rest if regular else triangular(torch.cat([rest, left], dim=-1))
-
-
-def _padded(above: Tensor, below: Tensor, size: int) -> Tensor:
-    """With as many columns as rows, where the noise of the state has fewer dimensions than the state."""
-    both = torch.cat([above, below], dim=-2)
-    return triangular(torch.nn.functional.pad(both, (0, 2 * size - both.shape[-1])))
-
-
-def predict(system: System, belief: Belief, driven: Tensor | None = None) -> Belief:
-    """The state one step later, nothing being observed; `driven` is W_hx x (B, H)."""
-    mean = belief.mean @ system.transition.mT
-    process = system.process.expand(len(belief.factor), -1, -1)
-    factor = triangular(torch.cat([system.transition @ belief.factor, process], dim=2))
-    return Belief(mean if driven is None else mean + driven, factor)
-
-
-def emit(system: System, belief: Belief) -> tuple[Tensor, Tensor]:
-    """Mean (B, C) and covariance (B, C, C) of what will be observed of such a state."""
-    spread = torch.cat([system.emission @ belief.factor, system.observation.expand(len(belief.mean), -1, -1)], dim=2)
-    return belief.mean @ system.emission.mT + system.offset, covariance(spread)

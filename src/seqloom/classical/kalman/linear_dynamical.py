@@ -2,34 +2,26 @@
 
     h_t = W_hh h_{t-1} + W_hx x_t + ε        y_t = W_yh h_t + d + δ
 
-What the state is can be given by a name (`structures`) or left to be learned. `kalman` has filter and smoother,
-`kalman_em` learning. Everything is float64, and in the units of the data.
+What the state is can be given by a name (`structures`) or left to be learned. `filter` has filter and smoother, `em`
+learning. Everything is float64, and in the units of the data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from seqloom.classical.kalman.em import LEARNED, Data, Rules, check_data, expectation_maximisation
-from seqloom.classical.kalman.filter import (
-    Belief,
-    Filtered,
-    Smoothed,
-    System,
-    emit,
-    kalman_filter,
-    kalman_smoother,
-    predict,
-)
-from seqloom.classical.kalman.structures import Structure, first_guess, rules_for, width
+from seqloom.classical.kalman.filter import Belief, Filtered, SmoothedStates, System, kalman_filter, kalman_smoother
+from seqloom.classical.kalman.structures import Structure, first_guess, rules_for, state_size
+from seqloom.classical.tensor_model import Bounds, TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate, FutureStep
-from seqloom.core.tree import Expected, Tree, check_tree
+from seqloom.core.tree import Tree
 
 Parameter = Literal["transition", "drive", "process", "emission", "offset", "observation", "mean", "covariance"]
 assert get_args(Parameter) == LEARNED
@@ -63,19 +55,27 @@ class KalmanConfig:
         return LinearDynamical(replace(self, structure=self.structure or usual), variables, season, inputs)
 
     def estimates(
-        self, series: Sequence[tuple[Tensor, Tensor]], season: int, model: Any, step: int, seed: int = 1
+        self,
+        series: Sequence[tuple[Tensor, Tensor]],
+        season: int,
+        model: "LinearDynamical | None",
+        step: int,
+        seed: int = 1,
     ) -> Iterator[Estimate]:
         """Rounds of EM on values and masks (T, C), from round `step` of a model that was kept; no number is drawn."""
-        if model is None:
-            model = self.build(series[0][0].shape[1], season)
+        model = model or self.build(series[0][0].shape[1], season)
         yield from model.estimates(Data.of(series), step)
 
 
-class LinearDynamical:
-    """A linear dynamical system of C observed values. Before it is estimated or loaded it expects N(0, 1) for ever."""
+class LinearDynamical(TensorModel):
+    """A linear dynamical system of C observed values. Before it is estimated or loaded it expects N(0, 1) for ever.
 
-    device = torch.device("cpu")
+    It stays on the CPU: it takes many small steps one after the other, in float64.
+    """
+
     memory = None  # it looks back to the beginning
+    bounds: Mapping[str, Bounds] = {"rounds": (-torch.inf, torch.inf)}
+    cpu_only = True
 
     def __init__(self, config: KalmanConfig, variables: int, season: int = 1, inputs: int = 0) -> None:
         if config.structure == "seasonal" and season < 2:
@@ -86,17 +86,12 @@ class LinearDynamical:
         assert config.structure is not None, "a system is built by its config, which knows"
         self.structure: Structure = config.structure
         self.config, self.variables, self.season, self.inputs = config, variables, season, inputs
-        self.hidden = width(self.structure, variables, config.hidden, season)
-        more = [("damping", "offset") if config.damped else (), ("drive",) if inputs else ()]
-        more += [("mean", "covariance") if config.start == "learned" else ()]
-        self.rules: Rules = rules_for(
-            self.structure,
-            variables,
-            season,
-            [name for names in more for name in names],
-            config.fixed,
-            config.noise == "full",
-        )
+        self.hidden = state_size(self.structure, variables, config.hidden, season)
+        learn = ["damping", "offset"] if config.damped else []
+        learn += ["drive"] if inputs else []
+        learn += ["mean", "covariance"] if config.start == "learned" else []
+        full = config.noise == "full"
+        self.rules: Rules = rules_for(self.structure, variables, season, learn, config.fixed, full)
         rank = self.hidden if self.rules.shape is None else self.rules.shape.shape[1]
         nothing = torch.zeros(self.hidden, self.hidden, dtype=torch.float64)
         self.system = System(
@@ -109,42 +104,37 @@ class LinearDynamical:
             factor=nothing,
             drive=nothing.new_zeros(self.hidden, inputs) if inputs else None,
         )
-        # Of EM's last round: log p before it, what the one before had gained, how much farther the next will try to go.
+        # Of EM's last round: log p before it, the gain of the one before, how much farther the next will try to go.
         self.rounds = torch.tensor([-torch.inf, torch.inf, 1.0], dtype=torch.float64)
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
-    def begin(self, data: Data) -> None:
-        """Take the first guess that the data suggests; what nothing can be learned from is refused."""
-        check_data(data, self.rules, self.inputs)
-        self.system, self.rules = self._guess(data)
-
-    def settle(self, data: Data) -> None:
-        """The floors that go with the data, for a model that goes on from a checkpoint."""
-        _, self.rules = self._guess(data)
-
-    def _guess(self, data: Data) -> tuple[System, Rules]:
+    def begin(self, data: Data, resume: bool = False) -> None:
+        """Take the first guess that the data suggests, or, to resume from a checkpoint, the floors of it alone."""
+        if not resume:
+            check_data(data, self.rules, self.inputs)
         config = self.config
-        return first_guess(self.structure, config.hidden, self.season, config.damped, data, self.rules)
+        guess, self.rules = first_guess(self.structure, config.hidden, self.season, config.damped, data, self.rules)
+        self.system = self.system if resume else guess
 
     def estimates(self, data: Data, step: int = 0) -> Iterator[Estimate]:
         """Rounds of EM from round `step` on, for `estimate`: the model changes in place, and every so often it is kept.
 
         A round's loss is that of the model it began with: −log p of a value observed, in nats.
         """
-        self.settle(data) if step else self.begin(data)
+        self.begin(data, resume=step > 0)
         plan, count = self.config, int(data.mask.sum())
         if plan.rounds == 0:
             yield Estimate(0, 0, self, {})
         rounds = expectation_maximisation(self.system, data, self.rules, float(self.rounds[2]))
         while step < plan.rounds and float(self.rounds[1]) >= plan.tolerance * count:
-            made = next(rounds)
-            step, self.system = step + 1, made.system
-            gain = made.log_likelihood - float(self.rounds[0])
-            self.rounds = torch.tensor([made.log_likelihood, gain, made.stretch], dtype=torch.float64)
+            last = next(rounds)
+            step, self.system = step + 1, last.system
+            gain = last.log_likelihood - float(self.rounds[0])
+            self.rounds = torch.tensor([last.log_likelihood, gain, last.stretch], dtype=torch.float64)
             over = step == plan.rounds or gain < plan.tolerance * count
             kept = self if over or step % plan.save_every == 0 else None
-            loss = -made.log_likelihood / count
+            loss = -last.log_likelihood / count
             yield Estimate(step, plan.rounds, kept, {"loss": loss}, count, "values", "nats per value")
 
     # --- inferring ---------------------------------------------------------------------------------------------------
@@ -153,7 +143,7 @@ class LinearDynamical:
         """h_t given y_1 … y_t, for values (B, T, C). NaN is missing, and so is what `mask` does not mark."""
         return kalman_filter(self.system, *self._observed(values, mask), self._given(inputs, values))
 
-    def smooth(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Smoothed:
+    def smooth(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> SmoothedStates:
         """h_t given all of y_1 … y_T."""
         return kalman_smoother(self.system, self.filter(values, mask, inputs))
 
@@ -179,9 +169,8 @@ class LinearDynamical:
         driven = self._given(inputs, values)
         before = None if driven is None else torch.cat([driven[:, :1], driven[:, :-1]], dim=1)  # the first is not used
         read = kalman_filter(self.system, values, mask, before, Belief(state["mean"], state["factor"]))
-        now = Belief(read.means[:, -1], read.factors[:, -1])
-        belief = predict(self.system, now, self._driven(driven, -1))
-        mean, covariance = emit(self.system, belief)
+        belief = read.last.predict(self.system, None if driven is None else driven[:, -1])
+        mean, covariance = belief.emit(self.system)
         return FutureStep(mean, {"mean": belief.mean, "factor": belief.factor}, covariance=covariance)
 
     def exact_forecast(
@@ -195,13 +184,12 @@ class LinearDynamical:
         """Means (B, horizon, C) and covariances (B, horizon, C, C) of what follows; `future` are its inputs."""
         if horizon < 1:
             raise UsageError(f"A forecast needs a horizon of at least 1 step, got {horizon}.")
-        read = self.filter(values, mask, inputs)
-        belief = Belief(read.means[:, -1], read.factors[:, -1])
+        belief = self.filter(values, mask, inputs).last
         driven = self._given(future, values, horizon)
         means, covariances = [], []
         for ahead in range(horizon):
-            belief = predict(self.system, belief, self._driven(driven, ahead))
-            mean, covariance = emit(self.system, belief)
+            belief = belief.predict(self.system, None if driven is None else driven[:, ahead])
+            mean, covariance = belief.emit(self.system)
             means.append(mean)
             covariances.append(covariance)
         return torch.stack(means, dim=1), torch.stack(covariances, dim=1)
@@ -240,32 +228,14 @@ class LinearDynamical:
             raise UsageError(f"The model is driven by inputs: give all of them, {wanted}, without a gap; got {got}.")
         return inputs.to(self.device, torch.float64)
 
-    def _driven(self, inputs: Tensor | None, step: int) -> Tensor | None:
-        return None if inputs is None or self.system.drive is None else inputs[:, step] @ self.system.drive.mT
-
     # --- keeping -----------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
-        found = {name: value for name, value in vars(self.system).items() if value is not None}
-        return {name: value.clone(memory_format=torch.contiguous_format) for name, value in found.items()} | {
-            "rounds": self.rounds
-        }
+    def tensors(self) -> dict[str, Tensor]:
+        parts = {name: part for name, part in vars(self.system).items() if part is not None}
+        copies = {name: part.clone(memory_format=torch.contiguous_format) for name, part in parts.items()}
+        return {**copies, "rounds": self.rounds}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        rounds = Expected((3,), torch.float64, low=-torch.inf, high=torch.inf)
-        check_tree(dict(state_dict), {**self.state_dict(), "rounds": rounds})
-        tensors = dict(state_dict)
-        self.rounds = tensors.pop("rounds")
-        self.system = System(**tensors)
-
-    # --- what a module can do ----------------------------------------------------------------------------------------
-
-    def to(self, device: torch.device | str) -> "LinearDynamical":
-        """It stays on the CPU: it takes many small steps one after the other, in float64."""
-        return self
-
-    def eval(self) -> "LinearDynamical":
-        return self
-
-    def train(self, mode: bool = True) -> "LinearDynamical":
-        return self
+    def assign(self, tensors: Mapping[str, Tensor]) -> None:
+        parts = dict(tensors)
+        self.rounds = parts.pop("rounds")
+        self.system = System(**parts)

@@ -80,7 +80,7 @@ BLOCKS: dict[str, Callable[[int], Block]] = {
 }
 
 
-def width(structure: Structure, variables: int, hidden: int, season: int) -> int:
+def state_size(structure: Structure, variables: int, hidden: int, season: int) -> int:
     """The size of the state."""
     return hidden if structure == "free" else variables * len(BLOCKS[structure](season).emission)
 
@@ -112,23 +112,33 @@ def first_guess(
     centre, scale, change = _spread(data)
     moves = 1.0 if structure == "free" else float(change.square().min())  # a free state has a scale of its own
     rules = replace(rules, observation_floor=FLOOR * scale.square(), process_floor=FLOOR * moves)
-    drive = None
     if structure == "free":
         system = _free(data, hidden, centre, scale)
-        size = hidden
     else:
         system = _named(BLOCKS[structure](season), centre, scale, change, data)
-        system = _fading(system, centre) if damped else system
-        size = len(system.mean)
+    if structure != "free" and damped:  # level and slope lose a little at every step, down to the mean
+        size, variables = len(system.mean), len(centre)
+        transition, mean = system.transition.clone(), system.mean.clone()
+        for column in range(variables):
+            first = column * size // variables
+            mean[first] -= centre[column]
+            for place in range(first, min(first + 2, first + size // variables)):
+                transition[place, place] = FADING
+        system = replace(system, transition=transition, mean=mean, offset=centre.clone())
     if data.inputs is not None:
-        drive = torch.zeros(size, data.inputs.shape[2], dtype=torch.float64)
-    return replace(system, drive=drive), rules
+        system = replace(system, drive=torch.zeros(len(system.mean), data.inputs.shape[2], dtype=torch.float64))
+    return system, rules
 
 
 def _named(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Data) -> System:
+    """A system of these blocks that begins with the first observation of each value, averaged over all sequences."""
+    first = data.mask.to(torch.int8).argmax(dim=1, keepdim=True)  # (B, 1, C)
+    seen = data.mask.any(dim=1)
+    values = torch.where(seen, data.values.nan_to_num().gather(1, first).squeeze(1), 0.0)
+    beginning = values.sum(dim=0) / seen.sum(dim=0).clamp_min(1)
     variables = len(centre)
     mean = torch.zeros(variables, len(block.emission), dtype=torch.float64)
-    mean[:, 0] = _first_values(data, centre)
+    mean[:, 0] = torch.where(seen.any(dim=0), beginning, centre)
     noise = [block.shape @ torch.diag(_matrix(block.begin) * one) for one in change]
     return System(
         transition=torch.block_diag(*[block.transition] * variables),
@@ -139,18 +149,6 @@ def _named(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Da
         mean=mean.flatten(),
         factor=torch.diag((VAGUE * scale)[:, None].expand_as(mean).flatten()),
     )
-
-
-def _fading(system: System, centre: Tensor) -> System:
-    """Level and slope lose a little at every step, and what is left in the end is the mean."""
-    size, variables = len(system.mean), len(centre)
-    transition, mean = system.transition.clone(), system.mean.clone()
-    for column in range(variables):
-        first = column * size // variables
-        mean[first] -= centre[column]
-        for place in range(first, min(first + 2, first + size // variables)):
-            transition[place, place] = FADING
-    return replace(system, transition=transition, mean=mean, offset=centre.clone())
 
 
 def _free(data: Data, hidden: int, centre: Tensor, scale: Tensor) -> System:
@@ -204,15 +202,6 @@ def _spread(data: Data) -> tuple[Tensor, Tensor, Tensor]:
     steps = torch.where(both, values[:, 1:] - values[:, :-1], 0.0).square().sum(dim=(0, 1))
     change = (steps / both.sum(dim=(0, 1)).clamp_min(1)).sqrt()
     return centre, scale, torch.where(change > 0, change, scale / 10)
-
-
-def _first_values(data: Data, centre: Tensor) -> Tensor:
-    """The first observation of each value, the mean over all sequences."""
-    first = data.mask.to(torch.int8).argmax(dim=1, keepdim=True)  # (B, 1, C)
-    seen = data.mask.any(dim=1)
-    values = torch.where(seen, data.values.nan_to_num().gather(1, first).squeeze(1), 0.0)
-    found = values.sum(dim=0) / seen.sum(dim=0).clamp_min(1)
-    return torch.where(seen.any(dim=0), found, centre)
 
 
 def _matrix(rows: Sequence[Sequence[float]] | Sequence[float]) -> Tensor:

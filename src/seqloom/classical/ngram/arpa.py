@@ -24,6 +24,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -67,17 +68,6 @@ def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Make it first.")
-    names = _names(model, words)
-    with (
-        replace_file(path) as target,
-        gzip.open(target, "wb") if path.suffix == ".gz" else nullcontext(target) as file,
-    ):
-        for piece in _pieces(model, names):
-            file.write(piece.encode())
-
-
-def _names(model: NGram, words: list[str]) -> list[str]:
-    """The ARPA word of each id, `<s>` last."""
     if len(words) != model.vocabulary:
         raise UsageError(f"The model has {model.vocabulary} tokens, so as many words are needed, not {len(words)}.")
     names = [escape(word) for word in words]
@@ -90,10 +80,16 @@ def _names(model: NGram, words: list[str]) -> list[str]:
             raise UsageError(
                 f"The words of an ARPA file must differ; tokens {first[name]} and {number} are both {words[number]!r}."
             )
-    return [*names, BEGIN_NAME]
+    with (
+        replace_file(path) as target,
+        gzip.open(target, "wb") if path.suffix == ".gz" else nullcontext(target) as file,
+    ):
+        for piece in _pieces(model, [*names, BEGIN_NAME]):
+            file.write(piece.encode())
 
 
 def _pieces(model: NGram, names: list[str]) -> Iterator[str]:
+    """The text of a file, piece by piece; `names` are the ARPA words by id, `<s>` last."""
     yield "\\data\\\n"
     for k, table in enumerate(model.tables, start=1):
         yield f"ngram {k}={len(table.keys)}\n"
@@ -103,26 +99,22 @@ def _pieces(model: NGram, names: list[str]) -> Iterator[str]:
         keys = table.keys.cpu().numpy()
         prefix, last = (keys // model.width).tolist(), (keys % model.width).tolist()
         texts = [f"{texts[p]} {names[w]}" for p, w in zip(prefix, last, strict=True)] if k > 1 else names
-        yield from _lines(table, texts)
+        log_prob = (table.log_prob.double().cpu().numpy() / LN10).clip(min=NEVER, max=0.0).tolist()
+        backoff = (table.backoff.double().cpu().numpy() / LN10).tolist()
+        for begin in range(0, len(texts), _LINES_AT_ONCE):
+            part = slice(begin, begin + _LINES_AT_ONCE)
+            if backoff:
+                rows = zip(log_prob[part], texts[part], backoff[part], strict=True)
+                yield "".join([f"{p:.12g}\t{text}\t{b:.12g}\n" for p, text, b in rows])
+            else:
+                yield "".join([f"{p:.12g}\t{text}\n" for p, text in zip(log_prob[part], texts[part], strict=True)])
     yield "\n\\end\\\n"
-
-
-def _lines(table: Table, texts: list[str]) -> Iterator[str]:
-    log_prob = (table.log_prob.double().cpu().numpy() / LN10).clip(min=NEVER, max=0.0).tolist()
-    backoff = (table.backoff.double().cpu().numpy() / LN10).tolist()
-    for begin in range(0, len(texts), _LINES_AT_ONCE):
-        part = slice(begin, begin + _LINES_AT_ONCE)
-        if backoff:
-            rows = zip(log_prob[part], texts[part], backoff[part], strict=True)
-            yield "".join([f"{p:.12g}\t{text}\t{b:.12g}\n" for p, text, b in rows])
-        else:
-            yield "".join([f"{p:.12g}\t{text}\n" for p, text in zip(log_prob[part], texts[part], strict=True)])
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class Lines:
+class ARPALines:
     """The lines of a file that are not blank, with their numbers, for errors that say where."""
 
     def __init__(self, path: Path, file: IO[str]) -> None:
@@ -143,7 +135,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Section:
+class ARPASection:
     """The n-grams of one order as the file lists them."""
 
     log_prob: Tensor  # (n,)
@@ -156,9 +148,12 @@ def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
     """The model of an ARPA file, plain or .gz, and its words by id: `</s>` is 0, `<unk>` 1 if there is one."""
     path = Path(path)
     try:
-        with _open_to_read(path) as file:
+        with (
+            gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as raw,
+            TextIOWrapper(raw, encoding="utf-8", newline="\n") as file,
+        ):
             refuse_device(path, file.fileno())
-            return _read(Lines(path, file))
+            return _read(ARPALines(path, file))
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} must be UTF-8 text ({error.reason} at byte {error.start}). Convert it first."
@@ -167,13 +162,7 @@ def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
         raise DataError(f"{path} cannot be read: {error}.") from error
 
 
-def _open_to_read(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
-    return open(path, encoding="utf-8", newline="\n")
-
-
-def _read(lines: Lines) -> tuple[NGram, list[str]]:
+def _read(lines: ARPALines) -> tuple[NGram, list[str]]:
     counts = _read_header(lines)
     order = len(counts)
     names, section = _read_words(lines, counts[0], order)
@@ -190,7 +179,7 @@ def _read(lines: Lines) -> tuple[NGram, list[str]]:
     return model, [unescape(name) for name in names[:-1]]
 
 
-def _read_header(lines: Lines) -> list[int]:
+def _read_header(lines: ARPALines) -> list[int]:
     """The number of n-grams of each order. Toolkits may write remarks above `\\data\\`."""
     while lines.next("\\data\\").strip() != "\\data\\":
         pass
@@ -210,15 +199,7 @@ def _read_header(lines: Lines) -> list[int]:
     return counts
 
 
-def _expect_end(lines: Lines, k: int, count: int, order: int) -> None:
-    """After as many n-grams as were announced comes the next order, or the end."""
-    wanted = f"\\{k + 1}-grams:" if k < order else "\\end\\"
-    line = lines.next(wanted).strip()
-    if line != wanted:
-        lines.fail(f"{wanted} must follow the {count} {k}-grams announced at the top, but this is {line[:60]!r}")
-
-
-def _read_words(lines: Lines, count: int, order: int) -> tuple[list[str], Section]:
+def _read_words(lines: ARPALines, count: int, order: int) -> tuple[list[str], ARPASection]:
     """The vocabulary in the order of its ids, `<s>` last, and the section with those ids in it."""
     seen: dict[str, int] = {}
     section = _read_section(lines, 1, count, order, seen, grow=True)
@@ -231,17 +212,22 @@ def _read_words(lines: Lines, count: int, order: int) -> tuple[list[str], Sectio
     names = [*special, *(name for name in seen if name not in (*special, BEGIN_NAME)), BEGIN_NAME]
     ids = {name: number for number, name in enumerate(names)}
     by_first_seen = torch.tensor([ids[name] for name in seen])
-    return names, Section(section.log_prob, section.backoff, by_first_seen[section.words], section.lines)
+    return names, ARPASection(section.log_prob, section.backoff, by_first_seen[section.words], section.lines)
 
 
-def _read_section(lines: Lines, k: int, count: int, order: int, ids: dict[str, int], grow: bool = False) -> Section:
+def _read_section(
+    lines: ARPALines, k: int, count: int, order: int, ids: dict[str, int], grow: bool = False
+) -> ARPASection:
     """`count` lines of k words. With `grow` new words are numbered as they come."""
     log_prob, backoff, words, numbers = array("d"), array("d"), array("q"), array("q")
     for _ in range(count):
         line = lines.next(f"one of the {count} {k}-grams announced at the top")
         fields = [field for field in line.replace("\t", " ").split(" ") if field]
         if not k + 1 <= len(fields) <= k + 1 + (k < order):
-            _explain_fields(lines, line, k, count, k < order)
+            if line.startswith("\\"):
+                lines.fail(f"{count} {k}-grams are announced at the top, but their list ends here with fewer")
+            form = ("a word" if k == 1 else f"{k} words") + (" and perhaps a backoff" if k < order else "")
+            lines.fail(f"a {k}-gram must be a log10 probability, {form}, but the line is {line[:60]!r}")
         try:
             log_prob.append(float(fields[0]) * LN10)
             backoff.append(float(fields[k + 1]) * LN10 if len(fields) > k + 1 else 0.0)
@@ -253,31 +239,18 @@ def _read_section(lines: Lines, k: int, count: int, order: int, ids: dict[str, i
                 lines.fail(f"every word must stand among the 1-grams, and {word!r} does not")
             words.append(number)
         numbers.append(lines.number)
-    _expect_end(lines, k, count, order)
-    section = Section(_tensor(log_prob), _tensor(backoff), _tensor(words).view(count, k), numbers)
-    _check_numbers(lines, section, k)
+    wanted = f"\\{k + 1}-grams:" if k < order else "\\end\\"
+    line = lines.next(wanted).strip()
+    if line != wanted:
+        lines.fail(f"{wanted} must follow the {count} {k}-grams announced at the top, but this is {line[:60]!r}")
+    probs, weights, ids_read = (torch.from_numpy(np.array(values)) for values in (log_prob, backoff, words))
+    section = ARPASection(probs, weights, ids_read.view(count, k), numbers)
+    _refuse(lines, section, probs.isnan() | (probs > 0), f"the log10 probability of a {k}-gram must be 0 or less")
+    _refuse(lines, section, weights.isnan() | (weights == math.inf), f"the backoff of a {k}-gram must be finite")
     return section
 
 
-def _tensor(values: "array[int] | array[float]") -> Tensor:
-    return torch.from_numpy(np.array(values))
-
-
-def _explain_fields(lines: Lines, line: str, k: int, count: int, backoff: bool) -> NoReturn:
-    if line.startswith("\\"):
-        lines.fail(f"{count} {k}-grams are announced at the top, but their list ends here with fewer")
-    words = "a word" if k == 1 else f"{k} words"
-    rest = " and perhaps a backoff" if backoff else ""
-    lines.fail(f"a {k}-gram must be a log10 probability, {words}{rest}, but the line is {line[:60]!r}")
-
-
-def _check_numbers(lines: Lines, section: Section, k: int) -> None:
-    prob, backoff = section.log_prob, section.backoff
-    _refuse(lines, section, prob.isnan() | (prob > 0), f"the log10 probability of a {k}-gram must be 0 or less")
-    _refuse(lines, section, backoff.isnan() | (backoff == math.inf), f"the backoff of a {k}-gram must be finite")
-
-
-def _link(lines: Lines, model: NGram, k: int, section: Section) -> Table:
+def _link(lines: ARPALines, model: NGram, k: int, section: ARPASection) -> Table:
     """Find each n-gram's first k−1 words in the order below, and sort."""
     words = section.words
     place = words[:, 0]
@@ -293,6 +266,6 @@ def _link(lines: Lines, model: NGram, k: int, section: Section) -> Table:
     return Table(keys, section.log_prob[by_key], backoff)
 
 
-def _refuse(lines: Lines, section: Section, bad: Tensor, problem: str) -> None:
+def _refuse(lines: ARPALines, section: ARPASection, bad: Tensor, problem: str) -> None:
     if bad.any():
         lines.fail(problem, section.lines[int(bad.nonzero()[0])])

@@ -42,7 +42,7 @@ Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Counts:
+class NGramCounts:
     """The n-grams of one order, sorted by key: place of the first words in the order below · (V+1) + last word."""
 
     keys: Ints  # (n,)
@@ -52,20 +52,11 @@ class Counts:
     initial: NDArray[np.bool_]  # (n,) begins with <s>
 
 
-@dataclass(frozen=True)
-class Smoothed:
-    """One order's probabilities, and the weight each context of the order below gives to what it has not seen."""
-
-    prob: Reals  # (n,)
-    gamma: Reals  # (contexts,)
-
-
 def kneser_ney(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> NGram:
     """The model of a text, at once; `estimate` does the same step by step."""
-    for stage in estimate(stream, config, vocabulary):
-        if isinstance(stage.model, NGram):
-            return stage.model
-    raise AssertionError("an estimation ends with its model")
+    *_, last = estimate(stream, config, vocabulary)
+    assert isinstance(last.model, NGram), "an estimation ends with its model"
+    return last.model
 
 
 def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> Iterator[Estimate]:
@@ -75,18 +66,19 @@ def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) 
     """
     order, total = config.order, 2 * config.order
     check_length(stream, order)
-    counts: list[Counts] = []
+    counts: list[NGramCounts] = []
     for level in count_orders(stream, order, vocabulary):
         counts.append(level)
         yield Estimate(len(counts), total, None, {"order": len(counts), "ngrams": len(level.keys)})
     model = config.build(vocabulary)
-    kept = [keep(level, k, config.min_count) for k, level in enumerate(counts, start=1)]
-    smoothed: list[Smoothed] = []
+    # occurrences decide, not c: what begins or ends a kept n-gram occurs at least as often, so it is kept too
+    kept = [level.seen >= (config.min_count if k >= FIRST_PRUNED else 0) for k, level in enumerate(counts, start=1)]
+    smoothed: list[tuple[Reals, Reals]] = []
     for k in range(1, order + 1):
         adjusted = adjusted_counts(counts, k, vocabulary)
         discounts, fallback = discounts_of(adjusted)
         model.discounts[k - 1], model.fallback[k - 1] = torch.from_numpy(discounts), fallback
-        below = smoothed[-1].prob if smoothed else np.full(1, 1 / vocabulary)
+        below = smoothed[-1][0] if smoothed else np.full(1, 1 / vocabulary)
         smoothed.append(smooth(counts[k - 1], adjusted, kept[k - 1], discounts, below))
         if k == order:
             model.tables = tables_of(counts, kept, smoothed, vocabulary + 1)
@@ -98,13 +90,13 @@ def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) 
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def count_orders(stream: NDArray[np.integer], order: int, vocabulary: int) -> Iterator[Counts]:
-    """The n-grams of order 1, 2 … `order`."""
+def count_orders(stream: NDArray[np.integer], order: int, vocabulary: int) -> Iterator[NGramCounts]:
+    """Count the n-grams of order 1, 2 … `order`."""
     sequence, offset = documents(stream, vocabulary)
     width = vocabulary + 1
     seen = np.bincount(sequence, minlength=width)
     none = np.zeros(width, dtype=np.int64)
-    level = Counts(np.arange(width), none, none, seen, np.arange(width) == vocabulary)
+    level = NGramCounts(np.arange(width), none, none, seen, np.arange(width) == vocabulary)
     yield level
     place = sequence  # of the n-gram of the order at hand that ends at each token
     for k in range(2, order + 1):
@@ -115,7 +107,7 @@ def count_orders(stream: NDArray[np.integer], order: int, vocabulary: int) -> It
         suffix = np.empty(len(keys), dtype=np.int64)
         suffix[inverse] = place[ends]
         prefix = keys // width
-        level = Counts(keys, prefix, suffix, seen, level.initial[prefix])
+        level = NGramCounts(keys, prefix, suffix, seen, level.initial[prefix])
         yield level
         place = np.full(len(sequence), -1)
         place[ends] = inverse
@@ -149,7 +141,7 @@ def check_length(stream: NDArray[np.integer], order: int) -> None:
     )
 
 
-def adjusted_counts(counts: list[Counts], order: int, vocabulary: int) -> Ints:
+def adjusted_counts(counts: list[NGramCounts], order: int, vocabulary: int) -> Ints:
     """c of the equations for one order: occurrences in the highest, different words continued below it."""
     level = counts[order - 1]
     if order == len(counts):
@@ -160,11 +152,6 @@ def adjusted_counts(counts: list[Counts], order: int, vocabulary: int) -> Ints:
     if order == 1:
         adjusted[vocabulary] = 0  # <s> is given, never predicted
     return adjusted
-
-
-def keep(level: Counts, order: int, min_count: int) -> NDArray[np.bool_]:
-    """Occurrences decide, not c: what begins or ends a kept n-gram occurs at least as often, so it is kept too."""
-    return level.seen >= min_count if order >= FIRST_PRUNED else np.ones(len(level.keys), dtype=bool)
 
 
 # --- smoothing ------------------------------------------------------------------------------------------------------
@@ -181,29 +168,36 @@ def discounts_of(adjusted: Ints) -> tuple[Reals, bool]:
     return np.array(FALLBACK), True
 
 
-def smooth(level: Counts, adjusted: Ints, kept: NDArray[np.bool_], discounts: Reals, below: Reals) -> Smoothed:
-    """The equations above, for one order. `below` are the probabilities of the order below, by place."""
+def smooth(
+    level: NGramCounts, adjusted: Ints, kept: NDArray[np.bool_], discounts: Reals, below: Reals
+) -> tuple[Reals, Reals]:
+    """The equations above, for one order; `below` are the probabilities of the order below, by place.
+
+    Return p (n,) of its n-grams, and γ of each context of the order below.
+    """
     prefix = level.prefix
     taken = np.concatenate([[0.0], discounts])[np.minimum(adjusted, 3)]
     total = np.bincount(prefix, weights=adjusted, minlength=len(below))
     left = np.bincount(prefix, weights=np.where(kept, taken, adjusted), minlength=len(below))
     gamma = np.divide(left, total, out=np.ones(len(below)), where=total > 0)
     prob = (adjusted - taken) / total[prefix] + gamma[prefix] * below[level.suffix]
-    return Smoothed(prob, gamma)
+    return prob, gamma
 
 
-def tables_of(counts: list[Counts], kept: list[NDArray[np.bool_]], smoothed: list[Smoothed], width: int) -> list[Table]:
-    """What the model asks: the kept n-grams, with the γ of the order above as their backoff."""
+def tables_of(
+    counts: list[NGramCounts], kept: list[NDArray[np.bool_]], smoothed: list[tuple[Reals, Reals]], width: int
+) -> list[Table]:
+    """The tables of the model: the kept n-grams, with the γ of the order above as their backoff."""
     tables = []
     renumbered = np.zeros(1, dtype=np.int64)
     for k, (level, keeps) in enumerate(zip(counts, kept, strict=True)):
-        log_prob = np.log(smoothed[k].prob[keeps])
+        log_prob = np.log(smoothed[k][0][keeps])
         keys = level.keys[keeps]
         if k == 0:
             log_prob[-1] = -np.inf
         else:
             keys = renumbered[level.prefix[keeps]] * width + keys % width
-        backoff = np.log(smoothed[k + 1].gamma[keeps]) if k + 1 < len(counts) else np.empty(0)
+        backoff = np.log(smoothed[k + 1][1][keeps]) if k + 1 < len(counts) else np.empty(0)
         tables.append(Table(*(torch.from_numpy(array) for array in (keys, log_prob, backoff))))
         renumbered = np.cumsum(keeps) - 1
     return tables

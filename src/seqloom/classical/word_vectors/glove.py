@@ -14,18 +14,19 @@ and steps on one word are added up. A batch of one is GloVe itself, which `numba
 from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.classical.word_vectors.negative_sampling import Text
-from seqloom.classical.word_vectors.vectors import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors.model import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Text
 from seqloom.core.errors import DataError
 from seqloom.core.seeding import generator
 
-Array = np.ndarray[Any, Any]
+Ints = NDArray[np.int64]
+Reals = NDArray[np.float64]
 AT_ONCE = 1 << 25  # places looked at between two sums, so that memory grows with the pairs, not with the text
 
 
@@ -43,7 +44,8 @@ class Pairs:
 
 def near_each_other(text: Text, window: int, vocabulary: int) -> Pairs:
     """All pairs of a text with X_ij > 0, both (i, j) and (j, i)."""
-    keys, counts = np.empty(0, np.int64), np.empty(0)
+    keys: Ints = np.empty(0, np.int64)
+    counts: Reals = np.empty(0)
     words, documents = text.words.numpy(), text.documents.numpy()
     size = max(1, AT_ONCE // window)
     for first in range(0, len(text), size):
@@ -51,7 +53,14 @@ def near_each_other(text: Text, window: int, vocabulary: int) -> Pairs:
         places = np.sort(np.concatenate(found)) if found else keys[:0]
         begin = _first_of_each(places)
         times, once = np.diff(begin, append=len(places)), places[begin]
-        keys, counts = _summed(keys, counts, once // window, times / (once % window + 1))
+        several = len(keys) > 0
+        keys = np.concatenate([keys, once // window])
+        counts = np.concatenate([counts, times / (once % window + 1)])
+        if several:
+            order = np.argsort(keys, kind="stable")  # two ascending rows are merged
+            keys, counts = keys[order], counts[order]
+        begin = _first_of_each(keys)
+        keys, counts = keys[begin], np.add.reduceat(counts, begin) if len(begin) else counts
     one, other = np.divmod(keys, vocabulary)
     apart = one != other  # what stands near itself was counted once at each place, and does so on both sides
     rows, columns = np.concatenate([one, other[apart]]), np.concatenate([other, one[apart]])
@@ -59,7 +68,7 @@ def near_each_other(text: Text, window: int, vocabulary: int) -> Pairs:
     return Pairs(torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(both))
 
 
-def _places(words: Array, documents: Array, first: int, last: int, window: int, vocabulary: int) -> Iterator[Array]:
+def _places(words: Ints, documents: Ints, first: int, last: int, window: int, vocabulary: int) -> Iterator[Ints]:
     """Each place of the text with those after it: both words, the smaller first, and their distance, as one number."""
     for distance in range(1, window + 1):
         end = min(last, len(words) - distance)
@@ -71,21 +80,11 @@ def _places(words: Array, documents: Array, first: int, last: int, window: int, 
         yield (np.minimum(a, b) * vocabulary + np.maximum(a, b)) * window + distance - 1
 
 
-def _first_of_each(ordered: Array) -> Array:
+def _first_of_each(ordered: Ints) -> Ints:
     """Where each number of an ascending row begins."""
     new = np.ones(len(ordered), dtype=bool)
     new[1:] = ordered[1:] != ordered[:-1]
     return np.flatnonzero(new)
-
-
-def _summed(keys: Array, counts: Array, more_keys: Array, more_counts: Array) -> tuple[Array, Array]:
-    """Each key once, with the sum of its counts; both rows of keys ascend."""
-    all_keys, all_counts = np.concatenate([keys, more_keys]), np.concatenate([counts, more_counts])
-    if len(keys):
-        order = np.argsort(all_keys, kind="stable")  # two ascending rows are merged
-        all_keys, all_counts = all_keys[order], all_counts[order]
-    begin = _first_of_each(all_keys)
-    return all_keys[begin], np.add.reduceat(all_counts, begin) if len(begin) else all_counts
 
 
 @dataclass(frozen=True)
@@ -97,46 +96,52 @@ class Fitted:
     logs: Tensor  # (P,) log X_ij
     weights: Tensor  # (P,) f(X_ij)
 
+    def select(self, chosen: Tensor | slice) -> "Fitted":
+        """Some of the pairs."""
+        return Fitted(*(part[chosen] for part in vars(self).values()))
 
-class PairSampler:
-    """The pairs of a text in blocks, in another order in every epoch: a pure function of the seed and the step."""
+
+class PairSampler(BlockSampler):
+    """The pairs of a text in blocks, in another order in every epoch."""
 
     def __init__(self, config: WordVectorsConfig, text: Text, vocabulary: int, *, seed: int, block: int) -> None:
-        self.seed, self.size = seed, block
         found = near_each_other(text.to("cpu"), config.window, vocabulary)
+        super().__init__(len(found), block, seed)
         if not len(found):
             raise DataError("No two words stand near each other in this text: there is nothing to learn from.")
         self.fitted = fitted(config, found, text.words.device)
-        self.pairs = len(found)
-        self.blocks = -(-self.pairs // block)  # in an epoch
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
         self._one_at_a_time = Lock()
 
     def block(self, step: int) -> Fitted:
         epoch, number = divmod(step, self.blocks)
-        chosen = self._ordered(epoch)[number * self.size : (number + 1) * self.size]
-        all_ = self.fitted
-        return Fitted(all_.rows[chosen], all_.columns[chosen], all_.logs[chosen], all_.weights[chosen])
-
-    def _ordered(self, epoch: int) -> Tensor:
         with self._one_at_a_time:  # threads that begin an epoch together draw it once
             if self._order[0] != epoch:
-                order = torch.randperm(self.pairs, generator=generator(self.seed, "pairs", epoch))
+                order = torch.randperm(self.total, generator=generator(self.seed, "pairs", epoch))
                 self._order = epoch, order.to(self.fitted.rows.device)
-            return self._order[1]
+            order = self._order[1]
+        return self.fitted.select(order[number * self.size : (number + 1) * self.size])
 
-    def read(self, step: int) -> int:
-        return min(self.size, self.pairs - step % self.blocks * self.size)
+    def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
+        block, loss = self.block(step), torch.zeros((), device=model.device)
+        for first in range(0, len(block.rows), batch):
+            loss += update(model, block.select(slice(first, first + batch)), rate)
+        return loss, len(block.rows)
+
+    def train_compiled(self, model: WordVectors, step: int, rate: float) -> tuple[float, int]:
+        from seqloom.classical.word_vectors import numba_engine
+
+        learned = [getattr(model, name) for name in model.squares]
+        tensors = (*learned, *model.squares.values(), *vars(self.block(step)).values())
+        loss, count = numba_engine.glove(*(tensor.numpy() for tensor in tensors), np.float32(rate))
+        return loss, count
 
 
 def fitted(config: WordVectorsConfig, pairs: Pairs, device: torch.device) -> Fitted:
+    """Compute log X and f(X) of pairs."""
     weights = (pairs.counts / config.cutoff).clamp(max=1) ** config.power
-    return Fitted(
-        pairs.rows.to(device),
-        pairs.columns.to(device),
-        pairs.counts.log().float().to(device),
-        weights.float().to(device),
-    )
+    parts = (pairs.rows, pairs.columns, pairs.counts.log().float(), weights.float())
+    return Fitted(*(part.to(device) for part in parts))
 
 
 def off(model: WordVectors, pairs: Fitted) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,14 +4,14 @@
 The compiled loops hold no lock of Python's, so threads run side by side. They write into the same vectors without
 asking each other (Hogwild): two rarely touch the same word at once, and then one step may be lost.
 
-Import this only where numba is installed: `words_training` asks.
+Import this only where numba is installed: `trainer` asks.
 """
 
 import math
 
 import numpy as np
 
-from seqloom.classical.word_vectors.counter_draws import FIRST, GAMMA, SECOND
+from seqloom.classical.word_vectors.negative_sampling import FIRST, GAMMA, SECOND
 from seqloom.core.device import compiler
 
 SEEN = 16  # the loss is that of every so many predictions: logarithms cost time and teach nothing
@@ -24,7 +24,7 @@ compiled = compiler(fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 @compiled
 def drawn(seed, n, share, alias):  # type: ignore[no-untyped-def]
-    """Draw n of the seed from the noise: see `counter_draws`."""
+    """Draw n of the seed from the noise: see `negative_sampling`."""
     x = seed + np.uint64(n + 1) * _GAMMA
     x = (x ^ (x >> _30)) * _FIRST
     x = (x ^ (x >> _27)) * _SECOND

@@ -8,15 +8,14 @@ workers are faster and not so (see `numba_engine`).
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from seqloom.classical.word_vectors import glove, negative_sampling
 from seqloom.classical.word_vectors.glove import PairSampler
-from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
-from seqloom.classical.word_vectors.vectors import WordVectors
+from seqloom.classical.word_vectors.model import WordVectors
+from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Sampler, Text
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
 from seqloom.core.device import choose_device, has_numba, make_deterministic
@@ -68,13 +67,6 @@ def engine_of(config: WordTrainConfig) -> tuple[str, torch.device]:
     return "numba" if compiled else "torch", device
 
 
-def _numbers(losses: list[Any]) -> list[float]:
-    """All at once: a GPU is waited for each time it is asked."""
-    if losses and all(isinstance(loss, torch.Tensor) for loss in losses):
-        return torch.stack(losses).tolist()
-    return [float(loss) for loss in losses]
-
-
 class WordVectorTrainer:
     """Makes the steps of a training on a text, in any stretches one likes."""
 
@@ -84,7 +76,7 @@ class WordVectorTrainer:
         if train.deterministic:
             make_deterministic()
         seed = derive(seed, "word vectors")
-        self.sampler: Any
+        self.sampler: BlockSampler
         if model.glove:
             self.sampler = PairSampler(model.config, text.to(device), model.vocabulary, seed=seed, block=train.block)
         else:
@@ -106,47 +98,13 @@ class WordVectorTrainer:
             with ThreadPoolExecutor(self.train.workers) as pool:
                 found = list(pool.map(self._step, steps))
         seen = sum(count for _, count in found)
-        loss = sum(_numbers([loss for loss, _ in found])) / seen if seen else 0.0
+        tensors = [loss for loss, _ in found if isinstance(loss, Tensor)]  # a GPU is waited for each time it is asked
+        losses = torch.stack(tensors).tolist() if tensors else [float(loss) for loss, _ in found]
+        loss = sum(losses) / seen if seen else 0.0
         return Trained(loss, sum(self.sampler.read(step) for step in steps))
 
-    def _step(self, step: int) -> tuple[Any, int]:
+    def _step(self, step: int) -> tuple[Tensor | float, int]:
         """The sum of the losses that were looked at, and of how many."""
-        block, rate = self.sampler.block(step), self.rate(step)
         if self.engine == "numba":
-            return self._compiled(block, rate)
-        if self.model.glove:
-            return self._pairs(block, rate)
-        made = self.sampler.predictions(block)
-        return negative_sampling.update_in_batches(self.model, made, rate, self.train.batch), len(made)
-
-    def _pairs(self, block: glove.Fitted, rate: float) -> tuple[Any, int]:
-        loss = torch.zeros((), device=self.model.device)
-        for first in range(0, len(block.rows), self.train.batch):
-            part = slice(first, first + self.train.batch)
-            some = glove.Fitted(block.rows[part], block.columns[part], block.logs[part], block.weights[part])
-            loss += glove.update(self.model, some, rate)
-        return loss, len(block.rows)
-
-    def _compiled(self, block: Any, rate: float) -> tuple[Any, int]:
-        from seqloom.classical.word_vectors import numba_engine
-
-        model = self.model
-        if model.glove:
-            tables = [getattr(model, name) for name in model.squares] + list(model.squares.values())
-            arrays = [table.numpy() for table in (*tables, block.rows, block.columns, block.logs, block.weights)]
-            loss, count = numba_engine.glove(*arrays, np.float32(rate))
-            return loss, count
-        noise = self.sampler.noise
-        arrays = [
-            tensor.numpy() for tensor in (model.vectors, model.contexts, block.words, block.documents, block.reach)
-        ]
-        kernel = getattr(numba_engine, model.config.objective)
-        loss, count = kernel(
-            *arrays,
-            noise.share.numpy(),
-            noise.alias.numpy(),
-            model.config.negatives,
-            np.uint64(block.seed),
-            np.float32(rate),
-        )
-        return loss, -(-count // numba_engine.SEEN)
+            return self.sampler.train_compiled(self.model, step, self.rate(step))
+        return self.sampler.train(self.model, step, self.rate(step), self.train.batch)

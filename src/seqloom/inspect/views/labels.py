@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm.symbols import HiddenMarkov
+from seqloom.classical.hmm.discrete import HiddenMarkov
 from seqloom.classical.hmm.tagger import HMMTagger
 from seqloom.core.errors import DataError
 from seqloom.core.tree import Tree

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqloom.classical.hmm.discrete import HiddenMarkov
 from seqloom.classical.hmm.gaussian import GaussianHMM
-from seqloom.classical.hmm.symbols import HiddenMarkov
 from seqloom.core.errors import DataError, UsageError
 from seqloom.text import Characters
 

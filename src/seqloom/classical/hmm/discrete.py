@@ -24,14 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.hmm.inference import forward, posterior, times, viterbi
-from seqloom.classical.hmm.tables import Tables, check_log_shares, row_shares
+from seqloom.classical.hmm.inference import MarkovModel, forward, posterior, row_shares, times
+from seqloom.classical.tensor_model import Bounds, check_log_shares
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.seeding import generator
-from seqloom.core.tree import Expected, Tree
+from seqloom.core.tree import Tree
 
 END = 0
 BLOCK = 1 << 16  # tokens whose posteriors are held at once, padding included; or a document's, if it has more
@@ -47,10 +47,11 @@ class HMMConfig:
         return HiddenMarkov(self, vocabulary)
 
 
-class HiddenMarkov(Tables):
-    """Before it is estimated or loaded all its states are alike."""
+class HiddenMarkov(MarkovModel):
+    """A hidden Markov model of symbols. Before it is estimated or loaded all its states are alike."""
 
     names = ("transition", "emission")
+    bounds: Mapping[str, Bounds] = dict.fromkeys(names, (-math.inf, 1e-9))
     transition: Tensor  # log A (N+1, N+1), the last is END
     emission: Tensor  # log B (N+1, V)
 
@@ -59,17 +60,17 @@ class HiddenMarkov(Tables):
         count = self.states + 1
         self.set(torch.ones(count, count, dtype=torch.float64), torch.ones(count, vocabulary, dtype=torch.float64))
 
-    def expected(self) -> dict[str, Expected]:
-        count = self.states + 1
-        shapes = {"transition": (count, count), "emission": (count, self.vocabulary)}
-        return {name: Expected(shape, torch.float64, low=-math.inf, high=1e-9) for name, shape in shapes.items()}
+    @property
+    def log_initial(self) -> Tensor:
+        """log π (N+1,): a document follows an END."""
+        return self.transition[-1]
 
-    def check(self, tables: Mapping[str, Tensor]) -> None:
-        for name, table in tables.items():
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, table in tensors.items():
             check_log_shares(name, table)
 
     def set(self, transition: Tensor, emission: Tensor) -> "HiddenMarkov":
-        """Counts, or anything in proportion to them, to probabilities; END is said by the last state alone."""
+        """Take counts, or anything in proportion to them, as probabilities; END is said by the last state alone."""
         emission = emission.clone()
         emission[:, END] = 0
         emission[-1], emission[-1, END] = 0, 1
@@ -108,14 +109,6 @@ class HiddenMarkov(Tables):
             known = torch.where(mask[:, :1], known, state.carry)
         log_probs = torch.logsumexp(known.unsqueeze(2) + self.emission, dim=1)
         return StepOutput(log_probs, DecodeState(known))
-
-    def likeliest(self, tokens: Tensor) -> Tensor:
-        """The likeliest states (T,) of a text (T,)."""
-        return viterbi(self.transition[-1], self.transition, self.emitted(tokens[None].to(self.device)))[0][0]
-
-    def believed(self, tokens: Tensor) -> Tensor:
-        """p of every state (T, N+1) at each token of a text (T,), once all of it is read."""
-        return posterior(self.transition[-1], self.transition, self.emitted(tokens[None].to(self.device))).states[0]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -12,19 +12,18 @@ tests prove the two equal.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from seqloom.classical.tensor_model import Bounds, TensorModel
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
 from seqloom.core.seeding import generator
 from seqloom.core.tree import Expected, check_tree, require
 
 Objective = Literal["skipgram", "cbow", "glove"]
-TABLES = ("vectors", "contexts")
-BIASES = ("biases", "context_biases")
 
 
 @config
@@ -43,29 +42,27 @@ class WordVectorsConfig:
         return WordVectors(self, vocabulary)
 
 
-class WordVectors:
-    """Vectors of V words. Before it is trained or loaded, every number is zero; `draw` gives it where to begin."""
+class WordVectors(TensorModel):
+    """Vectors of V words. Before it is trained or loaded, every number is zero; `draw` initialises it."""
+
+    real = torch.float32
+    bounds: Mapping[str, Bounds] = {"counts": (0, None)}
 
     def __init__(self, config: WordVectorsConfig, vocabulary: int) -> None:
         self.config, self.vocabulary = config, vocabulary
-        self.vectors, self.contexts = (torch.zeros(vocabulary, config.width) for _ in TABLES)  # v, u: (V, D)
-        self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in BIASES)  # b, d: (V,), GloVe's
+        self.glove = config.objective == "glove"
+        self.vectors, self.contexts = (torch.zeros(vocabulary, config.width) for _ in range(2))  # v, u: (V, D)
+        self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in range(2))  # b, d: (V,), GloVe's
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text; 0 for what is no word there
+        learned = ("vectors", "contexts", *(("biases", "context_biases") if self.glove else ()))
+        self.names = (*learned, "counts")
         # GloVe's training: the sum of squared steps of every number, which begins at 1 (AdaGrad).
-        self.squares = {name: torch.ones_like(getattr(self, name)) for name in self._learned} if self.glove else {}
-
-    @property
-    def glove(self) -> bool:
-        return self.config.objective == "glove"
-
-    @property
-    def _learned(self) -> tuple[str, ...]:
-        return (*TABLES, *BIASES) if self.glove else TABLES
+        self.squares = {name: torch.ones_like(getattr(self, name)) for name in learned if self.glove}
 
     def draw(self, seed: int, counts: Tensor) -> "WordVectors":
-        """Begin: v uniform in ±½/D, u zero; GloVe draws all of it so."""
+        """Draw v uniformly from ±½/D, with u zero; GloVe draws all of it so."""
         self.counts = counts.clone()
-        for name in self._learned if self.glove else ("vectors",):
+        for name in self.squares or ("vectors",):
             uniform = torch.rand(getattr(self, name).shape, generator=generator(seed, "word vectors", name))
             setattr(self, name, (uniform - 0.5) / self.config.width)
         return self
@@ -75,42 +72,18 @@ class WordVectors:
         """The vectors (V, D) one uses: v; of GloVe, where v and u differ only in where they began, v + u."""
         return self.vectors + self.contexts if self.glove else self.vectors
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        require(tensors["counts"].any(), "counts must not all be 0")
 
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*self._learned, "counts")}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        counts = Expected((self.vocabulary,), torch.int64, low=0)
-        check_tree(dict(state_dict), {**self.state_dict(), "counts": counts})
-        require(state_dict["counts"].any(), "counts must not all be 0")
-        for name, tensor in state_dict.items():
-            setattr(self, name, tensor)
-
-    def training_state(self) -> dict[str, Any]:
-        """What going on needs beside the vectors."""
+    def training_state(self) -> dict[str, Tensor]:
+        """What resuming needs beside the vectors."""
         return dict(self.squares)
 
-    def load_training_state(self, state: Mapping[str, Any]) -> None:
+    def load_training_state(self, state: Mapping[str, Tensor]) -> None:
         expected = {name: Expected.like(tensor, low=1) for name, tensor in self.squares.items()}
         check_tree(dict(state), expected, "training")
         self.squares = dict(state)
 
-    # --- what a module can do ---------------------------------------------------------------------------------------
-
-    @property
-    def device(self) -> torch.device:
-        return self.vectors.device
-
     def to(self, device: torch.device | str) -> "WordVectors":
-        """Move it, in place."""
-        for name in (*TABLES, *BIASES, "counts"):
-            setattr(self, name, getattr(self, name).to(device))
         self.squares = {name: tensor.to(device) for name, tensor in self.squares.items()}
-        return self
-
-    def eval(self) -> "WordVectors":
-        return self
-
-    def train(self, mode: bool = True) -> "WordVectors":
-        return self
+        return super().to(device)
