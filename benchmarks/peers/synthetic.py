@@ -31,28 +31,41 @@ def recipe_of(name: str, overrides: list[str], device: str) -> Any:
 
 
 class Pairs(translate.Task):
-    """All of its batches have one shape, so there is no largest to ask for, and what is compiled is for that shape."""
+    """Drawn sentences. All batches have one shape, so none is the largest."""
+
+    drawn: dict[str, Ragged]  # by side
 
     @property
     def largest_step(self) -> Any:  # type: ignore[override]
         raise AttributeError
 
+    def encoded(self, split: str, side: str) -> Ragged:
+        return self.drawn[side]
+
 
 def pairs(recipe: Any, rows: int, length: int, vocabulary: int) -> translate.Task:
     """Translation of sentences that are all `length` tokens long, END included: batches of (rows, length)."""
     task = Pairs(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
-    drawn = np.random.default_rng(0)
+    draws, task.drawn = np.random.default_rng(0), {}
     for side in translate.SIDES:
-        ids = drawn.integers(1, vocabulary, (BATCHES * rows, length), dtype=np.int32)
+        ids = draws.integers(1, vocabulary, (BATCHES * rows, length), dtype=np.int32)
         ids[:, -1] = 0
-        task._sides["train", side] = Ragged(ids.ravel(), np.arange(0, ids.size + 1, length))
+        task.drawn[side] = Ragged(ids.ravel(), np.arange(0, ids.size + 1, length))
     return task
+
+
+class Stream(language_model.Task):
+    """A language model's text of drawn tokens."""
+
+    drawn: torch.Tensor
+
+    def stream(self, split: str) -> torch.Tensor:
+        return self.drawn
 
 
 def stream(recipe: Any, vocabulary: int) -> language_model.Task:
     """A language model's text, cut into the recipe's rows and chunks."""
-    task = language_model.Task(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
-    drawn = torch.Generator().manual_seed(0)
+    task = Stream(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
     length = BATCHES * recipe.batch.rows * recipe.batch.chunk + 1
-    task._streams["train"] = torch.randint(vocabulary, (length,), generator=drawn)
+    task.drawn = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(0))
     return task

@@ -10,7 +10,7 @@ from tests.denoising import KINDS, denoise_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.tokens import EXTRA
+from seqloom.core.tokens import EXTRA, Specials
 from seqloom.data.noise import sentinels_of, spans_told
 from seqloom.decoding.beam import beam_search
 from seqloom.predict.loader import load
@@ -29,9 +29,9 @@ def prepared(folder: Path, *overrides: str) -> Task:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_text_is_read_whole(tmp_path: Path, kind: str) -> None:
     task = prepared(tmp_path, f"noise.kind={kind}")
-    tokens = [token for piece in task.texts("train") for token in piece.tokens]
+    tokens = [token for piece in task.batches.texts for token in piece.tokens]
     assert tokens == [token for text in task.corpus.split("train") for token in task.tokenizer.encode(text)]
-    assert task.tokens_per_step() * task.steps_per_epoch() == len(tokens) + len(task.texts("train"))
+    assert task.tokens_per_step() * task.steps_per_epoch() == len(tokens) + len(task.batches.texts)
 
 
 def test_a_model_has_the_tokens_that_its_noise_needs(tmp_path: Path) -> None:
@@ -50,6 +50,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
     found = task.evaluate(model, "dev")
     read = task.read("dev")
     losses, right, told, hidden, exact = [], 0, 0, 0, []
+    banned = tuple(Specials.after(len(task.tokenizer)).names)
     for number in range(len(read.texts)):
         source, target, unseen = read.damage(number, EVALUATION, 0)
         ended = torch.tensor([[*source, 0]])
@@ -62,7 +63,7 @@ def test_what_is_measured_is_what_the_model_thinks(tmp_path: Path, kind: str) ->
             if place < len(target) and unseen[place]:
                 hidden, told = hidden + 1, told + agreed
         ((best,),) = beam_search(
-            model, source={"tokens": ended, "mask": ended >= 0}, options=GREEDY, end=0, banned=task.unsaid
+            model, source={"tokens": ended, "mask": ended >= 0}, options=GREEDY, end=0, banned=banned
         )
         if kind == "bart":
             exact.append(best.tokens == target)

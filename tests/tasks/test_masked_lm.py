@@ -10,6 +10,7 @@ from tests.masked import masked_recipe
 from tests.understanding import assert_same_checkpoints, trained
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.tokens import Specials
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks.masked_lm import EVALUATION, Task
@@ -39,7 +40,7 @@ def test_pairs_follow_or_do_not(tmp_path: Path) -> None:
     seen = {0: 0, 1: 0}
     for row, segments, other in zip(shown["tokens"], shown["segments"], shown["other"].tolist(), strict=True):
         ids = row.tolist()
-        a = task.tokenizer.decode(ids[1 : ids.index(task.specials.separate)])
+        a = task.tokenizer.decode(ids[1 : ids.index(Specials.after(len(task.tokenizer)).separate)])
         b = task.tokenizer.decode([token for token, segment in zip(ids, segments, strict=True) if segment][:-1])
         seen[other] += 1
         if not other:

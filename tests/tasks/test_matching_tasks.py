@@ -122,7 +122,7 @@ def test_evaluation_does_not_depend_on_how_examples_are_put_together(tmp_path: P
 def test_figures_of_scores(tmp_path: Path) -> None:
     task = task_of(recipe(tmp_path, "score"))
     model = model_of(task)
-    said, expected = task.scores(model, "dev"), scores_of(task.corpus, "dev")
+    said, expected = task.outputs(model, "dev"), scores_of(task.corpus, "dev")
     found = task.evaluate(model, "dev")
     assert found["pearson"] == pytest.approx(correlation.pearson(expected, said))
     train = torch.tensor(scores_of(task.corpus, "train"), dtype=torch.float64)

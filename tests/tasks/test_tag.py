@@ -42,11 +42,11 @@ def test_only_valid_tags_are_ever_said(task: Task) -> None:
     torch.manual_seed(0)
     model = task.model().eval()
     torch.nn.init.normal_(model.output.weight, std=5.0)
-    found, loss = task.answers(model, "train")
+    found, loss = task.outputs(model, "train")
     assert [len(tags) for tags in found] == [len(one.words) for one in task.corpus.split("train")]
     assert len({tag for tags in found for tag in tags}) > 2
     assert not any(read_tags(tags).mistakes for tags in found)
-    assert task.figures(found, loss, "train").invalid == 0
+    assert task.measure((found, loss), "train").invalid == 0
 
 
 def test_without_constraints_they_may_be_anything(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_without_constraints_they_may_be_anything(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = task.model().eval()
     torch.nn.init.normal_(model.output.weight, std=5.0)
-    found, loss = task.answers(model, "train")
-    assert task.figures(found, loss, "train").invalid > 0
+    found, loss = task.outputs(model, "train")
+    assert task.measure((found, loss), "train").invalid > 0
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_long_sentences_are_learned_and_answered_whole(long_task: Task) -> None:
     assert any("training sentences are longer than 5 tokens" in line for line in task.warnings())
     assert task.batches.cut == task.batches.words_cut == 0
     torch.manual_seed(0)
-    found, loss = task.answers(task.model().eval(), "train")
+    found, loss = task.outputs(task.model().eval(), "train")
     assert [len(tags) for tags in found] == [len(one.words) for one in task.corpus.split("train")]
     assert 0 < loss < 10  # no piece begins with a tag that may not begin a sentence
 

@@ -11,7 +11,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.data.vectors import Track
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe
-from seqloom.tasks.track import Task, measured, within
+from seqloom.tasks.track import Task, measure_tracks, within
 from seqloom.train.events import Evaluated, Finished, Saved
 from seqloom.training import begin, resume
 
@@ -41,7 +41,7 @@ def test_what_is_measured_by_hand(tmp_path: Path) -> None:
     model = load(tmp_path / "run").model
     truth = np.array([[0.0, 0], [3, 4], [6, 8], [9, 12]])
     observed = truth + np.array([[3.0, 4], [0, 0], [np.nan, np.nan], [0, 0]])
-    found = measured(model, [Track("by hand", observed, truth)])
+    found = measure_tracks(model, [Track("by hand", observed, truth)])
     assert found["rmse_observed"] == pytest.approx((25 / 3) ** 0.5)
     assert found["next_naive"] == pytest.approx(((0**2 + 0**2) / 2 + (6**2 + 8**2) / 2) ** 0.5)
     smoothed = model.smooth(torch.from_numpy(observed)[None]).means[0, :, [0, 2]].numpy()
@@ -63,7 +63,10 @@ def test_tracks_of_other_lengths_are_measured_as_each_alone(tmp_path: Path) -> N
     trained = load(tmp_path / "run")
     tracks = list(trained.task().corpus.split("dev"))
     tracks[1] = Track("shorter", tracks[1].observed[:20], tracks[1].truth[:20])
-    both, alone = measured(trained.model, tracks[:2]), [measured(trained.model, [one]) for one in tracks[:2]]
+    both, alone = (
+        measure_tracks(trained.model, tracks[:2]),
+        [measure_tracks(trained.model, [one]) for one in tracks[:2]],
+    )
     counts = [int(one.mask.sum()) for one in tracks[:2]]
     mean = sum(one["loss"] * count for one, count in zip(alone, counts, strict=True)) / sum(counts)
     assert both["loss"] == pytest.approx(mean)

@@ -181,7 +181,7 @@ def test_the_report_is_of_what_the_search_finds(recipe: Any) -> None:
     assert task.evaluate(model, "test") == report.metrics
     greedy = task.report(model, "test", BeamConfig(beam=1))
     assert greedy.decoding.startswith("greedy")
-    assert greedy.hypotheses == [line.hypothesis for line in task.translated(model, "test", BeamConfig(beam=1))]
+    assert greedy.hypotheses == [line.hypothesis for line in task.translate(model, "test", BeamConfig(beam=1))]
     assert "alignment_error_rate" not in report.metrics  # nobody knows the alignment
 
 
@@ -198,7 +198,7 @@ def test_while_it_trains_a_few_pairs_of_dev_are_translated_greedily(
 
     monkeypatch.setattr(translate, "score_translations", spy)
     found = task.validate(model)
-    lines = task.translated(model, "dev", BeamConfig(beam=1))
+    lines = task.translate(model, "dev", BeamConfig(beam=1))
     chosen = [lines[index] for index in (0, 3, 6, 8, 11)]  # five, spread over twelve
     said, meant = [line.hypothesis for line in chosen], [line.reference for line in chosen]
     assert scored == [meant]

@@ -83,7 +83,7 @@ def test_an_epoch_is_as_long_as_it_says(name: str) -> None:
 
 def test_adding_by_hand() -> None:
     task = prepared("adding")
-    targets = task.data.split("test")["targets"]
+    targets = task.corpus.split("test")["targets"]
     found = task.evaluate(Fixed(torch.tensor([0.7])), "test")
     assert found["loss"] == pytest.approx(sum((t - 0.7) ** 2 for t in targets.tolist()) / 200, abs=1e-6)
     assert found["success"] == sum(abs(t - 0.7) < 0.04 for t in targets.tolist()) / 200
@@ -94,7 +94,7 @@ def test_adding_by_hand() -> None:
 
 def test_recall_by_hand() -> None:
     task = prepared("recall")
-    targets = task.data.split("dev")["targets"].tolist()
+    targets = task.corpus.split("dev")["targets"].tolist()
     found = task.evaluate(Fixed(torch.tensor([0.0, 2.0, 0.0, 0.0])), "dev")
     log_z = math.log(3 + math.exp(2))
     assert found["loss"] == pytest.approx(sum(log_z - (2 if t == 1 else 0) for t in targets) / 200, abs=1e-5)
@@ -105,7 +105,7 @@ def test_recall_by_hand() -> None:
 def test_training_lowers_what_evaluation_measures(name: str) -> None:
     """The loss of a batch is the mean that `evaluate` takes, of the same answers."""
     task = prepared(name, "data.dev=16")
-    batch, model = task.data.split("dev"), task.model()
+    batch, model = task.corpus.split("dev"), task.model()
     loss = task.loss(model, batch, None)
     assert loss.value.item() == pytest.approx(task.evaluate(model, "dev")["loss"], abs=1e-6)
     assert loss.carry is None and loss.tokens == batch["inputs"].shape[0] * batch["inputs"].shape[1]
@@ -145,13 +145,13 @@ def test_recall_is_learnt_and_not_by_luck() -> None:
 def test_without_the_marks_adding_cannot_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same training with the marks wiped out gets no further than a blind guess."""
     task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.rows=32")
-    draw = task.data.draw
+    draw = task.corpus.draw
 
     def unmarked(seed: int, indices: Any) -> Any:
         drawn = draw(seed, indices)
         return {**drawn, "inputs": drawn["inputs"] * torch.tensor([1.0, 0.0])}
 
-    monkeypatch.setattr(task.data, "draw", unmarked)
+    monkeypatch.setattr(task.corpus, "draw", unmarked)
     found = learnt(task, 300)
     assert found["loss"] > 0.5 * found["blind_loss"]
 

@@ -331,15 +331,15 @@ def answer_rows(model: "SplitPredictor[Any]", split: str) -> Iterator[Row]:
     corpus = model.own_task.corpus
     examples = corpus.split(split)
     if isinstance(model, PairPredictor):
-        for pair, right, score in zip(examples, scores_of(corpus, split), model.scores(split), strict=True):
+        for pair, right, score in zip(examples, scores_of(corpus, split), model.outputs(split), strict=True):
             yield abs(right - score), pair.label, f"{score:.2f}", f"{pair.first} · {pair.second}"
     elif isinstance(model, ChoicePredictor):  # wrong is how much likelier the chosen option is than the right one
-        for choice, log_probs in zip(examples, model.log_probs(split), strict=True):
+        for choice, log_probs in zip(examples, model.outputs(split), strict=True):
             best = max(range(len(log_probs)), key=log_probs.__getitem__)
             wrong = log_probs[best] - log_probs[choice.answer]
             yield wrong, choice.options[choice.answer], choice.options[best], choice.text
     elif isinstance(model, AnswerPredictor):
-        for one, text in zip(examples, model.answers(split), strict=True):
+        for one, text in zip(examples, model.outputs(split)[0], strict=True):
             yield 1 - max(f1(text, answer.text) for answer in one.answers), one.answer.text, text, one.question
 
 

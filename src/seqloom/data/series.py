@@ -266,6 +266,13 @@ class Series(Example):
         """The same without what comes at `end` and later."""
         return replace(self, values=self.values[:end], times=self.times[:end], begins=begins)
 
+    def ahead(self, start: int, steps: int) -> Values:
+        """Return the values of `steps` steps from `start` on (steps, C), NaN beyond the end."""
+        values = np.full((steps, len(self.columns)), np.nan)
+        own = self.values[start : start + steps]
+        values[: len(own)] = own
+        return values
+
     def time_labels(self) -> list[str]:
         return labels_of(self.times)
 

@@ -138,7 +138,7 @@ def vector_words(tokenizer: Tokenizer) -> list[str]:
         raise UsageError("Vectors of a file are of whole words: set tokenizer.kind to words, or model.vectors to null.")
     tokens = [tokenizer.token(id) for id in range(len(tokenizer))]
     if isinstance(tokenizer, Words):
-        return [token[1:] if tokenizer.glued(token) else token for token in tokens]
+        return [tokenizer.plain(token) for token in tokens]
     return tokens
 
 

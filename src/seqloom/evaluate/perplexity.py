@@ -24,7 +24,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import DecodeState, LanguageModel, Steppable, select
-from seqloom.decoding.mixture import mix
 
 CHUNK = 256  # tokens of a row that are read at once
 MIXTURE_PRECISION = 1e-7  # nats per token that mixture weights may fall short of the best
@@ -244,6 +243,8 @@ def best_weights(log_probs: Sequence[Tensor]) -> list[float]:
 
     L is concave, so there is one summit, and max_i g_i − 1 bounds how far below it L(λ) still lies.
     """
+    from seqloom.decoding.mixture import mix  # here, so that a recipe is read without it
+
     each = torch.stack([own.double() for own in log_probs])  # (M, N)
     if bool((each.amax(dim=0) == -torch.inf).any()):
         raise DataError("No weights make this text possible: all of the models give one of its tokens no chance.")

@@ -19,6 +19,7 @@ from seqloom.core.words import shown
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
+from seqloom.tasks.base import once
 from seqloom.text import Tokenizer
 from seqloom.text.base import END
 
@@ -346,16 +347,13 @@ class SplitPredictor(Predictor[P]):
     def spells(self) -> bool:
         return self.run.characters is not None
 
-    @cached_property
-    def _outputs(self) -> dict[str, Any]:
-        return {}
+    @once
+    def outputs(self, split: str = "dev") -> Any:
+        """Return what the model predicts for each example of a split of its own data; each split is read once."""
+        return self.own_task.outputs(self.model, split)
 
-    def compute_once(self, split: str, compute: Callable[[], T]) -> T:
-        """Return what the model computes for a split; later calls return the same value."""
-        if split not in self._outputs:
-            self._outputs[split] = compute()
-        output: T = self._outputs[split]
-        return output
+    def compute_report(self, split: str) -> Any:
+        return self.own_task.measure(self.outputs(split), split)
 
     def heads(self, text: str) -> "HeadsView":
         from seqloom.inspect.views.attention import reader_heads_view

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
@@ -17,7 +16,6 @@ from seqloom.core.words import did_you_mean, one_line, shown
 from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import number_of
-from seqloom.evaluate.classification import ClassificationReport
 from seqloom.inspect.views.labels import Why, WhyKind, explain, without
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
@@ -31,8 +29,8 @@ from seqloom.predict.base import (
     predict_batches,
     predict_windows,
 )
-from seqloom.tasks.reading_base import spellings_of, text_reader
-from seqloom.tasks.series_classify import tree_of
+from seqloom.tasks.reading_base import UNSEEN, spellings_of, text_reader
+from seqloom.tasks.series_classify import collate_series
 
 
 @dataclass(frozen=True)
@@ -127,17 +125,9 @@ class LabelPredictor(SplitPredictor[P]):
 
     def predict_split(self, split: str = "dev") -> list[PredictedExample]:
         """Return every example of a split of its own data with the label the model predicts."""
-        best = self.log_probs(split).exp().max(dim=1)
+        best = self.outputs(split).exp().max(dim=1)
         rows = zip(self.own_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
         return [PredictedExample(one.text, one.label, self.labels[label], value) for one, label, value in rows]
-
-    def log_probs(self, split: str = "dev") -> Tensor:
-        """Return log p of every label (N, L) for a split; each split is read once."""
-        return self.compute_once(split, lambda: self.own_task.log_probs(self.model, split))
-
-    def compute_report(self, split: str) -> ClassificationReport:
-        report: ClassificationReport = self.own_task.figures(self.log_probs(split), split)
-        return report
 
 
 class ClassifierPredictor(LabelPredictor[Classification]):
@@ -282,7 +272,7 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
             array = array.reshape(self.variables, -1).T
         if array.ndim != 2 or array.shape[1] != self.variables or len(array) == 0 or np.isinf(array).any():
             raise UsageError(f"{self.name} reads finite values (T, {self.variables}); got {array.shape}.")
-        batch = to_device(tree_of([LabelledSeries(array, "")], {}, len(array)), self.device)
+        batch = to_device(collate_series([LabelledSeries(array, "")], [UNSEEN], len(array)), self.device)
         return self.rank(self.model.probabilities(batch)[0].tolist(), top)
 
 

@@ -15,8 +15,6 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import RowBatches, Rows
 from seqloom.data.readers import RowReader, Window
-from seqloom.evaluate.answers import AnswerReport
-from seqloom.evaluate.intervals import MetricReport
 from seqloom.predict.base import (
     Prediction,
     Problems,
@@ -29,7 +27,7 @@ from seqloom.predict.base import (
     split_columns,
 )
 from seqloom.predict.classify import LabelPrediction, LabelPredictor
-from seqloom.tasks.answer import Place, best, placed, places_of
+from seqloom.tasks.answer import TokenSpan, best_spans, spans_in_context
 from seqloom.tasks.reading_base import row_reader
 
 Choice = tuple[str, Sequence[str]]  # a text and its options
@@ -146,13 +144,6 @@ class PairPredictor(LabelPredictor[Match]):
             else:
                 yield replace(answer, candidates=self.rank(output, top))
 
-    def scores(self, split: str = "dev") -> list[float]:
-        """Return the score of every pair of a split of its own data; each split is read once."""
-        return self.compute_once(split, lambda: self.own_task.scores(self.model, split))
-
-    def compute_report(self, split: str) -> Any:
-        return self.own_task.score_figures(self.scores(split), split) if self.scored else super().compute_report(split)
-
 
 class ChoicePredictor(SplitPredictor[ChoicePrediction]):
     """A trained model of choices."""
@@ -193,14 +184,6 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
             ranked = sorted(range(len(options)), key=lambda place: -probabilities[place])[:top]
             named = [Option(options[place], place + 1, probabilities[place]) for place in ranked]
             yield ChoicePrediction(raw, named, cut=bool(row.cut), unknown=tuple(reader.unknown(text, *options)))
-
-    def log_probs(self, split: str = "dev") -> list[list[float]]:
-        """Return log p of every option of every example of a split of its own data; each split is read once."""
-        return self.compute_once(split, lambda: self.own_task.log_probs(self.model, split))
-
-    def compute_report(self, split: str) -> MetricReport:
-        report: MetricReport = self.own_task.figures(self.log_probs(split), split)
-        return report
 
 
 def _read_choice(reader: RowReader, text: str, options: Sequence[str]) -> Rows | None:
@@ -304,7 +287,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
             for number, own in asked.items():
                 yield QuestionAnswer(
                     question=questions[number],
-                    answers=[_span(place, context, spans) for place in best(places.get(number, []), top)],
+                    answers=[_span(place, context, spans) for place in best_spans(places.get(number, []), top)],
                     absent=math.exp(min(absent.get(number, [-math.inf]))),
                     windows=len(own),
                     unknown=tuple(reader.unknown(questions[number].strip())) if own else (),
@@ -327,35 +310,25 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
 
     def _places(
         self, every: Sequence[Window], top: int, batch_size: int
-    ) -> tuple[dict[int, list[Place]], dict[int, list[float]]]:
+    ) -> tuple[dict[int, list[TokenSpan]], dict[int, list[float]]]:
         """Return by question the best places in its windows, and log p that the answer is not in each of them."""
         batches = RowBatches(
             [window.rows() for window in every], tokens=1, values={"summary": [one.row.summary for one in every]}
         )
-        places: dict[int, list[Place]] = {}
+        places: dict[int, list[TokenSpan]] = {}
         absent: dict[int, list[float]] = {}
         for chosen in similar_lengths(batches.lengths.tolist(), batch_size):
             tree = to_device(batches.collate(np.array(chosen)), self.device)
             spans = self.model.spans(tree, self.recipe.decode.longest, top)
-            for place, own, missing in zip(chosen, places_of(spans), spans.absent.tolist(), strict=True):
-                window = every[place]
-                places.setdefault(window.number, []).extend(placed(window, own))
-                absent.setdefault(window.number, []).append(missing)
+            answers = spans_in_context(spans, every, chosen)
+            for index, own, missing in zip(chosen, answers, spans.absent.tolist(), strict=True):
+                number = every[index].number
+                places.setdefault(number, []).extend(own)
+                absent.setdefault(number, []).append(missing)
         return places, absent
 
-    def answers(self, split: str = "dev") -> list[str]:
-        """Return the answer to every question of a split of its own data; each split is read once."""
-        return self._answers_and_loss(split)[0]
 
-    def _answers_and_loss(self, split: str) -> tuple[list[str], float]:
-        return self.compute_once(split, lambda: self.own_task.answers(self.model, split))
-
-    def compute_report(self, split: str) -> AnswerReport:
-        report: AnswerReport = self.own_task.figures(*self._answers_and_loss(split), split)
-        return report
-
-
-def _span(place: Place, context: str, spans: Sequence[tuple[int, int]]) -> AnswerSpan:
+def _span(place: TokenSpan, context: str, spans: Sequence[tuple[int, int]]) -> AnswerSpan:
     start, end = spans[place.first][0], spans[place.last][1]
     text = context[start:end]
     start += len(text) - len(text.lstrip())

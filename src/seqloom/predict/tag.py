@@ -13,7 +13,6 @@ from seqloom.core.words import one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import Piece, SentenceReader
-from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.labels import TagPaths, how, joined, lattice_of
 from seqloom.inspect.views.texts import Read
 from seqloom.inspect.views.texts import one_line as check_one_line
@@ -163,14 +162,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
 
     def answers(self, split: str = "dev") -> list[tuple[TokenClassificationExample, list[str]]]:
         """Return every sentence of a split of its own data, and the tags that the model gives it."""
-        return list(zip(self.own_task.corpus.split(split), self._tags_and_loss(split)[0], strict=True))
-
-    def _tags_and_loss(self, split: str) -> tuple[list[list[str]], float]:
-        return self.compute_once(split, lambda: self.own_task.answers(self.model, split))
-
-    def compute_report(self, split: str) -> TagReport:
-        report: TagReport = self.own_task.figures(*self._tags_and_loss(split), split)
-        return report
+        return list(zip(self.own_task.corpus.split(split), self.outputs(split)[0], strict=True))
 
 
 def split_at_spaces(line: str) -> list[Span]:

@@ -115,8 +115,7 @@ def word_space(trained: Predictor[Any]) -> WordSpace:
         kind = trained.run.recipe["model"]["kind"]
         raise UsageError(f"{trained.name} has a model of kind {kind}, which has no vectors of words.")
     chosen = [id for id, word in enumerate(plain_words(tokenizer).tolist()) if word == id]
-    words = [tokenizer.token(id) for id in chosen]
-    words = [word[1:] if tokenizer.glued(word) else word for word in words]
+    words = [tokenizer.plain(tokenizer.token(id)) for id in chosen]
     return WordSpace(words, rows[chosen].float().cpu().numpy(), tokenizer.config.lowercase, trained.name)
 
 

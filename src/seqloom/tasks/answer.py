@@ -8,28 +8,25 @@ log p(start) + log p(end) is the answer. `seqloom.evaluate.answers` says how it 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Ge, PositiveInt
 from seqloom.core.device import device_of
-from seqloom.core.protocols import Loss
-from seqloom.core.tree import Tree, to_device
+from seqloom.core.tree import to_device
 from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
 from seqloom.data.readers import RowReader, Window, covering
 from seqloom.evaluate.answers import AnswerReport, report
-from seqloom.models.matching import FineTunedAnswerConfig, Spans
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, read_length
-from seqloom.text import Tokenizer
+from seqloom.models.matching import FineTunedAnswer, FineTunedAnswerConfig, Spans
+from seqloom.tasks.base import TaskInfo, once
+from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask, read_length, row_reader
 from seqloom.text.base import Span
 from seqloom.train.config import FitConfig
 
@@ -70,65 +67,53 @@ class Recipe(RowRecipe):
 
 
 @dataclass(frozen=True)
-class Place:
-    """An answer that was found: tokens `first` to `last` of the context."""
+class TokenSpan:
+    """An answer: tokens `first` to `last` of a row, or of the context."""
 
     log_prob: float  # log p(start) + log p(end), in the window where they are largest
     first: int
     last: int
 
 
-class Task(RowTask):
+class Task(RowTask[Recipe, FineTunedAnswer]):
     corpus: Corpus[QuestionAnsweringExample]
 
-    def __init__(self, recipe: Any, corpus: Any, tokenizer: Tokenizer, names: Sequence[str] = ()):
-        super().__init__(recipe, corpus, tokenizer, names)
-        self._windows: dict[str, list[Window]] = {}
-        self._spans: dict[str, list[Span]] = {}  # by context
-
-    def loss_unit(self) -> str:
-        return self.recipe.loss.unit("window")
-
-    # --- data -------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _reader(self) -> RowReader:
-        return super().reader()
-
+    @once
     def reader(self) -> RowReader:
-        return self._reader
+        return row_reader(self.recipe, self.tokenizer)
 
+    @once
     def spans(self, context: str) -> list[Span]:
-        """Where the tokens of a context stand in it."""
-        if context not in self._spans:
-            self._spans[context] = self.reader().spans(context)
-        return self._spans[context]
+        """Return where the tokens of a context stand in it."""
+        return self.reader().spans(context)
 
+    @once
     def windows(self, split: str) -> list[Window]:
-        """All windows of a split, those of a question side by side."""
-        if split not in self._windows:
-            batch = self.recipe.batch
-            self.reader().read_ahead(self.corpus.texts(split))
-            self._windows[split] = [
-                window
-                for number, one in enumerate(self.corpus.split(split))
-                for window in self.reader().windows(number, one.question, one.context, batch.question, batch.stride)
-            ]
-        return self._windows[split]
+        """Return all windows of a split, those of a question side by side."""
+        reader, batch = self.reader(), self.recipe.batch
+        reader.read_ahead(self.corpus.texts(split))
+        return [
+            window
+            for number, example in enumerate(self.corpus.split(split))
+            for window in reader.windows(number, example.question, example.context, batch.question, batch.stride)
+        ]
 
-    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> Any:
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> RowBatches:
         windows = self.windows(split)
-        values: dict[str, Sequence[float]] = {"summary": [window.row.summary for window in windows]}
-        values["starts"], values["ends"] = zip(*self._targets(split), strict=True)
+        starts, ends = zip(*self.targets(split), strict=True)
+        values = {"summary": [window.row.summary for window in windows], "starts": starts, "ends": ends}
         return RowBatches([window.rows() for window in windows], values=values, tokens=tokens, shapes=shapes)
 
-    def _targets(self, split: str) -> Iterator[tuple[int, int]]:
-        questions = self.corpus.split(split)
-        answers = [covering(self.spans(one.context), one.answer.start, one.answer.end) for one in questions]
-        return (window.targets(answers[window.number]) for window in self.windows(split))
+    def targets(self, split: str) -> list[tuple[int, int]]:
+        """Return the first and last token of the answer in each window."""
+        answers = [
+            covering(self.spans(example.context), example.answer.start, example.answer.end)
+            for example in self.corpus.split(split)
+        ]
+        return [window.targets(answers[window.number]) for window in self.windows(split)]
 
     def cut(self) -> int:
-        """Questions of which only the beginning is read; a context is never cut."""
+        """Return the number of questions of which only the beginning is read; a context is never cut."""
         return len({window.number for window in self.windows("train") if window.cut})
 
     def about_cut(self, cut: int) -> str:
@@ -138,68 +123,56 @@ class Task(RowTask):
         )
 
     def warnings(self) -> list[str]:
-        found = super().warnings()
+        notes = super().warnings()
         several = len({window.number for window in self.windows("train") if window.start})
         if several:
-            found.append(
+            notes.append(
                 f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions have no room "
                 f"in {read_length(self.recipe)} tokens beside the question: they are read in windows."
             )
-        return found
+        return notes
 
-    # --- training and measuring -------------------------------------------------------------------------------------
-
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        value, count = model.loss(batch, self.recipe.loss.language_model)
-        return Loss(value, None, batch["read"], count)
-
-    def report(self, model: Any, split: str) -> AnswerReport:
-        return self.figures(*self.answers(model, split), split)
-
-    def figures(self, said: Sequence[str], loss: float, split: str) -> AnswerReport:
-        """Every figure, given the answers that a model gave, and its loss."""
-        found = report(said, [[answer.text for answer in one.answers] for one in self.corpus.split(split)])
-        return replace(found, metrics={"loss": loss, **found.metrics})
+    # --- measuring --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def answers(self, model: Any, split: str) -> tuple[list[str], float]:
-        """The answer to every question of a split, and the mean loss of its windows."""
+    def outputs(self, model: FineTunedAnswer, split: str) -> tuple[list[str], float]:
+        """Return the answer to every question of a split, and the mean loss of its windows."""
         windows, total = self.windows(split), 0.0
-        found: list[list[Place]] = [[] for _ in self.corpus.split(split)]
+        by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.read(split).every():
             spans = model.spans(to_device(batch, device_of(model)), self.recipe.decode.longest)
+            assert spans.losses is not None  # the batch has the answers
             total += float(spans.losses.double().sum())
-            for place, own in zip(members.tolist(), places_of(spans), strict=False):
-                found[windows[place].number] += placed(windows[place], own)
-        said = [
-            text_of(best(places, 1), one.context, self.spans(one.context))
-            for places, one in zip(found, self.corpus.split(split), strict=True)
-        ]
-        return [answers[0] if answers else "" for answers in said], total / len(windows)
+            for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
+                by_question[windows[index].number] += answers
+        texts = []
+        for answers, example in zip(by_question, self.corpus.split(split), strict=True):
+            tokens = self.spans(example.context)
+            best = best_spans(answers, 1)
+            texts.append(example.context[tokens[best[0].first][0] : tokens[best[0].last][1]].strip() if best else "")
+        return texts, total / len(windows)
+
+    def measure(self, outputs: tuple[Sequence[str], float], split: str) -> AnswerReport:
+        texts, loss = outputs
+        found = report(texts, [[answer.text for answer in example.answers] for example in self.corpus.split(split)])
+        return replace(found, metrics={"loss": loss, **found.metrics})
 
 
-def places_of(spans: Spans) -> list[list[Place]]:
-    """The spans of each row, by their places in the row."""
+def spans_in_context(spans: Spans, windows: Sequence[Window], members: Iterable[int]) -> Iterator[list[TokenSpan]]:
+    """Yield the spans of each row, a window of a context, as tokens of that context."""
     rows = zip(spans.log_probs.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
-    return [[Place(*one) for one in zip(*row, strict=True) if one[0] > -math.inf] for row in rows]
+    for index, row in zip(members, rows, strict=False):
+        shift = windows[index].shift
+        spans_of_row = zip(*row, strict=True)
+        yield [TokenSpan(p, first - shift, last - shift) for p, first, last in spans_of_row if p > -math.inf]
 
 
-def placed(window: Window, places: Sequence[Place]) -> list[Place]:
-    """Places in a window's row as tokens of its context."""
-    return [Place(one.log_prob, one.first - window.shift, one.last - window.shift) for one in places]
-
-
-def best(places: Sequence[Place], most: int) -> list[Place]:
-    """The best of all windows, best first; what two windows found counts once."""
-    found: dict[tuple[int, int], Place] = {}
-    for place in sorted(places, key=lambda one: (-one.log_prob, one.first, one.last)):
-        found.setdefault((place.first, place.last), place)
-    return list(found.values())[:most]
-
-
-def text_of(places: Sequence[Place], context: str, spans: Sequence[Span]) -> list[str]:
-    """What stands at these places of a context, without white space at its ends."""
-    return [context[spans[place.first][0] : spans[place.last][1]].strip() for place in places]
+def best_spans(spans: Sequence[TokenSpan], most: int) -> list[TokenSpan]:
+    """Return the best of all windows, best first; one that two windows have counts once."""
+    best: dict[tuple[int, int], TokenSpan] = {}
+    for span in sorted(spans, key=lambda span: (-span.log_prob, span.first, span.last)):
+        best.setdefault((span.first, span.last), span)
+    return list(best.values())[:most]
 
 
 INFO = TaskInfo(

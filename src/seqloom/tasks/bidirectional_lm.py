@@ -6,7 +6,7 @@ is told exactly once. Documents without a token are left out. Rows of like lengt
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 
@@ -19,10 +19,10 @@ from seqloom.data.batching import Ragged
 from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import TextCounts
-from seqloom.evaluate.perplexity import Totals, exp, metrics
-from seqloom.models.bilm import BiLMConfig
+from seqloom.evaluate.perplexity import Totals, exp
+from seqloom.models.bilm import BiLM, BiLMConfig
 from seqloom.tasks.base import BatchedTask, TaskInfo
-from seqloom.tasks.text_base import TextRecipe, TextTask
+from seqloom.tasks.text_base import TextRecipe, TextTask, perplexity_metrics
 from seqloom.text import END
 from seqloom.train.config import FitConfig
 
@@ -53,9 +53,7 @@ def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
         yield whole[start : start + length]
 
 
-class Task(TextTask, BatchedTask):
-    recipe: Recipe
-
+class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
     def check(self) -> None:
         self.batches, self.read("dev")  # a split without a token is refused here
 
@@ -65,37 +63,27 @@ class Task(TextTask, BatchedTask):
         rows = [row for ids in encoded if ids for row in rows_of(ids, length)]
         return TextBatches(Ragged.plain(rows), tokens=tokens, shapes=shapes)
 
-    # --- training and measuring -------------------------------------------------------------------------------------
-
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Every row is read by itself, so nothing is carried. What is counted are the tokens read."""
+    def loss(self, model: BiLM, batch: Tree, carry: Tree) -> Loss:
         return Loss(model.loss(batch), None, batch["read"], batch["mask"][:, 1:].sum())
 
     @torch.no_grad()
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """The metrics of a language model, of the mean of both directions; and the perplexity of each."""
+    def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
+        """Return the metrics of a language model, of the mean of both directions; and the perplexity of each."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for _, batch in self.read(split).every():
             tokens += int(batch["mask"][:, 1:].sum())
-            sums += torch.stack(
-                [one.double().sum() for one in model.log_probs(to_device(batch, device_of(model)))]
-            ).cpu()
+            log_probs = model.log_probs(to_device(batch, device_of(model)))
+            sums += torch.stack([direction.double().sum() for direction in log_probs]).cpu()
         forwards, backwards = (-sums).tolist()
         documents = self.corpus.split(split)
         encoded = self.tokenizer.encode_batch(documents)
         counts = TextCounts.of([document for document, ids in zip(documents, encoded, strict=True) if ids])
-        found = metrics(
-            Totals((forwards + backwards) / 2, tokens),
-            words=counts.words,
-            characters=counts.characters,
-            size=counts.bytes,
-        )
-        both = {name: found.pop(name) for name in ("loss", "perplexity")}
+        metrics = perplexity_metrics(Totals((forwards + backwards) / 2, tokens), counts)
         return {
-            **both,
+            **{name: metrics.pop(name) for name in ("loss", "perplexity")},
             "forward_perplexity": exp(forwards / tokens),
             "backward_perplexity": exp(backwards / tokens),
-            **found,
+            **metrics,
             **self.tokenizer_metrics(split),
         }
 

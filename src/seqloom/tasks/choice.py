@@ -1,20 +1,19 @@
 """Choices: a model reads a text with each of its options and says which is right. −log p of that one is made small."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 
 from seqloom.config import Discriminator, config
-from seqloom.core.protocols import Loss
-from seqloom.core.tree import Tree
+from seqloom.data.collate import Rows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.readers import RowReader
 from seqloom.evaluate.answers import report_choices
 from seqloom.evaluate.intervals import MetricReport
-from seqloom.models.matching import FineTunedChoiceConfig
+from seqloom.models.matching import FineTunedChoice, FineTunedChoiceConfig
 from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask
@@ -32,36 +31,25 @@ class Recipe(RowRecipe):
     train: FitConfig
 
 
-class Task(RowTask):
+class Task(RowTask[Recipe, FineTunedChoice]):
     corpus: Corpus[MultipleChoiceExample]
 
-    def loss_unit(self) -> str:
-        return self.recipe.loss.unit("example")
-
-    def examples(self, reader: RowReader, split: str) -> Any:
+    def examples(self, reader: RowReader, split: str) -> list[Rows]:
         return [reader.choice(choice.text, choice.options) for choice in self.corpus.split(split)]
 
     def values(self, split: str) -> dict[str, Sequence[float]]:
         return {"answers": [choice.answer for choice in self.corpus.split(split)]}
 
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        value, count = model.loss(batch, self.recipe.loss.language_model)
-        return Loss(value, None, batch["read"], count)
-
-    def report(self, model: Any, split: str) -> MetricReport:
-        return self.figures(self.log_probs(model, split), split)
-
-    def figures(self, log_probs: Sequence[Sequence[float]], split: str) -> MetricReport:
-        """Every metric, given log p of each option."""
-        return report_choices([choice.answer for choice in self.corpus.split(split)], log_probs)
-
     @torch.no_grad()
-    def log_probs(self, model: Any, split: str) -> list[list[float]]:
-        """log p of every option of every example of a split."""
-        rows = self.for_each_example(
+    def outputs(self, model: FineTunedChoice, split: str) -> list[list[float]]:
+        """Return log p of every option of every example of a split."""
+        rows: list[list[float]] = self.for_each_example(
             model, split, lambda batch: at_least_float32(model(batch)).log_softmax(dim=1).tolist()
         )
         return [row[: len(choice.options)] for row, choice in zip(rows, self.corpus.split(split), strict=True)]
+
+    def measure(self, outputs: Sequence[Sequence[float]], split: str) -> MetricReport:
+        return report_choices([choice.answer for choice in self.corpus.split(split)], outputs)
 
 
 INFO = TaskInfo(

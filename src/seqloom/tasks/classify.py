@@ -6,7 +6,7 @@ where wanted weighted by class: w_k = N / (K · N_k), so that all K classes coun
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -16,24 +16,23 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, NonNegativeFloat
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree
+from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.readers import TextReader
-from seqloom.evaluate.classification import ClassificationReport, report
 from seqloom.nn.softmax import at_least_float32
 from seqloom.runs.models import MODELS, has_body
-from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.reading_base import BatchConfig, ReadingRecipe, ReadingTask, read_length, text_reader
+from seqloom.tasks.base import ModelSection, R, TaskInfo, TaskRecipe
+from seqloom.tasks.reading_base import (
+    BatchConfig,
+    LabelTask,
+    ReadingRecipe,
+    ReadingTask,
+    read_length,
+    text_reader,
+)
 from seqloom.train.config import FitConfig
-
-if TYPE_CHECKING:
-    from seqloom.models.classifier import ClassifierConfig
-    from seqloom.models.fine_tuned import FineTunedClassifierConfig
-
-    ModelConfig = ClassifierConfig | FineTunedClassifierConfig
-else:
-    ModelConfig = Any
 
 
 @config
@@ -56,7 +55,7 @@ class Recipe(ReadingRecipe):
     task: Literal["classify"] = "classify"
     data: CorpusConfig[TextClassificationExample]
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ModelConfig, MODELS.only("classifier", "fine-tuned-classifier")] = MODELS.default("classifier")
+    model: Annotated[ModelSection, MODELS.only("classifier", "fine-tuned-classifier")] = MODELS.default("classifier")
     loss: ClassLossConfig = ClassLossConfig()
     goal: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # which metric of dev selects the best
     train: FitConfig
@@ -66,8 +65,8 @@ class Recipe(ReadingRecipe):
         yield from length_problems(self)
 
 
-def length_problems(recipe: Any) -> Iterator[str]:
-    """What does not go together in how single texts are read."""
+def length_problems(recipe: TaskRecipe) -> Iterator[str]:
+    """Say what does not go together in how single texts are read."""
     longest, read = recipe.model.longest, recipe.batch.max_length
     if has_body(recipe.model):  # which reads no more than it can, see `read_length`
         if read is not None and read < 3:
@@ -78,19 +77,12 @@ def length_problems(recipe: Any) -> Iterator[str]:
         yield "model.characters spells words, and tokenizer.kind is characters: leave one of them out"
 
 
-class LabelTask(ReadingTask):
-    """A task whose model predicts one label of each example."""
+class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
+    """A task whose model reads texts and predicts one label of each example, or several texts."""
 
-    recipe: Any
-    corpus: Corpus[Any]
-
-    @classmethod
-    def predicts_labels(cls, recipe: Any) -> bool:
-        return True
-
-    def labels(self, split: str) -> list[int]:
-        """The number of each example's label."""
-        return self.numbers(example.label for example in self.corpus.split(split))
+    @property
+    def loss_unit(self) -> str:
+        return self.recipe.loss.unit(self.info().loss_per)
 
     @cached_property
     def class_weights(self) -> Tensor | None:
@@ -110,38 +102,26 @@ class LabelTask(ReadingTask):
             count = (weights[batch["labels"].clamp(min=0)] * (batch["labels"] >= 0)).sum()
         return Loss(value, None, batch["read"], count)
 
-    def report(self, model: Any, split: str) -> Any:
-        return self.figures(self.log_probs(model, split), split)
-
-    def figures(self, log_probs: Tensor, split: str) -> ClassificationReport:
-        """Every metric, given log p of each label of each example (N, L)."""
-        expected = [example.label for example in self.corpus.split(split)]
-        return report(expected, log_probs.numpy(), self.names)
-
     @torch.no_grad()
-    def log_probs(self, model: Any, split: str) -> Tensor:
-        """log p (N, L) of every label of every example of a split, on the CPU."""
-        rows = self.for_each_example(
-            model, split, lambda batch: at_least_float32(model(batch)).log_softmax(dim=1).float().cpu()
+    def outputs(self, model: Any, split: str) -> Tensor:
+        """Return log p (N, L) of every label of every example of a split, on the CPU."""
+        return torch.stack(
+            self.for_each_example(
+                model, split, lambda batch: at_least_float32(model(batch)).log_softmax(dim=1).float().cpu()
+            )
         )
-        return torch.stack(rows)
 
 
-class Task(LabelTask):
-    recipe: Recipe
+class Task(TextLabelTask[Recipe]):
     corpus: Corpus[TextClassificationExample]
     measured_on = "texts with labels"
 
     @classmethod
-    def training_texts(cls, recipe: Any, corpus: Corpus[TextClassificationExample]) -> Iterable[str]:
+    def training_texts(cls, recipe: Recipe, corpus: Corpus[TextClassificationExample]) -> Iterable[str]:
         return [example.text for example in corpus.split("train")]
 
-    def loss_unit(self) -> str:
-        return self.recipe.loss.unit("text")
-
     def sizes(self) -> dict[str, int]:
-        outputs = {"outputs": len(self.tokenizer)} if self.recipe.loss.language_model else {}
-        return {"labels": len(self.names), **self.alphabet_size(), **outputs}
+        return {"labels": len(self.names), **super().sizes()}
 
     def model(self) -> Any:
         model = super().model()
@@ -150,19 +130,16 @@ class Task(LabelTask):
         return model
 
     def document_frequencies(self) -> tuple[Tensor, int]:
-        """In how many training texts each token is (V,), and how many texts there are."""
+        """Return in how many training texts each token is (V,), and how many texts there are."""
         texts = self.batches.texts
         rows = np.repeat(np.arange(len(texts)), texts.lengths)
-        once = np.unique(rows * len(self.tokenizer) + texts.ids) % len(self.tokenizer)
-        return torch.from_numpy(np.bincount(once, minlength=len(self.tokenizer))), len(texts)
+        distinct = np.unique(rows * len(self.tokenizer) + texts.ids) % len(self.tokenizer)
+        return torch.from_numpy(np.bincount(distinct, minlength=len(self.tokenizer))), len(texts)
 
     def reader(self) -> TextReader:
         return text_reader(self.recipe, self.tokenizer, self.spellings)
 
-    def plain_texts(self, split: str) -> list[str]:
-        return [example.text for example in self.corpus.split(split)]
-
-    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> Any:
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> TextBatches:
         values = {"labels": self.labels(split)}
         return self.reader().batches(self.plain_texts(split), values=values, tokens=tokens, shapes=shapes)
 

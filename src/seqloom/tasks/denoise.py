@@ -7,10 +7,9 @@ noise: bart     the text is damaged in up to five ways, and the target is the te
 for all: two evaluations of a split ask the same.
 """
 
-import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -24,14 +23,14 @@ from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.noise import DenoisingBatches, NoiseConfig, Piece, SpansConfig, cut_pieces, sentinels_of, spans_told
+from seqloom.data.noise import DenoisingBatches, NoiseConfig, SpansConfig, cut_pieces, sentinels_of, spans_told
 from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
-from seqloom.models.transformer import TransformerConfig
+from seqloom.evaluate.perplexity import exp
+from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.nn.softmax import SCORED_AT_ONCE, at_least_float32
 from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
-from seqloom.text.pieces import split_sentences
 from seqloom.train.config import FitConfig
 
 EVALUATION = 0  # the seed of the noise of an evaluation, whatever the recipe's
@@ -80,95 +79,75 @@ class Recipe(TaskRecipe):
                 )
 
 
-class Task(TextTask, BatchedTask):
-    recipe: Recipe
+class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
+    loss_unit = "nats per token that is said"
 
     def check(self) -> None:
         self.batches, self.read("dev")  # a split without a text is refused here
 
-    def loss_unit(self) -> str:
-        return "nats per token that is said"
-
     def sizes(self) -> dict[str, int]:
-        """How many tokens the model has beside the tokenizer's."""
+        """Return how many tokens the model has beside the tokenizer's."""
         return {"extra": self.recipe.noise.extra}
 
-    # --- data -------------------------------------------------------------------------------------------------------
-
-    def texts(self, split: str) -> list[Piece]:
-        cut = [split_sentences(document) for document in self.corpus.split(split)]
-        encoded = iter(self.tokenizer.encode_batch(sentence for document in cut for sentence in document))
-        found = cut_pieces(([next(encoded) for _ in document] for document in cut), self.recipe.batch.max_length - 1)
-        if not found:
-            raise DataError(f"The {split} split of {self.corpus.name} has no tokens: there is nothing to damage.")
-        return found
-
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> DenoisingBatches:
-        return DenoisingBatches(self.texts(split), self.recipe.noise, vocabulary=len(self.tokenizer), tokens=tokens)
+        pieces = cut_pieces(self.encode_sentences(split), self.recipe.batch.max_length - 1)
+        if not pieces:
+            raise DataError(f"The {split} split of {self.corpus.name} has no tokens: there is nothing to damage.")
+        return DenoisingBatches(pieces, self.recipe.noise, vocabulary=len(self.tokenizer), tokens=tokens)
 
     @cached_property
     def batches(self) -> DenoisingBatches:
         return self.make_batches("train", tokens=self.recipe.batch.tokens)
 
     def tokens_per_step(self) -> float:
-        """Those of the texts, on average."""
+        """Return the mean number of tokens of the texts."""
         return self.batches.total / self.steps_per_epoch()
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        read, sums = self.read(split), torch.zeros(5, dtype=torch.float64)
-        for _, batch in read.every(EVALUATION):
-            sums += _sums(model, to_device(batch, device_of(model))).cpu()
-        nll, right, said, told, hidden = sums.tolist()
-        loss = nll / said
+    def evaluate(self, model: Transformer, split: str) -> dict[str, float]:
+        batches, sums = self.read(split), torch.zeros(5, dtype=torch.float64)
+        for _, batch in batches.every(EVALUATION):
+            sums += sum_targets(model, to_device(batch, device_of(model))).cpu()
+        nll, right, targets, right_hidden, hidden = sums.tolist()
         return {
-            "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
-            "target_accuracy": right / said,
-            **({"hidden_accuracy": told / hidden} if hidden else {}),  # of a short text there may be none
-            **self.exact_share(model, read),
+            "loss": nll / targets,
+            "perplexity": exp(nll / targets),
+            "target_accuracy": right / targets,
+            **({"hidden_accuracy": right_hidden / hidden} if hidden else {}),  # of a short text there may be none
+            **self.exact_share(model, batches),
             "unknown_rate": self.unknown_rate(split),
         }
 
-    def exact_share(self, model: Any, read: DenoisingBatches) -> dict[str, float]:
-        """Of some texts spread over a split, what greedy search finds: the share of spans, or of texts, that are told
-        to the last token."""
-        wanted, total = self.recipe.batch.dev_texts, len(read.texts)
+    def exact_share(self, model: Transformer, batches: DenoisingBatches) -> dict[str, float]:
+        """Return what share of spans, or of texts, greedy search restores to the last token, of some texts spread over
+        a split."""
+        wanted, total = self.recipe.batch.dev_texts, len(batches.texts)
         chosen = np.unique(np.linspace(0, total - 1, total if wanted is None else min(wanted, total)).round())
         if not len(chosen):
             return {}
-        right = told = 0
-        for members, batch in read.only(chosen.astype(int).tolist(), self.recipe.batch.eval_tokens).every(EVALUATION):
+        noise, end, correct = self.recipe.noise, self.tokenizer.end, list[bool]()
+        sentinels = sentinels_of(noise, len(self.tokenizer)) if isinstance(noise, SpansConfig) else None
+        banned = tuple(Specials.after(len(self.tokenizer)).names)  # tokens that no target has
+        part = batches.only(chosen.astype(int).tolist(), self.recipe.batch.eval_tokens)
+        for members, batch in part.every(EVALUATION):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
-            found = beam_search(model, source=source, options=GREEDY, end=self.tokenizer.end, banned=self.unsaid)
-            for number, (best,) in zip(members.tolist(), found, strict=True):
-                own = self._exact(best.tokens, read.damage(number, EVALUATION, 0).target)
-                right, told = right + sum(own), told + len(own)
+            hypotheses = beam_search(model, source=source, options=GREEDY, end=end, banned=banned)
+            for number, (best,) in zip(members.tolist(), hypotheses, strict=True):
+                target = batches.damage(number, EVALUATION, 0).target
+                if sentinels is None:
+                    correct.append(best.tokens == target)
+                else:  # the last sentinel hides nothing
+                    restored, spans = spans_told(best.tokens, sentinels), spans_told(target, sentinels)
+                    correct += [restored.get(place) == span for place, span in spans.items() if span]
         release_memory(model)  # it may learn on, and would need the memory
-        return {f"exact_{'spans' if self.spans else 'texts'}": right / told}
-
-    def _exact(self, said: list[int], meant: list[int]) -> list[bool]:
-        if not self.spans:
-            return [said == meant]
-        sentinels = sentinels_of(self.recipe.noise, len(self.tokenizer))
-        found, wanted = spans_told(said, sentinels), spans_told(meant, sentinels)
-        return [found.get(number) == span for number, span in wanted.items() if span]  # the last sentinel hides none
-
-    @property
-    def spans(self) -> bool:
-        return isinstance(self.recipe.noise, SpansConfig)
-
-    @property
-    def unsaid(self) -> tuple[int, ...]:
-        """Tokens that no target has."""
-        return tuple(Specials.after(len(self.tokenizer)).names)
+        return {f"exact_{'texts' if sentinels is None else 'spans'}": sum(correct) / len(correct)}
 
 
-def _sums(model: Any, batch: Tree) -> Tensor:
-    """Of a batch: −log p of its targets, how many were told right, how many there were; the last two of those that the
-    source does not show."""
+def sum_targets(model: Transformer, batch: Tree) -> Tensor:
+    """Return −log p of a batch's targets, how many were predicted right, how many there are; the last two also of those
+    that the source does not show."""
     mask = batch["target_mask"]
     r, targets, hidden = model.taught(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)
@@ -176,7 +155,7 @@ def _sums(model: Any, batch: Tree) -> Tensor:
         logits = at_least_float32(model.output(model.before_output(rows)))
         right = logits.argmax(dim=1) == own
         counts = right.sum(), torch.ones_like(own).sum(), (right & unseen).sum(), unseen.sum()
-        sums += torch.stack([F.cross_entropy(logits, own, reduction="sum").double(), *(one.double() for one in counts)])
+        sums += torch.stack([F.cross_entropy(logits, own, reduction="sum").double(), *map(Tensor.double, counts)])
     return sums
 
 

@@ -5,10 +5,10 @@ maximisation. All are measured alike, by rolling origins: from the beginning of 
 that came before is read and the horizon forecast; the seasonal naive forecast is measured beside it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pydantic
@@ -28,22 +28,9 @@ from seqloom.data.series import Series, Values
 from seqloom.decoding.forecast import Forecast, forecast
 from seqloom.evaluate.forecasts import Errors, naive_forecast, scale_of, seasonal_steps
 from seqloom.runs.models import FORECASTERS
-from seqloom.tasks.base import SeriesTask, TaskInfo, TaskRecipe
+from seqloom.tasks.base import ModelSection, SeriesTask, TaskInfo, TaskRecipe, count_parameters
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
-
-if TYPE_CHECKING:
-    from seqloom.classical.autoregressive import AutoregressiveConfig
-    from seqloom.classical.kalman.linear_dynamical import KalmanConfig
-    from seqloom.models.recurrent_forecaster import RecurrentForecasterConfig
-    from seqloom.models.transformer_forecaster import TransformerForecasterConfig
-    from seqloom.models.window_forecaster import WindowForecasterConfig
-
-    LinearConfig = AutoregressiveConfig | KalmanConfig
-    NetworkConfig = WindowForecasterConfig | RecurrentForecasterConfig | TransformerForecasterConfig
-    ModelConfig = LinearConfig | NetworkConfig
-else:
-    ModelConfig = Any
 
 ESTIMATED = ("ar", "kalman")  # kinds of models that are not trained by gradient
 SHORTEST, LONGEST = 8, 48  # steps of a horizon that nobody named
@@ -67,8 +54,8 @@ class HorizonConfig:
     transform: Literal["none", "log"] = "none"  # log: the logarithms are modelled, of values above 0
 
 
-def _way(section: Any) -> str:
-    """Which config a `train` section is: only what learns by gradient has more to say than how much to keep."""
+def choose_train_config(section: object) -> str:
+    """Return which config a `train` section is: only what learns by gradient has more to say than how much to keep."""
     if not isinstance(section, Mapping | FitConfig | EstimateConfig):
         return "FitConfig"  # refused there: it must be a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
@@ -78,7 +65,7 @@ def _way(section: Any) -> str:
 ESTIMATE_KEYS = {field.name for field in fields(EstimateConfig)}
 TrainConfig = Annotated[
     Annotated[FitConfig, pydantic.Tag("FitConfig")] | Annotated[EstimateConfig, pydantic.Tag("EstimateConfig")],
-    pydantic.Discriminator(_way),
+    pydantic.Discriminator(choose_train_config),
 ]
 
 
@@ -87,7 +74,7 @@ class Recipe(TaskRecipe):
     task: Literal["forecast"] = "forecast"
     data: CorpusConfig[Series]
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ModelConfig, FORECASTERS] = FORECASTERS.default("lstm")
+    model: Annotated[ModelSection, FORECASTERS] = FORECASTERS.default("lstm")
     forecast: HorizonConfig = HorizonConfig()
     goal: Literal["loss", "mase", "crps"] = "crps"  # which metric of dev selects the best
     train: TrainConfig = EstimateConfig()
@@ -124,13 +111,13 @@ class ForecastReport:
         return {**self.metrics, "horizon": self.horizon, "origins": self.origins}
 
 
-class Task(SeriesTask):
-    recipe: Recipe
+class Task(SeriesTask[Recipe, Any]):
     validates_part = True
 
-    def __init__(self, recipe: Recipe, corpus: Any, names: Sequence[str] = ()):
-        super().__init__(recipe, corpus, names)
-        self._check_series()
+    def __init__(self, recipe: Recipe, corpus: Any, tokenizer: None = None, names: Sequence[str] = ()):
+        super().__init__(recipe, corpus, tokenizer, names)
+        self.horizon = horizon_of(recipe, self.season)
+        self.check_series()
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,9 +126,10 @@ class Task(SeriesTask):
         if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED or not isinstance(train, Mapping):
             return dict(mapping)
         known = {field.name for field in fields(FitConfig)}
-        kept = {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known}
-        return {**mapping, "train": kept}
+        remaining = {key: value for key, value in train.items() if key in ESTIMATE_KEYS or key not in known}
+        return {**mapping, "train": remaining}
 
+    @property
     def loss_unit(self) -> str:
         return f"nats per value{', of logarithms' if self.logarithmic else ''}"
 
@@ -151,9 +139,15 @@ class Task(SeriesTask):
 
     @property
     def logarithmic(self) -> bool:
+        """Whether the logarithms of values are modelled."""
         return self.recipe.forecast.transform == "log"
 
-    def _check_series(self) -> None:
+    @property
+    def learns(self) -> bool:
+        """By gradient, that is; or else it is estimated."""
+        return isinstance(self.recipe.train, FitConfig)
+
+    def check_series(self) -> None:
         """Refuse series that are too short, or not positive."""
         season, shortest = self.season, min(len(one) for one in self.corpus.split("train"))
         if season >= shortest:
@@ -170,15 +164,6 @@ class Task(SeriesTask):
             for one in list(self.corpus.splits.values())[-1]:  # the last split has all values
                 refuse_not_positive(one)
 
-    @property
-    def learns(self) -> bool:
-        """By gradient, that is; or else it is estimated."""
-        return isinstance(self.recipe.train, FitConfig)
-
-    @property
-    def horizon(self) -> int:
-        return horizon_of(self.recipe, self.season)
-
     def sizes(self) -> dict[str, int]:
         return {"variables": len(self.columns), "season": self.season}
 
@@ -189,24 +174,23 @@ class Task(SeriesTask):
         return model
 
     def warnings(self) -> list[str]:
-        found = super().warnings()
+        notes = super().warnings()
         for split in ("dev", "test"):
             steps = min((one.own for one in self.corpus.splits.get(split, ())), default=self.horizon)
             if steps < self.horizon:
-                found.append(
+                notes.append(
                     f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are measured. "
                     f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
                 )
-        flat = np.isnan(self.usual_error)
-        for column in np.array(self.columns)[flat]:
-            found.append(f"{column} does not change from season to season of train: it has no MASE and no CRPS.")
+        for column in np.array(self.columns)[np.isnan(self.usual_error)]:
+            notes.append(f"{column} does not change from season to season of train: it has no MASE and no CRPS.")
         size = np.max([np.nanmax(np.abs(one.values), axis=0) for one in self.corpus.split("train")], axis=0)
         for column in np.array(self.columns)[self.usual_error < FINEST * size] if self.learns else ():
-            found.append(
+            notes.append(
                 f"{column} changes by less than {FINEST:g} of its size, which networks can hardly see, in single "
                 "precision. Subtract a constant from it, or use model.kind=ar or kalman, which compute in double."
             )
-        return found
+        return notes
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -216,8 +200,8 @@ class Task(SeriesTask):
 
     @cached_property
     def windows(self) -> SeriesWindows:
-        model: Any = self.recipe.model.build(**self.sizes())
-        return SeriesWindows(self.seen("train"), model.window, self.recipe.batch.rows)
+        window = self.recipe.model.build(**self.sizes()).window
+        return SeriesWindows(self.seen("train"), window, self.recipe.batch.rows)
 
     def steps_per_epoch(self) -> int:
         return self.windows.steps_per_epoch
@@ -244,13 +228,10 @@ class Task(SeriesTask):
         return Loss(value, None, batch["values"].numel(), count)
 
     def scale(self) -> tuple[int, str]:
-        """How many parameters an estimation has, and where."""
-        model = self.model()
-        return sum(tensor.numel() for tensor in model.state_dict().values()), str(device_of(model))
+        return count_parameters(self.model().state_dict())
 
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
-        estimated: Any = self.recipe.model
-        yield from estimated.estimates(self.seen("train"), self.season, model, step, self.recipe.seed)
+        yield from self.recipe.model.estimates(self.seen("train"), self.season, model, step, self.recipe.seed)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -268,34 +249,30 @@ class Task(SeriesTask):
         return found
 
     def truth(self, origins: Sequence[Origin]) -> Values:
-        """What came then (N, horizon, C), NaN where that is not known."""
-        found = np.full((len(origins), self.horizon, len(self.columns)), np.nan)
-        for row, origin in zip(found, origins, strict=True):
-            own = origin.series.values[origin.place : origin.place + self.horizon]
-            row[: len(own)] = own
-        return found
+        """Return what came then (N, horizon, C), NaN where that is not known."""
+        return np.stack([origin.series.ahead(origin.place, self.horizon) for origin in origins])
 
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
-        """Of each origin; those with as much history are read together."""
+        """Forecast from each origin; those with as much history are read together."""
         histories = [visible(o.series.until(o.place), self.recipe.forecast.transform) for o in origins]
         memory = model.memory or max(len(values) for values, _ in histories)
         groups: dict[int, list[int]] = {}
         for number, (values, _) in enumerate(histories):
             groups.setdefault(min(memory, len(values)), []).append(number)
-        drawn, device = generator(seed, "forecast"), device_of(model)
-        found: list[tuple[int, Forecast]] = []
+        draws, device = generator(seed, "forecast"), device_of(model)
+        parts: list[Forecast] = []
         for length, numbers in groups.items():
             values, mask = (torch.stack([histories[n][part][-length:] for n in numbers]) for part in (0, 1))
-            made = forecast(
+            part = forecast(
                 model,
                 values.to(device) if device.type != "mps" else values.float().to(device),
                 mask.to(device),
                 self.horizon,
                 paths=paths or self.recipe.forecast.paths,
-                generator=drawn,
+                generator=draws,
             )
-            found += [(number, row_of(made, row)) for row, number in enumerate(numbers)]
-        joined = joined_rows([one for _, one in sorted(found, key=lambda pair: pair[0])])
+            parts.append(part)
+        joined = join_rows(parts, torch.tensor([n for numbers in groups.values() for n in numbers]).argsort())
         return joined.exponential() if self.logarithmic else joined
 
     def report(self, model: Any, split: str, paths: int | None = None) -> ForecastReport:
@@ -362,26 +339,23 @@ def refuse_not_positive(series: Series) -> None:
 
 
 def horizon_of(recipe: Recipe, season: int) -> int:
+    """Return how many steps are forecast where nobody says otherwise."""
     return recipe.forecast.horizon or min(max(season, SHORTEST), LONGEST)
 
 
-def row_of(found: Forecast, row: int) -> Forecast:
-    part = slice(row, row + 1)
-    gaussian = None if found.gaussian is None else (found.gaussian[0][part], found.gaussian[1][part])
-    return replace(
-        found, points=found.points[part], mean=found.mean[part], deviation=found.deviation[part], gaussian=gaussian
-    )
+def join_rows(parts: Sequence[Forecast], order: Tensor) -> Forecast:
+    """Return the rows of several forecasts in this order."""
 
+    def rows(tensors: Iterable[Tensor]) -> Tensor:
+        return torch.cat(list(tensors))[order]
 
-def joined_rows(parts: Sequence[Forecast]) -> Forecast:
     gaussians = [part.gaussian for part in parts if part.gaussian is not None]
-    both = (torch.cat([mean for mean, _ in gaussians]), torch.cat([d for _, d in gaussians])) if gaussians else None
     return replace(
         parts[0],
-        points=torch.cat([part.points for part in parts]),
-        mean=torch.cat([part.mean for part in parts]),
-        deviation=torch.cat([part.deviation for part in parts]),
-        gaussian=both,
+        points=rows(part.points for part in parts),
+        mean=rows(part.mean for part in parts),
+        deviation=rows(part.deviation for part in parts),
+        gaussian=(rows(mean for mean, _ in gaussians), rows(d for _, d in gaussians)) if gaussians else None,
     )
 
 

@@ -21,9 +21,8 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus, TextCorpus
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.evaluate.classification import cluster_metrics
-from seqloom.tasks.base import TaskInfo, TaskRecipe, dropout_problems
-from seqloom.tasks.text_base import TextTask
-from seqloom.text import TokenizerConfig
+from seqloom.tasks.base import TaskInfo, count_parameters
+from seqloom.tasks.text_base import TextRecipe, TextTask
 from seqloom.text.word_spans import first_tokens
 
 if TYPE_CHECKING:
@@ -33,16 +32,12 @@ TOGETHER = 512  # sentences whose states are found at once
 
 
 @config
-class Recipe(TaskRecipe):
+class Recipe(TextRecipe):
     task: Literal["hmm"] = "hmm"
     data: CorpusConfig[str | TokenClassificationExample]
-    tokenizer: TokenizerConfig
     read: Literal["text", "letters"] = "text"  # letters: small letters alone, and one space for all between them
     model: Annotated[HMMConfig, Discriminator("kind")] = HMMConfig()
     train: SearchConfig = SearchConfig()
-
-    def problems(self) -> Iterator[str]:
-        yield from dropout_problems(self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -52,39 +47,33 @@ class SentenceCorpus(TextCorpus):
     sentences: Corpus[TokenClassificationExample] | None = None
 
 
-class Task(TextTask):
+class Task(TextTask[Recipe, Any]):
     eval_chunk = 1 << 16  # no gradient to hold: read much at once
 
     @classmethod
-    def load(cls, recipe: Any) -> TextCorpus:
-        """The texts, as they are read; where they have tags, with those sentences."""
-        found = super().load(recipe)
-        if isinstance(found, TextCorpus):
+    def load(cls, recipe: Recipe) -> TextCorpus:
+        """Load the texts, as they are read; where they have tags, with those sentences."""
+        corpus: TextCorpus | Corpus[TokenClassificationExample] = super().load(recipe)
+        if isinstance(corpus, TextCorpus):
             if recipe.read == "text":
-                return found
-            splits = {name: [read(text, recipe) for text in documents] for name, documents in found.splits.items()}
-            return replace(found, splits=splits, asked=None)
+                return corpus
+            splits = {name: [read(text, recipe) for text in documents] for name, documents in corpus.splits.items()}
+            return replace(corpus, splits=splits, asked=None)
         if recipe.read != "text":
             raise UsageError(
                 "read=letters is for texts; the sentences of this corpus have words with tags. Set read=text."
             )
         spaced = {  # a space between any two words, so that words are what the tokenizer sees
             split: [TokenClassificationExample.of(sentence.words, sentence.tags) for sentence in sentences]
-            for split, sentences in found.splits.items()
+            for split, sentences in corpus.splits.items()
         }
         texts = {split: [sentence.text for sentence in sentences] for split, sentences in spaced.items()}
-        return SentenceCorpus(
-            found.name,
-            found.description,
-            texts,
-            found.licence,
-            found.version,
-            found.absent,
-            sentences=replace(found, splits=spaced),
-        )
+        sentences = replace(corpus, splits=spaced)
+        origin = corpus.licence, corpus.version, corpus.absent
+        return SentenceCorpus(corpus.name, corpus.description, texts, *origin, sentences=sentences)
 
     @classmethod
-    def of_documents(cls, recipe: Any, run: "Run", documents: Sequence[str]) -> Self:
+    def of_documents(cls, recipe: Recipe, run: "Run", documents: Sequence[str]) -> Self:
         return super().of_documents(recipe, run, [read(document, recipe) for document in documents])
 
     def check_model(self) -> None:
@@ -92,23 +81,22 @@ class Task(TextTask):
         counts = torch.bincount(self.stream("train"), minlength=len(names))
         check_seen(counts, names, self.recipe.model.smoothing)
 
+    def build(self) -> HiddenMarkov:
+        """Return a model of this size without weights."""
+        return self.recipe.model.build(len(self.tokenizer))
+
     def model(self) -> Search:
-        return Search(self._built, self.recipe.train)
+        return Search(self.build, self.recipe.train)
 
     def scale(self) -> tuple[int, str]:
-        """How many numbers it learns, and where."""
-        return sum(table.numel() for table in self._built().state_dict().values()), "cpu"
+        return count_parameters(self.build().state_dict())
 
     def warnings(self) -> list[str]:
         return [] if has_numba() else [WITHOUT_NUMBA]
 
-    def _built(self) -> HiddenMarkov:
-        built: HiddenMarkov = self.recipe.model.build(len(self.tokenizer))
-        return built
-
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         search = model if model is not None else self.model()
-        stream, shape, seed = self.stream("train"), self._built(), self.recipe.seed
+        stream, shape, seed = self.stream("train"), self.build(), self.recipe.seed
         if not search.finished:
             yield from climb(
                 search,
@@ -127,7 +115,7 @@ class Task(TextTask):
         if not isinstance(self.corpus, SentenceCorpus) or self.corpus.sentences is None:
             return {}
         sentences = [sentence for sentence in self.corpus.sentences.split(split) if sentence.words]
-        found: list[int] = []
+        likeliest: list[int] = []
         for first in range(0, len(sentences), TOGETHER):
             some = sentences[first : first + TOGETHER]
             tokens = [self.tokenizer.encode(sentence.text) for sentence in some]
@@ -135,12 +123,13 @@ class Task(TextTask):
             begin = 0
             for sentence, own in zip(some, tokens, strict=True):
                 words = first_tokens(self.tokenizer.spans(sentence.text), sentence.spans)
-                found += [states[begin + place] for place in words]
+                likeliest += [states[begin + place] for place in words]
                 begin += len(own) + 1
-        return cluster_metrics([tag for sentence in sentences for tag in sentence.tags], found)
+        return cluster_metrics([tag for sentence in sentences for tag in sentence.tags], likeliest)
 
 
-def read(text: str, recipe: Any) -> str:
+def read(text: str, recipe: Recipe) -> str:
+    """Return a text as the model reads it."""
     return text if recipe.read == "text" else letters(text).rstrip()
 
 

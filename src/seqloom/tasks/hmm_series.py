@@ -17,7 +17,7 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.series import Series
-from seqloom.tasks.base import SeriesTask, TaskInfo, TaskRecipe
+from seqloom.tasks.base import SeriesTask, TaskInfo, TaskRecipe, count_parameters
 
 
 @config
@@ -28,7 +28,7 @@ class Recipe(TaskRecipe):
     train: SearchConfig = SearchConfig()
 
 
-class Task(SeriesTask):
+class Task(SeriesTask[Recipe, Any]):
     def check_model(self) -> None:
         self.scaled  # noqa: B018 (what cannot be learned from is refused before the run directory is made)
 
@@ -38,17 +38,17 @@ class Task(SeriesTask):
     @cached_property
     def scaled(self) -> GaussianHMM:
         """A model that knows the scale of the training values, and no more."""
-        return self._built().fitted_scale(self.values("train"), self.columns)
+        return self.build().fitted_scale(self.values("train"), self.columns)
 
-    def _built(self) -> GaussianHMM:
+    def build(self) -> GaussianHMM:
+        """Return a model of this size without weights."""
         return self.recipe.model.build(len(self.columns))
 
     def model(self) -> Search:
-        return Search(self._built, self.recipe.train)
+        return Search(self.build, self.recipe.train)
 
     def scale(self) -> tuple[int, str]:
-        """How many numbers it learns, and where."""
-        return sum(table.numel() for table in self._built().state_dict().values()), "cpu"
+        return count_parameters(self.build().state_dict())
 
     def values(self, split: str) -> list[Tensor]:
         return [torch.from_numpy(one.values) for one in self.corpus.split(split)]
@@ -67,21 +67,15 @@ class Task(SeriesTask):
             )
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
+        """Return the loss, and that of one Gaussian for all: what the states must beat."""
         model = model.best if isinstance(model, Search) else model
-        single = self._built_alone()
+        config, train = self.recipe.model, self.values("train")
+        one = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)
+        single = one.build(len(self.columns)).fitted_scale(train, self.columns)
+        for _ in range(20):  # with missing values it takes more than one
+            single, _ = single.improved(train)
         series = self.corpus.split(split)
         return {"loss": loss_of(model, series), "one_state": loss_of(single, series)}
-
-    def _built_alone(self) -> GaussianHMM:
-        """One Gaussian for all: what the states must beat."""
-        alone = GaussianHMMConfig(
-            states=1, covariance=self.recipe.model.covariance, min_variance=self.recipe.model.min_variance
-        )
-        train = self.values("train")
-        model = alone.build(len(self.columns)).fitted_scale(train, self.columns)
-        for _ in range(20):  # with missing values it takes more than one
-            model, _ = model.improved(train)
-        return model
 
 
 def loss_of(model: GaussianHMM, series: Sequence[Series]) -> float:

@@ -16,7 +16,7 @@ from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.examples import TokenClassificationExample
 from seqloom.data.readers import MAX_SPELLING
-from seqloom.tasks.base import TaskInfo, TaskRecipe, TokenTask
+from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
 from seqloom.text import TokenizerConfig, WordsConfig
@@ -38,8 +38,6 @@ class Recipe(TaskRecipe):
 
 
 class Task(TagTask):
-    recipe: Any
-
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
         """A checkpoint of counts is the finished model: there is nothing to go on with."""
         if model is not None:
@@ -52,7 +50,7 @@ class Task(TagTask):
         yield Estimate(2, 2, found, values)
 
     def model(self) -> HMMTagger:
-        built: HMMTagger = TokenTask.model(self)
+        built: HMMTagger = self.recipe.model.build(len(self.tokenizer), **self.sizes())
         return built
 
     def training_words(self) -> TaggedWords:

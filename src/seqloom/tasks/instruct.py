@@ -4,7 +4,8 @@ An example is written as the template says. Question and answer are read, but th
 and of END after them: −1/N Σ_t log p(answer_t | question, answer_<t).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -26,9 +27,8 @@ from seqloom.data.prompts import (
 )
 from seqloom.evaluate.perplexity import RecallQuestion, exp, recall
 from seqloom.models.soft_prompt import LanguageModelConfig
-from seqloom.tasks.base import TaskInfo
+from seqloom.tasks.base import TaskInfo, once
 from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
-from seqloom.text import Tokenizer
 from seqloom.train.config import FitConfig
 
 ROWS = 64  # examples answered side by side
@@ -65,60 +65,35 @@ class Recipe(CompletionRecipe):
             yield str(error)
 
 
-class Task(CompletionTask):
-    recipe: Any
+class Task(CompletionTask[Recipe, Any]):
     corpus: Corpus[Instruction]
+    loss_unit = "nats per token of the answer"
     validates_part = True
     measured_on = "instructions like those of its data"
 
-    def __init__(self, recipe: Recipe, corpus: Any, tokenizer: Tokenizer, names: Sequence[str] = ()):
-        super().__init__(recipe, corpus, tokenizer, names)
-        self._examples: dict[str, list[PromptCompletion]] = {}
-
-    def loss_unit(self) -> str:
-        return "nats per token of the answer"
-
-    def receiver(self, model: Any) -> Any:
-        from seqloom.runs.transfer import Whole
-
-        return Whole(model)
-
-    # --- data -------------------------------------------------------------------------------------------------------
-
-    @property
-    def longest(self) -> int | None:
-        own = self.recipe.batch.max_length
-        most = self.recipe.model.window if self.recipe.model.kind == "gpt" else None
-        return own if most is None else min(own or most, most)
-
+    @once
     def prompts(self, split: str) -> list[PromptCompletion]:
-        if split not in self._examples:
-            self._examples[split] = [self._told(one) for one in self.corpus.split(split)]
-        return self._examples[split]
+        return [self.encode(example) for example in self.corpus.split(split)]
 
-    def _told(self, one: Instruction) -> PromptCompletion:
-        """An example in tokens; where it is too long, its input is cut first, then its instruction."""
-        form, cut = self.recipe.template, False
-        made = encode_completion(self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form))
-        while self.longest is not None and len(made.ids) >= self.longest:
-            shorter = self._shorter(one, len(made.ids) + 1 - self.longest)
-            if shorter == one:
+    def encode(self, example: Instruction) -> PromptCompletion:
+        """Return an example in tokens; where it is too long, its input is cut first, then its instruction."""
+        form, longest, cut = self.recipe.template, self.longest, False
+        while True:
+            answer = example.output + instruction_suffix(form)
+            encoded = encode_completion(self.tokenizer, format_instruction(form, example), answer)
+            if longest is None or len(encoded.ids) < longest:
+                return replace(encoded, cut=cut)
+            over = len(encoded.ids) + 1 - longest
+            for name, text in (("input", example.input), ("instruction", example.instruction)):
+                shorter = shorten_prompt(self.tokenizer, text, over) if text else text
+                if shorter != text:
+                    example, cut = replace(example, **{name: shorter}), True
+                    break
+            else:
                 raise DataError(
-                    f"An answer must have room in the {self.longest} tokens that are read at once (batch.max_length), "
-                    f"with the template around it; this has {len(made.ids) + 1}: {one.output[:60]!r}."
+                    f"An answer must have room in the {longest} tokens that are read at once (batch.max_length), "
+                    f"with the template around it; this has {len(encoded.ids) + 1}: {example.output[:60]!r}."
                 )
-            one, cut = shorter, True
-            made = encode_completion(
-                self.tokenizer, format_instruction(form, one), one.output + instruction_suffix(form)
-            )
-        return PromptCompletion(made.ids, made.start, cut)
-
-    def _shorter(self, one: Instruction, over: int) -> Instruction:
-        for name in ("input", "instruction"):
-            text = getattr(one, name)
-            if text and (shorter := shorten_prompt(self.tokenizer, text, over)) != text:
-                return Instruction(**{**vars(one), name: shorter})
-        return one
 
     def about_cut(self, count: int) -> str:
         return (
@@ -126,35 +101,26 @@ class Task(CompletionTask):
             "is cut (batch.max_length)."
         )
 
-    # --- training and measuring -------------------------------------------------------------------------------------
+    # --- measuring --------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Dev in training: every loss, but only so many answers."""
-        return self._measured(model, "dev", self.recipe.batch.dev_examples)
-
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        return self._measured(model, split, None)
-
-    def _measured(self, model: Any, split: str, most: int | None) -> dict[str, float]:
-        """loss and perplexity of the answers' tokens, and the share that greedy search would give word for word."""
-        examples = self.prompts(split)
-        nll, tokens = self._totals(model, examples)
-        some = examples[:most]
-        questions = [[RecallQuestion(one.start, len(one.ids) + 1, "exact")] for one in some]
-        rows = [[*one.ids, self.tokenizer.end] for one in some]
-        answers = recall(model, rows, questions, end=self.tokenizer.end, rows=ROWS, device=device_of(model))
-        return {"loss": nll / tokens, "perplexity": exp(nll / tokens), **answers}
+        """Measure every loss of dev, but only so many answers."""
+        return self.evaluate(model, "dev", self.recipe.batch.dev_examples)
 
     @torch.no_grad()
-    def _totals(self, model: Any, examples: Sequence[PromptCompletion]) -> tuple[float, int]:
-        batches = PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens)
+    def evaluate(self, model: Any, split: str, most: int | None = None) -> dict[str, float]:
+        """Return loss and perplexity of the answers' tokens, and the share that greedy search gives word for word."""
+        examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
-        for _, batch in batches.every():
-            here = to_device(batch, device_of(model))
+        for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).every():
+            here = to_device(batch, device)
             scores, _ = model.score(here["inputs"], here["targets"], model.start(rows=len(here["inputs"])))
             nll -= (scores.double() * here["counted"]).sum().item()
             tokens += int(batch["counted"].sum())
-        return nll, tokens
+        some = examples[:most]
+        questions = [[RecallQuestion(one.start, len(one.ids) + 1, "exact")] for one in some]
+        answers = recall(model, [[*one.ids, end] for one in some], questions, end=end, rows=ROWS, device=device)
+        return {"loss": nll / tokens, "perplexity": exp(nll / tokens), **answers}
 
 
 INFO = TaskInfo(

@@ -8,7 +8,7 @@ sees no more than its chunk. Where documents are kept apart, the latter two see 
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,19 +23,10 @@ from seqloom.data.batching import StreamBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.evaluate.perplexity import score_texts
 from seqloom.runs.models import MODELS
-from seqloom.tasks.base import InitRecipe, TaskInfo, dropout_problems
+from seqloom.tasks.base import InitRecipe, ModelSection, TaskInfo, dropout_problems
 from seqloom.tasks.text_base import TextTask
 from seqloom.text import END
 from seqloom.train.config import FitConfig
-
-if TYPE_CHECKING:
-    from seqloom.models.gpt import GPTConfig
-    from seqloom.models.recurrent_lm import RecurrentLMConfig
-    from seqloom.models.window_lm import WindowLMConfig
-
-    ModelConfig = RecurrentLMConfig | GPTConfig | WindowLMConfig
-else:
-    ModelConfig = Any
 
 
 @config
@@ -55,7 +46,7 @@ class Recipe(InitRecipe):
     task: Literal["language-model"] = "language-model"
     data: CorpusConfig[str]
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ModelConfig, MODELS.only("recurrent-lm", "gpt", "window-lm")] = MODELS.default("recurrent-lm")
+    model: Annotated[ModelSection, MODELS.only("recurrent-lm", "gpt", "window-lm")] = MODELS.default("recurrent-lm")
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -71,9 +62,8 @@ class Recipe(InitRecipe):
             )
 
 
-class Task(TextTask):
-    recipe: Recipe
-
+class Task(TextTask[Recipe, Any]):
+    @property
     def loss_unit(self) -> str:
         """The loss of samples is that of an easier problem: its exp is no perplexity."""
         model = self.recipe.model
@@ -84,19 +74,11 @@ class Task(TextTask):
             self.recipe.model.check(len(self.tokenizer))
 
     def model(self) -> Any:
-        model: Any = self.recipe.model.build(len(self.tokenizer))
+        model = self.recipe.model.build(len(self.tokenizer))
         if self.recipe.model.kind != "gpt":
             model.set_counts(torch.bincount(self.stream("train"), minlength=len(self.tokenizer)))
         self.take_over_weights(model)
         return model
-
-    def receiver(self, model: Any) -> Any:
-        from seqloom.runs.transfer import Whole
-
-        return Whole(model)
-
-    def eval_rows(self) -> int:
-        return self.recipe.batch.eval_rows
 
     @cached_property
     def batches(self) -> StreamBatches:
@@ -106,31 +88,27 @@ class Task(TextTask):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
-        return [*self._short_text(), *self._untrained_positions()]
-
-    def _short_text(self) -> Iterator[str]:
         """A text of less than one chunk per row is still read, as one short chunk: that works, but is rarely meant."""
+        model, notes = self.recipe.model, []
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
             tokens = len(self.stream("train"))
             change = f"batch.rows to {tokens // chunk} or less" if tokens >= chunk else "batch.chunk"
-            carried = "" if self.recipe.model.kind == "gpt" else ", and no state is ever carried on"
-            yield (
+            carried = "" if model.kind == "gpt" else ", and no state is ever carried on"
+            notes.append(
                 f"The training text is shorter than one chunk per row: {tokens:,} tokens in {rows} rows are {length} a "
                 f"row, and batch.chunk is {chunk}. Each epoch is then one short step{carried}. "
                 f"Give more text, or lower {change}."
             )
-
-    def _untrained_positions(self) -> Iterator[str]:
-        """A position is learned from the tokens that stand there."""
-        model, chunk = self.recipe.model, self.recipe.batch.chunk
-        if self.recipe.init is None and model.kind == "gpt" and model.window > chunk:
+        if self.recipe.init is None and model.kind == "gpt" and model.window > self.recipe.batch.chunk:
+            chunk = self.recipe.batch.chunk  # a position is learned from the tokens that stand there
             relative = model.longest is None
             beyond = "it never learns to look so far" if relative else "the learned positions beyond stay as drawn"
-            yield (
+            notes.append(
                 f"The model will see {model.window} tokens at once, and in training only batch.chunk, {chunk}: "
                 f"{beyond}. Set batch.chunk to {model.window}, or model.context to {chunk}."
             )
+        return notes
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """The stream is read in order, epoch after epoch; the seed decides which rows forget and where epochs begin."""
@@ -152,16 +130,16 @@ class Task(TextTask):
         value, state = model.loss(batch["inputs"], batch["targets"], before, **options)
         return Loss(value, state, batch["targets"].numel())
 
-    def log_probs(self, model: Any, split: str) -> Tensor:
+    def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
         """Documents that are kept apart in training are also read one by one here: each after its END alone."""
         if self.recipe.batch.documents == "join":
-            return super().log_probs(model, split)
+            return super().log_probs(model, split, self.recipe.batch.eval_rows)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
         return torch.cat(score_texts(model, encoded, end=self.tokenizer.end, device=device_of(model)))
 
 
 def number_documents(inputs: Tensor) -> Tensor:
-    """Which document of its row each token (B, T) belongs to. END stands before a document: it is the first of it."""
+    """Return which document of its row each token (B, T) belongs to; the END before a document is the first of it."""
     return (inputs == END).cumsum(dim=1)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from seqloom.classical.ngram.backoff import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import check_length, estimate
@@ -25,13 +25,13 @@ class Recipe(TextRecipe):
     train: EstimateConfig = EstimateConfig()
 
 
-class Task(TextTask):
+class Task(TextTask[Recipe, NGram]):
     eval_chunk = 1 << 16  # counting has no gradient to hold: read much at once
 
     def check_model(self) -> None:
         check_length(self.stream("train").numpy(), self.recipe.model.order)
 
-    def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
+    def estimates(self, model: NGram | None, step: int) -> Iterator[Estimate]:
         """A checkpoint of an n-gram model is the finished model: there is nothing to go on with."""
         if model is None:
             stream = self.stream("train").numpy()

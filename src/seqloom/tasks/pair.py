@@ -14,6 +14,7 @@ import torch
 
 from seqloom.config import Discriminator, config
 from seqloom.core.errors import DataError
+from seqloom.data.collate import Rows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
@@ -23,7 +24,7 @@ from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.bodies import form_of
 from seqloom.models.matching import FineTunedPairConfig, spread
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.classify import ClassLossConfig, LabelTask
+from seqloom.tasks.classify import ClassLossConfig, TextLabelTask
 from seqloom.tasks.reading_base import RowBatchConfig, RowRecipe, RowTask
 from seqloom.train.config import FitConfig
 
@@ -60,23 +61,25 @@ class Recipe(RowRecipe):
         return self.target == "score" and causal if self.symmetric is None else self.symmetric
 
 
-class Task(RowTask, LabelTask):
+class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
     corpus: Corpus[SentencePairExample]
 
     @property
     def scored(self) -> bool:
-        return bool(self.recipe.target == "score")
+        """Whether its labels are numbers that mean more or less."""
+        return self.recipe.target == "score"
 
     @classmethod
-    def predicts_labels(cls, recipe: Any) -> bool:
-        return bool(recipe.target == "class")
+    def predicts_labels(cls, recipe: Recipe) -> bool:
+        return recipe.target == "class"
 
     @classmethod
-    def metric_of(cls, recipe: Any) -> str:
+    def metric_of(cls, recipe: Recipe) -> str:
         return recipe.goal or ("pearson" if recipe.target == "score" else "accuracy")
 
+    @property
     def loss_unit(self) -> str:
-        return "squared error / variance" if self.scored else self.recipe.loss.unit("pair")
+        return "squared error / variance" if self.scored else super().loss_unit
 
     @classmethod
     def load(cls, recipe: Recipe) -> Corpus[SentencePairExample]:
@@ -92,8 +95,7 @@ class Task(RowTask, LabelTask):
         return corpus
 
     def sizes(self) -> dict[str, int]:
-        own = {"scores": 1} if self.scored else {"labels": len(self.names)}
-        return {**own, **super().sizes()}
+        return {**({"scores": 1} if self.scored else {"labels": len(self.names)}), **super().sizes()}
 
     def model(self) -> Any:
         model = super().model()
@@ -101,31 +103,26 @@ class Task(RowTask, LabelTask):
             model.set_scores(*spread(scores_of(self.corpus, "train")))
         return model
 
-    def examples(self, reader: RowReader, split: str) -> Any:
+    def examples(self, reader: RowReader, split: str) -> list[Rows]:
         both = self.recipe.both_orders
         return [reader.pair(pair.first, pair.second, both) for pair in self.corpus.split(split)]
 
     def values(self, split: str) -> dict[str, Sequence[float]]:
         return {"scores": scores_of(self.corpus, split)} if self.scored else {"labels": self.labels(split)}
 
-    # --- scores -----------------------------------------------------------------------------------------------------
-
-    def report(self, model: Any, split: str) -> Any:
+    @torch.no_grad()
+    def outputs(self, model: Any, split: str) -> Any:
+        """Return log p of every label of every pair (N, L), or the score of every pair."""
         if not self.scored:
-            return super().report(model, split)
-        return self.score_figures(self.scores(model, split), split)
+            return super().outputs(model, split)
+        return self.for_each_example(model, split, lambda batch: model(batch).float().cpu().tolist())
 
-    def score_figures(self, scores: Sequence[float], split: str) -> MetricReport:
-        """Every metric of scores, given what a model predicts for each pair."""
-        expected = scores_of(self.corpus, split)
-        found = correlation.report(expected, scores)
+    def measure(self, outputs: Any, split: str) -> Any:
+        if not self.scored:
+            return super().measure(outputs, split)
+        found = correlation.report(scores_of(self.corpus, split), outputs)
         variance = spread(scores_of(self.corpus, "train"))[1] ** 2
         return MetricReport({"loss": found.metrics["rmse"] ** 2 / variance, **found.metrics}, found.intervals)
-
-    @torch.no_grad()
-    def scores(self, model: Any, split: str) -> list[float]:
-        """What a model predicts for every pair of a split."""
-        return self.for_each_example(model, split, lambda batch: model(batch).float().cpu().tolist())
 
 
 INFO = TaskInfo(

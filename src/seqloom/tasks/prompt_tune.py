@@ -6,8 +6,9 @@ END after them, and it changes nothing but the vectors. The answer is the label 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
 from seqloom.evaluate.classification import report
 from seqloom.evaluate.perplexity import continuation_log_probs, in_common
-from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig
+from seqloom.models.soft_prompt import FROZEN, SoftPromptConfig, SoftPrompted
 from seqloom.runs.layout import FROZEN_FILE
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import BatchConfig
@@ -55,9 +56,9 @@ class Recipe(CompletionRecipe):
             yield str(error)
 
 
-class Task(CompletionTask):
-    recipe: Recipe
+class Task(CompletionTask[Recipe, SoftPrompted]):
     corpus: Corpus[TextClassificationExample]
+    loss_unit = "nats per token of the label"
     measured_on = "texts with labels"
     frozen: dict[str, Tensor]  # the language model
 
@@ -79,77 +80,62 @@ class Task(CompletionTask):
         task.frozen = run.frozen()
         return task
 
-    def loss_unit(self) -> str:
-        return "nats per token of the label"
-
     @cached_property
     def template(self) -> Template:
         return Template.parse(self.recipe.template)
 
+    @cached_property
+    def label_tokens(self) -> dict[str, list[int]]:
+        """The tokens of each label, as they stand after a question."""
+        encoded = {label: encode_completion(self.tokenizer, self.template.question("x"), label) for label in self.names}
+        return {label: completion.ids[completion.start :] for label, completion in encoded.items()}
+
     def check(self) -> None:
         """A label that the vocabulary cannot spell could never be said."""
-        for label in self.names:
-            made, unknown = (
-                encode_completion(self.tokenizer, self.template.question("x"), label),
-                self.tokenizer.unknown,
-            )
-            if unknown is not None and unknown in made.ids[made.start :]:
+        for label, tokens in self.label_tokens.items():
+            if self.tokenizer.unknown is not None and self.tokenizer.unknown in tokens:
                 raise DataError(
                     f"The vocabulary of {self.recipe.init.from_} does not have the label {label!r}. Take labels in "
                     "words it was trained on, or a language model that reads characters or byte pairs."
                 )
 
     def files(self) -> dict[str, bytes]:
-        """The language model, once for all checkpoints."""
+        """Return the language model, once for all checkpoints."""
         return {FROZEN_FILE: tensors_to_bytes(self.frozen)}
 
-    def model(self) -> Any:
+    def model(self) -> SoftPrompted:
         model = self.recipe.model.build(len(self.tokenizer))
         if model.prompt.is_meta:  # it was only built to be counted
             return model
         model.load_state_dict({**model.state_dict(), **self.frozen})
         if self.recipe.model.begin == "tokens":
             read = torch.from_numpy(self.batches.texts.ids).long()
-            drawn = generator(self.recipe.seed, "prompt")
-            model.begin_as(read[torch.randint(len(read), (self.recipe.model.length,), generator=drawn)])
+            draws = generator(self.recipe.seed, "prompt")
+            model.begin_as(read[torch.randint(len(read), (self.recipe.model.length,), generator=draws)])
         return model
 
     # --- data -------------------------------------------------------------------------------------------------------
 
-    @property
-    def longest(self) -> int | None:
-        """The most tokens of a text with its label, END included."""
-        own, most = self.recipe.batch.max_length, self.recipe.model.window
-        return own if most is None else min(own or most, most)
-
-    @cached_property
-    def most_said(self) -> int:
-        """The most tokens of a label, END after it included."""
-        made = [encode_completion(self.tokenizer, self.template.question("x"), label) for label in self.names]
-        return 1 + max(len(one.ids) - one.start for one in made)
-
     def question(self, text: str) -> tuple[str, bool]:
-        """A text as the template says, so long that any label has room after it; and whether it had to be cut."""
+        """Return a text in the template, so long that any label has room after it; and whether it had to be cut."""
         if self.longest is None:
             return self.template.question(text), False
-        room, whole = self.longest - self.most_said, text
+        label = max(map(len, self.label_tokens.values()))
+        room, whole = self.longest - (label + 1), text  # with END
         while (over := len(self.tokenizer.encode(self.template.question(text))) - room) > 0:
             shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
                 raise DataError(
                     f"{self.longest} tokens (batch.max_length, or what the language model sees at once) are {over} too "
-                    f"few for a text with the template, a label of {self.most_said - 1} tokens, and END."
+                    f"few for a text with the template, a label of {label} tokens, and END."
                 )
             text = shorter
         return self.template.question(text), text != whole
 
     def prompts(self, split: str) -> Iterator[PromptCompletion]:
-        return (self._one(example.text, example.label) for example in self.corpus.split(split))
-
-    def _one(self, text: str, label: str) -> PromptCompletion:
-        question, cut = self.question(text)
-        made = encode_completion(self.tokenizer, question, label)
-        return PromptCompletion(made.ids, made.start, cut)
+        for example in self.corpus.split(split):
+            question, cut = self.question(example.text)
+            yield replace(encode_completion(self.tokenizer, question, example.label), cut=cut)
 
     def about_cut(self, count: int) -> str:
         return (
@@ -157,26 +143,26 @@ class Task(CompletionTask):
             "beginning is read (batch.max_length)."
         )
 
-    # --- training and measuring -------------------------------------------------------------------------------------
+    # --- measuring --------------------------------------------------------------------------------------------------
 
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+    def evaluate(self, model: SoftPrompted, split: str) -> dict[str, float]:
         expected = [example.label for example in self.corpus.split(split)]
         found = report(expected, self.log_probs(model, split).numpy(), self.names)
         return {"loss": found.metrics["loss"], **found.metrics}
 
-    def log_probs(self, model: Any, split: str) -> Tensor:
-        """log p (N, L) of every label of every text among all labels, on the CPU: softmax of the mean per token."""
-        rows, starts = list[list[int]](), list[int]()
+    def log_probs(self, model: SoftPrompted, split: str) -> Tensor:
+        """Return log p (N, L) of every label of every text among all labels: softmax of the mean per token."""
+        rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):
-            question, encode = self.question(example.text)[0], self.tokenizer.encode
+            question, _ = self.question(example.text)
             own = [encode(question + label) for label in self.names]
             starts += [in_common([encode(question), *own])] * len(own)
             rows += own
         at_once = max(1, self.recipe.batch.eval_tokens // max(map(len, rows)))
-        found = continuation_log_probs(
+        scores = continuation_log_probs(
             model, rows, starts, end=self.tokenizer.end, at_once=at_once, device=device_of(model)
         )
-        means = torch.stack([scores.mean() for scores in found]).view(-1, len(self.names))
+        means = torch.stack([row.mean() for row in scores]).view(-1, len(self.names))
         return means.log_softmax(dim=1)
 
 

@@ -4,9 +4,8 @@ The labels are those of train; a series of dev or test with another one counts a
 label.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -22,14 +21,11 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import LabelledSeries, variables_of
-from seqloom.evaluate.classification import ClassificationReport, report
-from seqloom.models.series_classifier import SeriesClassifierConfig
+from seqloom.models.series_classifier import SeriesClassifier, SeriesClassifierConfig
 from seqloom.nn.softmax import at_least_float32
-from seqloom.tasks.base import Task as BaseTask
 from seqloom.tasks.base import TaskInfo, TaskRecipe
+from seqloom.tasks.reading_base import LabelTask
 from seqloom.train.config import FitConfig
-
-UNSEEN = -1  # the number of a label that training did not have
 
 
 @config
@@ -50,18 +46,11 @@ class Recipe(TaskRecipe):
     train: FitConfig
 
 
-class Task(BaseTask):
-    recipe: Recipe
+class Task(LabelTask[Recipe, SeriesClassifier]):
     corpus: Corpus[LabelledSeries]
+    reads_tokens = False
     counted = "steps"
     measured_on = "series with labels"
-
-    @classmethod
-    def predicts_labels(cls, recipe: Recipe) -> bool:
-        return True
-
-    def loss_unit(self) -> str:
-        return "nats per series"
 
     def check_model(self) -> None:
         longest = self.recipe.model.encoder.longest
@@ -75,71 +64,54 @@ class Task(BaseTask):
     def sizes(self) -> dict[str, int]:
         return {"variables": variables_of(self.corpus), "labels": len(self.names)}
 
-    def model(self) -> Any:
+    def model(self) -> SeriesClassifier:
         model = super().model()
         model.set_scale([torch.from_numpy(one.values) for one in self.corpus.split("train")])
         return model
 
-    # --- data -------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _train(self) -> Sequence[LabelledSeries]:
-        return self.corpus.split("train")
-
     def steps_per_epoch(self) -> int:
-        return -(-len(self._train) // self.recipe.batch.rows)
+        return -(-len(self.corpus.split("train")) // self.recipe.batch.rows)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """An epoch reads every series once, in an order of its own; all batches have one shape but for their length."""
-        rows = self.recipe.batch.rows
+        rows, train = self.recipe.batch.rows, self.corpus.split("train")
         if rows % world:
             raise UsageError(f"batch.rows must be a multiple of the {world} processes, got {rows}.")
         epoch, place = divmod(step, self.steps_per_epoch())
-        order = np.random.default_rng(derive(seed, "series", epoch)).permutation(len(self._train))
+        order = np.random.default_rng(derive(seed, "series", epoch)).permutation(len(train))
         chosen = np.resize(order, self.steps_per_epoch() * rows)[place * rows : (place + 1) * rows]
-        own = chosen[rank * rows // world : (rank + 1) * rows // world]
-        return self.tree([self._train[number] for number in own], max(len(one.values) for one in self._train))
+        own = [train[number] for number in chosen[rank * rows // world : (rank + 1) * rows // world]]
+        return collate_series(own, self.numbers(one.label for one in own), max(len(one.values) for one in train))
 
-    def tree(self, examples: Sequence[LabelledSeries], length: int) -> dict[str, Tensor]:
-        return tree_of(examples, {label: number for number, label in enumerate(self.names)}, length)
-
-    # --- training and measuring -------------------------------------------------------------------------------------
-
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
+    def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
         """Every series is read by itself, so nothing is carried. What is counted are the steps read."""
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
-    def report(self, model: Any, split: str) -> ClassificationReport:
-        return self.figures(self.log_probs(model, split), split)
-
-    def figures(self, log_probs: Tensor, split: str) -> ClassificationReport:
-        """Every metric, given log p of each label of each series (N, L)."""
-        return report([one.label for one in self.corpus.split(split)], log_probs.numpy(), self.names)
-
     @torch.no_grad()
-    def log_probs(self, model: Any, split: str) -> Tensor:
-        """log p (N, L) of every label of every series of a split, on the CPU."""
-        examples, rows, found = self.corpus.split(split), self.recipe.batch.eval_rows, []
+    def outputs(self, model: SeriesClassifier, split: str) -> Tensor:
+        """Return log p (N, L) of every label of every series of a split, on the CPU."""
+        examples, labels, rows, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_rows, []
         for start in range(0, len(examples), rows):
             some = examples[start : start + rows]
-            batch = to_device(self.tree(some, max(len(one.values) for one in some)), device_of(model))
-            found.append(at_least_float32(model(batch)).log_softmax(dim=1).float().cpu())
-        return torch.cat(found)
+            batch = collate_series(some, labels[start : start + rows], max(len(one.values) for one in some))
+            logits = model(to_device(batch, device_of(model)))
+            outputs.append(at_least_float32(logits).log_softmax(dim=1).float().cpu())
+        return torch.cat(outputs)
 
 
-def tree_of(examples: Sequence[LabelledSeries], numbers: Mapping[str, int], length: int) -> dict[str, Tensor]:
-    """Values, what was observed, real steps and labels by their numbers, padded to `length`."""
+def collate_series(examples: Sequence[LabelledSeries], labels: Sequence[int], length: int) -> dict[str, Tensor]:
+    """Return values, what was observed, real steps and the numbers of labels, padded to `length`."""
     values = np.full((len(examples), length, examples[0].values.shape[1]), np.nan)
     mask = np.zeros((len(examples), length), dtype=bool)
-    for row, one in enumerate(examples):
-        values[row, : len(one.values)] = one.values
-        mask[row, : len(one.values)] = True
+    for row, example in enumerate(examples):
+        values[row, : len(example.values)] = example.values
+        mask[row, : len(example.values)] = True
     return {
         "values": torch.from_numpy(np.nan_to_num(values)).float(),
         "observed": torch.from_numpy(~np.isnan(values)),
         "mask": torch.from_numpy(mask),
-        "labels": torch.tensor([numbers.get(one.label, UNSEEN) for one in examples]),
+        "labels": torch.tensor(labels),
     }
 
 

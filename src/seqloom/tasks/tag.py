@@ -6,7 +6,7 @@ sentence, all together where the model has a CRF, per word. Names are spans of w
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -16,26 +16,18 @@ from seqloom.core.errors import UsageError
 from seqloom.core.iob import marks_spans
 from seqloom.core.protocols import Monitor
 from seqloom.core.tree import to_device
+from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
 from seqloom.data.readers import Piece, SentenceReader
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.runs.models import MODELS
-from seqloom.tasks.base import TaskInfo
+from seqloom.tasks.base import ModelSection, TaskInfo, TaskRecipe, once
 from seqloom.tasks.classify import length_problems
 from seqloom.tasks.reading_base import BatchConfig, ReadingRecipe, ReadingTask, read_length, sentence_reader
-from seqloom.text import Tokenizer
 from seqloom.text.word_spans import join_words
 from seqloom.train.config import FitConfig
-
-if TYPE_CHECKING:
-    from seqloom.models.fine_tuned import FineTunedTaggerConfig
-    from seqloom.models.tagger import TaggerConfig
-
-    ModelConfig = TaggerConfig | FineTunedTaggerConfig
-else:
-    ModelConfig = Any
 
 
 @config
@@ -43,7 +35,7 @@ class Recipe(ReadingRecipe):
     task: Literal["tag"] = "tag"
     data: CorpusConfig[TokenClassificationExample]
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ModelConfig, MODELS.only("tagger", "fine-tuned-tagger")] = MODELS.default("tagger")
+    model: Annotated[ModelSection, MODELS.only("tagger", "fine-tuned-tagger")] = MODELS.default("tagger")
     goal: Literal["loss", "token_accuracy", "span_f1"] | None = None  # null: span_f1 if tags mark spans, else accuracy
     train: FitConfig
 
@@ -52,29 +44,25 @@ class Recipe(ReadingRecipe):
         yield from length_problems(self)
 
 
-class Task(ReadingTask):
-    recipe: Any
+class Task(ReadingTask[TaskRecipe, Any]):
     corpus: Corpus[TokenClassificationExample]
     measured_on = "sentences with tags"
 
-    def __init__(self, recipe: Any, corpus: Any, tokenizer: Tokenizer, names: Sequence[str] = ()):
-        super().__init__(recipe, corpus, tokenizer, names)
-        self._pieces: dict[str, list[Piece]] = {}
-
     @classmethod
-    def predicts_labels(cls, recipe: Any) -> bool:
+    def predicts_labels(cls, recipe: TaskRecipe) -> bool:
         return True
 
     @classmethod
-    def metric_of(cls, recipe: Any) -> str:
+    def metric_of(cls, recipe: TaskRecipe) -> str:
         return recipe.goal or ""
 
     def choose_monitor(self) -> Monitor:
-        metric = self.recipe.goal or ("span_f1" if marks_spans(self.names) else "token_accuracy")
-        return Monitor(metric, higher_is_better=metric != "loss", unit="nats per word")
+        monitor = super().choose_monitor()
+        metric = monitor.metric or ("span_f1" if marks_spans(self.names) else "token_accuracy")
+        return replace(monitor, metric=metric)
 
     @classmethod
-    def load(cls, recipe: Any) -> Corpus[TokenClassificationExample]:
+    def load(cls, recipe: TaskRecipe) -> Corpus[TokenClassificationExample]:
         corpus: Corpus[TokenClassificationExample] = super().load(recipe)
         if recipe.goal == "span_f1" and not has_spans(corpus):
             raise UsageError(
@@ -84,7 +72,7 @@ class Task(ReadingTask):
         return corpus
 
     @classmethod
-    def training_texts(cls, recipe: Any, corpus: Corpus[TokenClassificationExample]) -> Iterable[str]:
+    def training_texts(cls, recipe: TaskRecipe, corpus: Corpus[TokenClassificationExample]) -> Iterable[str]:
         return (join_words(sentence.words)[0] for sentence in corpus.split("train"))
 
     @classmethod
@@ -92,7 +80,7 @@ class Task(ReadingTask):
         return (word for sentence in corpus.split("train") for word in sentence.words)
 
     def sizes(self) -> dict[str, int]:
-        return {"tags": len(self.names), **self.alphabet_size()}
+        return {"tags": len(self.names), **super().sizes()}
 
     def model(self) -> Any:
         model = super().model()
@@ -105,6 +93,7 @@ class Task(ReadingTask):
         return sentence_reader(self.recipe, self.tokenizer, self.spellings)
 
     def words(self, split: str) -> list[Sequence[str]]:
+        """Return the words of each sentence of a split."""
         return [sentence.words for sentence in self.corpus.split(split)]
 
     def plain_texts(self, split: str) -> list[str]:
@@ -113,23 +102,22 @@ class Task(ReadingTask):
     def cut(self) -> int:
         return len({piece.sentence for piece in self.pieces("train") if piece.start})
 
+    @once
     def pieces(self, split: str) -> list[Piece]:
-        """What is read at once: a sentence, or a part of a long one."""
-        if split not in self._pieces:
-            self._pieces[split] = self.reader().pieces(self.words(split))
-        return self._pieces[split]
+        """Return what is read at once: a sentence, or a part of a long one."""
+        return self.reader().pieces(self.words(split))
 
     def tags(self, split: str) -> list[list[int]]:
-        """The numbers of the tags of each piece. A span that is cut begins anew: what follows is still valid."""
-        sentences, found = self.corpus.split(split), []
+        """Return the numbers of the tags of each piece. A span that is cut begins anew: what follows is still valid."""
+        sentences, numbers = self.corpus.split(split), []
         for piece in self.pieces(split):
             tags = list(sentences[piece.sentence].tags[piece.start : piece.end])
             if piece.start and has_spans(self.corpus) and tags[0].startswith("I"):
                 tags[0] = f"B{tags[0][1:]}"
-            found.append(self.numbers(tags))
-        return found
+            numbers.append(self.numbers(tags))
+        return numbers
 
-    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> Any:
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> TextBatches:
         words, pieces, tags = self.words(split), self.pieces(split), self.tags(split)
         return self.reader().batches(words, pieces, tags=tags, tokens=tokens, shapes=shapes)
 
@@ -141,17 +129,9 @@ class Task(ReadingTask):
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
-    def report(self, model: Any, split: str) -> TagReport:
-        return self.figures(*self.answers(model, split), split)
-
-    def figures(self, found: Sequence[Sequence[str]], loss: float, split: str) -> TagReport:
-        """Every metric, given the tags that a model predicts, and its loss."""
-        made = report([sentence.tags for sentence in self.corpus.split(split)], found, self.names)
-        return replace(made, metrics={"loss": loss, **made.metrics})
-
     @torch.no_grad()
-    def answers(self, model: Any, split: str) -> tuple[list[list[str]], float]:
-        """The tags a model gives the words of a split, and the mean of −log p over the words whose tag it knows."""
+    def outputs(self, model: Any, split: str) -> tuple[list[list[str]], float]:
+        """Return the predicted tags of each sentence, and the mean of −log p over the words whose tag is known."""
         pieces, total, counted = self.pieces(split), 0.0, 0
         predicted: list[list[str]] = [[] for _ in pieces]
         for members, batch in self.read(split).every():
@@ -160,10 +140,15 @@ class Task(ReadingTask):
             total, counted = total - log_probs.double().sum().item(), counted + int(counts.sum())
             for index, row in zip(members.tolist(), model.predict(batch).tolist(), strict=False):
                 predicted[index] = [self.names[number] for number in row[: len(pieces[index].first)]]
-        found: list[list[str]] = [[] for _ in self.corpus.split(split)]
+        sentences: list[list[str]] = [[] for _ in self.corpus.split(split)]
         for piece, tags in zip(pieces, predicted, strict=True):  # in the order of their sentences
-            found[piece.sentence] += tags
-        return found, total / counted if counted else float("nan")
+            sentences[piece.sentence] += tags
+        return sentences, total / counted if counted else float("nan")
+
+    def measure(self, outputs: tuple[Sequence[Sequence[str]], float], split: str) -> TagReport:
+        tags, loss = outputs
+        found = report([sentence.tags for sentence in self.corpus.split(split)], tags, self.names)
+        return replace(found, metrics={"loss": loss, **found.metrics})
 
 
 INFO = TaskInfo(

@@ -11,17 +11,17 @@ from torch import Tensor
 from seqloom.config import config, to_mapping
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
-from seqloom.core.protocols import Loss
+from seqloom.core.protocols import Loss, Model
 from seqloom.core.tree import Tree
-from seqloom.data.collate import PromptCompletion, PromptCompletionBatches
-from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import TextCorpus
-from seqloom.evaluate.perplexity import Totals, metrics, stream_log_probs
+from seqloom.data.corpus import TextCorpus, TextCounts
+from seqloom.evaluate.perplexity import RecallQuestion, Totals, metrics, recall, stream_log_probs
 from seqloom.runs.models import InitConfig
-from seqloom.tasks.base import BatchedTask, TaskRecipe, TokenTask, dropout_problems
+from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, dropout_problems, once
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
+from seqloom.text.pieces import split_sentences
 
 if TYPE_CHECKING:
+    from seqloom.data.collate import PromptCompletion, PromptCompletionBatches
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained
 
@@ -30,61 +30,58 @@ if TYPE_CHECKING:
 class TextRecipe(TaskRecipe):
     """The keys of a recipe that learns a tokenizer from plain text."""
 
-    data: CorpusConfig[str] | None
+    data: object
     tokenizer: TokenizerConfig
 
     def problems(self) -> Iterator[str]:
         yield from dropout_problems(self.tokenizer)
 
 
-class TextTask(TokenTask):
+class TextTask(Task[R, M]):
     """A task on plain text: its corpus, its tokenizer, its streams, its perplexity."""
 
     corpus: TextCorpus
     measures_text = True
     eval_chunk = 256  # tokens read at once in evaluation
 
-    def __init__(self, recipe: Any, corpus: TextCorpus, tokenizer: Tokenizer, names: Sequence[str] = ()):
-        super().__init__(recipe, corpus, tokenizer, names)
-        self._streams: dict[str, Tensor] = {}
-        self._kept: dict[str, float] = {}
-
     @classmethod
-    def load(cls, recipe: Any) -> Any:
+    def load(cls, recipe: R) -> TextCorpus:
         if recipe.data is None:
             raise DataError(
                 "There is no data: the recipe has no `data` section, as when a model was imported. "
                 "Name a corpus there, or evaluate a text: --text FILE."
             )
-        return super().load(recipe)
+        corpus: TextCorpus = super().load(recipe)
+        return corpus
 
     @classmethod
-    def of_documents(cls, recipe: Any, run: "Run", documents: Sequence[str]) -> Self:
+    def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:
         return cls(recipe, TextCorpus("other text", "", {"other": documents}), run.tokenizer)
 
     def warnings(self) -> list[str]:
         return []
 
+    @once
     def stream(self, split: str) -> Tensor:
-        """The tokens of all documents of a split, END after each."""
-        if split not in self._streams:
-            self._streams[split] = encode_documents(self.tokenizer, self.corpus.split(split))
-        return self._streams[split]
+        """Return the tokens of all documents of a split, END after each."""
+        return encode_documents(self.tokenizer, self.corpus.split(split))
 
-    def eval_rows(self) -> int:
-        """Rows into which the stream is cut to be evaluated."""
-        return 1
+    def encode_sentences(self, split: str) -> list[list[list[int]]]:
+        """Return the tokens of each sentence of each document of a split."""
+        documents = [split_sentences(document) for document in self.corpus.split(split)]
+        encoded = iter(self.tokenizer.encode_batch(sentence for document in documents for sentence in document))
+        return [[next(encoded) for _ in document] for document in documents]
 
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
+    # --- measuring --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, model: M, split: str) -> dict[str, float]:
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Where the corpus has questions: the share of right answers, by how often the text gave them before."""
+        """Return the share of right answers, by how often the text gave them before, where the corpus has questions."""
         asked = self.corpus.asked
         if asked is None:
             return {}
-        from seqloom.evaluate.perplexity import RecallQuestion, recall
-
         documents, questions = self.corpus.split(split), []
         for document in documents:
             ends = [end for _, end in self.tokenizer.spans(document)]
@@ -97,38 +94,35 @@ class TextTask(TokenTask):
         encoded = list(self.tokenizer.encode_batch(documents))
         return recall(model, encoded, questions, end=self.tokenizer.end, device=device_of(model))
 
-    def log_probs(self, model: Any, split: str) -> Tensor:
-        """log p of every token of the split's stream (N,), on the CPU."""
+    def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
+        """Return log p of every token of the split's stream (N,), which is read in `rows`, on the CPU."""
         return stream_log_probs(
             model,
             self.stream(split),
             end=self.tokenizer.end,
-            rows=self.eval_rows(),
+            rows=rows,
             chunk=self.eval_chunk,
             device=device_of(model),
         )
 
     def metrics(self, log_probs: Tensor, split: str) -> dict[str, float]:
-        """Every metric of a split, given log p of each of its tokens (N,)."""
-        counts = self.corpus.counts(split)
-        found = metrics(Totals.of(log_probs), words=counts.words, characters=counts.characters, size=counts.bytes)
-        return {**found, **self.tokenizer_metrics(split)}
+        """Return every metric of a split, given log p of each of its tokens (N,)."""
+        return {**perplexity_metrics(Totals.of(log_probs), self.corpus.counts(split)), **self.tokenizer_metrics(split)}
 
     def tokenizer_metrics(self, split: str) -> dict[str, float]:
-        """What the tokenizer loses of a split: it need not be predicted, so metrics per character are too good."""
+        """Return what the tokenizer loses of a split: that need not be predicted, so metrics are too good."""
         return {"unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
+    @once
     def text_kept(self, split: str) -> float:
-        """The share of documents that come back from their tokens unchanged, white space at their ends aside."""
-        if split not in self._kept:
-            documents = self.corpus.split(split)
-            texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
-            same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]
-            self._kept[split] = sum(same) / len(same)
-        return self._kept[split]
+        """Return the share of documents that come back from their tokens unchanged, white space at their ends aside."""
+        documents = self.corpus.split(split)
+        texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
+        same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]
+        return sum(same) / len(same)
 
     def unknown_rate(self, split: str) -> float:
-        """The share of tokens read as <unk> for words outside the vocabulary; a literal <unk> is not counted."""
+        """Return the share of tokens read as <unk> for words outside the vocabulary; a literal <unk> is not counted."""
         unknown = self.tokenizer.unknown
         if unknown is None:
             return 0.0
@@ -138,7 +132,12 @@ class TextTask(TokenTask):
         return count / len(self.stream(split))
 
 
-def create_run(path: Path, recipe: Any, tokenizer: Tokenizer, model: Any) -> "Run":
+def perplexity_metrics(totals: Totals, counts: TextCounts) -> dict[str, float]:
+    """Return the metrics of a language model: per token, word, character and byte."""
+    return metrics(totals, words=counts.words, characters=counts.characters, size=counts.bytes)
+
+
+def create_run(path: Path, recipe: TaskRecipe, tokenizer: Tokenizer, model: Model) -> "Run":
     """Make a run of a model that was trained elsewhere. It has no data of its own to be evaluated on."""
     from seqloom.runs.run import Run
 
@@ -148,12 +147,15 @@ def create_run(path: Path, recipe: Any, tokenizer: Tokenizer, model: Any) -> "Ru
     return run
 
 
+# --- prompts and their completions ------------------------------------------------------------------------------------
+
+
 @config
 class CompletionRecipe(TaskRecipe):
     """The keys of a recipe that takes over a whole language model."""
 
     init: InitConfig = field()  # the language model; required
-    data: Any
+    data: object
     tokenizer: TokenizerConfig | None = None  # that of the run in init.from
 
     def problems(self) -> Iterator[str]:
@@ -161,11 +163,11 @@ class CompletionRecipe(TaskRecipe):
             yield "tokenizer is that of the run in init.from: leave the section out"
 
 
-class CompletionTask(BatchedTask):
+class CompletionTask(BatchedTask[R, M]):
     """A task whose language model reads a prompt and learns its completion."""
 
     @classmethod
-    def open_pretrained(cls, recipe: Any) -> "Pretrained":
+    def open_pretrained(cls, recipe: R) -> "Pretrained":
         """Open a run whose language model is taken over with what predicts the next token."""
         from seqloom.runs.transfer import Pretrained
 
@@ -173,31 +175,36 @@ class CompletionTask(BatchedTask):
         source.check_weights()
         return source
 
-    def prompts(self, split: str) -> Iterable[PromptCompletion]:
-        """The prompts and completions of a split, in tokens."""
+    def prompts(self, split: str) -> "Iterable[PromptCompletion]":
+        """Return the prompts and completions of a split, in tokens."""
         raise NotImplementedError
 
     def about_cut(self, count: int) -> str:
-        """A sentence on so many training examples that were too long."""
+        """Return a sentence on so many training examples that were too long."""
         raise NotImplementedError
 
-    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> PromptCompletionBatches:
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of an example, END included."""
+        own, model = self.recipe.batch.max_length, self.recipe.model
+        most = None if model.kind in ("recurrent-lm", "window-lm") else model.window
+        return own if most is None else min(own or most, most)
+
+    def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> "PromptCompletionBatches":
+        from seqloom.data.collate import PromptCompletionBatches
+
         return PromptCompletionBatches(self.prompts(split), tokens=tokens, shapes=shapes)
 
     def tokens_per_step(self) -> float:
-        """On average, those that are learned."""
-        learned: int = self.batches.counted
-        return learned / self.steps_per_epoch()
+        """Return the mean number of tokens that are learned."""
+        return int(self.batches.counted) / self.steps_per_epoch()
 
     def warnings(self) -> list[str]:
         notes = super().warnings()
         return [*notes, self.about_cut(self.batches.cut)] if self.batches.cut else notes
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        return Loss(completion_loss(model, batch), None, batch["read"], batch["counted"].sum())
-
-
-def completion_loss(model: Any, batch: Tree) -> Tensor:
-    """−1/N Σ log p of the N targets that count."""
-    scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))  # (B, T)
-    return -(scores * batch["counted"]).sum() / batch["counted"].sum().clamp(min=1)
+        """−1/N Σ log p of the N targets that count."""
+        scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))  # (B, T)
+        value = -(scores * batch["counted"]).sum() / batch["counted"].sum().clamp(min=1)
+        return Loss(value, None, batch["read"], batch["counted"].sum())

@@ -5,7 +5,6 @@ END is what the decoder reads before its first token. The loss is −log p of ea
 source and the target before it.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,7 +17,6 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
-from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
@@ -28,6 +26,7 @@ from seqloom.data.examples import ParallelExample
 from seqloom.data.parallel import copy_baseline
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, map_batches, release_memory
 from seqloom.evaluate.alignment import ForcedPair, score_alignments
+from seqloom.evaluate.perplexity import exp
 from seqloom.evaluate.translation import (
     TranslatedLine,
     TranslationReport,
@@ -37,19 +36,13 @@ from seqloom.evaluate.translation import (
     score_translations,
 )
 from seqloom.runs.models import MODELS
-from seqloom.tasks.base import InitRecipe, TaskInfo, TokenTask
+from seqloom.tasks.base import BatchedTask, InitRecipe, ModelSection, TaskInfo, once
 from seqloom.text import BytePair, Tokenizer
 from seqloom.text.bytepair import DropoutTexts
 from seqloom.train.config import FitConfig
 
 if TYPE_CHECKING:
-    from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
-    from seqloom.models.transformer import TransformerConfig
     from seqloom.runs.run import Run
-
-    ModelConfig = RecurrentSeq2SeqConfig | TransformerConfig
-else:
-    ModelConfig = Any
 
 GREEDY = BeamConfig(beam=1)  # how dev is translated while a model trains
 SIDES = ("source", "target")
@@ -78,7 +71,9 @@ class Recipe(InitRecipe):
     task: Literal["translate"] = "translate"
     data: CorpusConfig[ParallelExample]
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ModelConfig, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default("recurrent-seq2seq")
+    model: Annotated[ModelSection, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default(
+        "recurrent-seq2seq"
+    )
     loss: LossConfig = LossConfig()
     decode: BeamConfig = BeamConfig()  # how it translates, unless a command says otherwise
     goal: Literal["loss", "bleu", "chrf"] = "loss"  # which metric of dev selects the best checkpoint
@@ -97,18 +92,10 @@ class Recipe(InitRecipe):
         return self.tokenizer.dropout if self.tokenizer is not None and self.tokenizer.kind == "byte-pair" else 0.0
 
 
-class Task(TokenTask):
-    recipe: Recipe
+class Task(BatchedTask[Recipe, Any]):
     corpus: Corpus[ParallelExample]
     validates_part = True
     measured_on = "pairs of sentences"
-
-    def __init__(
-        self, recipe: Recipe, corpus: Corpus[ParallelExample], tokenizer: Tokenizer, names: Sequence[str] = ()
-    ):
-        super().__init__(recipe, corpus, tokenizer, names)
-        self._sides: dict[tuple[str, str], Ragged] = {}
-        self._cut: dict[tuple[str, str, int], Ragged] = {}  # and to how many places
 
     @classmethod
     def training_texts(cls, recipe: Recipe, corpus: Corpus[ParallelExample]) -> Iterable[str]:
@@ -117,10 +104,11 @@ class Task(TokenTask):
 
     @classmethod
     def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
-        """The same task on other pairs of the same languages, its only split "other"."""
+        """Return the same task on other pairs of the same languages, its only split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 
+    @property
     def loss_unit(self) -> str:
         return "nats, smoothed" if self.recipe.loss.label_smoothing else "nats"
 
@@ -138,7 +126,7 @@ class Task(TokenTask):
         begun = self.recipe.init is not None  # then the places are as they are, and dev is cut
         for side, longest in self.places.items():
             for split in ("train",) if begun else ("train", "dev"):
-                lengths = self._whole(split, side).lengths
+                lengths = self.encoded(split, side).lengths
                 most = int((lengths[self.batches.pairs] if split == "train" else lengths).max())
                 if most > longest:
                     advice = (
@@ -171,19 +159,18 @@ class Task(TokenTask):
     def texts(self, split: str, side: str) -> list[str]:
         return [getattr(pair, side) for pair in self.corpus.split(split)]
 
+    @once
     def side(self, split: str, side: str) -> Ragged:
-        """The tokens of one side of a split; but in train, of a text with more than the model can read the first."""
-        found, most = self._whole(split, side), self.places.get(side)
-        if split == "train" or most is None or found.lengths.max(initial=0) <= most:
-            return found
-        if (split, side, most) not in self._cut:
-            self._cut[split, side, most] = found.truncate_texts(np.minimum(found.lengths, most))
-        return self._cut[split, side, most]
+        """Return the tokens of one side of a split; outside train, no more than the model can read."""
+        texts, most = self.encoded(split, side), self.places.get(side)
+        if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
+            return texts
+        return texts.truncate_texts(np.minimum(texts.lengths, most))
 
-    def _whole(self, split: str, side: str) -> Ragged:
-        if (split, side) not in self._sides:
-            self._sides[split, side] = Ragged.of(self._reader(side).encode_batch(self.texts(split, side)))
-        return self._sides[split, side]
+    @once
+    def encoded(self, split: str, side: str) -> Ragged:
+        """Return all tokens of one side of a split."""
+        return Ragged.of(self.tokenizer_of(side).encode_batch(self.texts(split, side)))
 
     @property
     def places(self) -> dict[str, int]:
@@ -193,7 +180,7 @@ class Task(TokenTask):
 
     def cut(self, split: str) -> Array:
         """Which pairs (N,) of a split have a side with more tokens than that; only its beginning is read."""
-        over = [self._whole(split, side).lengths > longest for side, longest in self.places.items()]
+        over = [self.encoded(split, side).lengths > longest for side, longest in self.places.items()]
         return np.any([np.zeros(len(self.corpus.split(split)), bool), *over], axis=0)
 
     def cut_notes(self, split: str) -> list[str]:
@@ -206,7 +193,8 @@ class Task(TokenTask):
             f"model has places ({places})"
         ]
 
-    def _reader(self, side: str) -> Tokenizer:
+    def tokenizer_of(self, side: str) -> Tokenizer:
+        """Return the tokenizer as it reads one side."""
         return self.tokenizer if side == "source" else self.tokenizer.of_targets
 
     def unknown_rate(self, split: str, side: str) -> float:
@@ -225,16 +213,9 @@ class Task(TokenTask):
         texts = {side: self.texts("train", side) for side in SIDES}
         return {side: DropoutTexts(self.tokenizer, texts[side], self.recipe.dropout) for side in SIDES}
 
-    def steps_per_epoch(self) -> int:
-        return self.batches.steps_per_epoch
-
     def tokens_per_step(self) -> float:
-        """Target tokens, on average."""
+        """Return the mean number of target tokens."""
         return int(self.side("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
-
-    def largest_step(self, seed: int) -> int:
-        """The batch of the first epoch that takes most memory: what a rehearsal must not miss."""
-        return self.batches.largest_step(seed)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """With byte-pair dropout every reading is segmented anew, and padded to the longest it has come to."""
@@ -248,11 +229,8 @@ class Task(TokenTask):
             batch = self.batches.batch(seed, step, rank, world)
         return {**batch, "read": int(batch["target_mask"].sum())}  # counted here, where nothing waits for a GPU
 
-    def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Every sentence begins afresh, so nothing is carried. What is counted are the target tokens."""
-        wanted = self.recipe.loss
-        value, count = model.loss(batch, wanted.label_smoothing, wanted.consistency)
-        return Loss(value, None, batch["read"], count)
+    def loss_options(self) -> Sequence[float]:
+        return self.recipe.loss.label_smoothing, self.recipe.loss.consistency
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -263,7 +241,7 @@ class Task(TokenTask):
         found = self.losses(model, "dev")
         if not len(chosen):
             return found
-        lines = self.translated(model, "dev", GREEDY, chosen)
+        lines = self.translate(model, "dev", GREEDY, chosen)
         said, meant = [line.hypothesis for line in lines], [line.reference for line in lines]
         return found | score_translations(said, meant, language=self.corpus.languages[1]).metrics
 
@@ -271,7 +249,7 @@ class Task(TokenTask):
         """Every figure of a split, all of it translated as the recipe says, or as `decode` does."""
         options = decode or self.recipe.decode
         found = report(
-            self.translated(model, split, options),
+            self.translate(model, split, options),
             source_language=self.corpus.languages[0],
             target_language=self.corpus.languages[1],
             decoding=decoding_in_words(options),
@@ -282,36 +260,35 @@ class Task(TokenTask):
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
-        """−log p per target token, END included."""
+        """Return −log p per target token, END included."""
         total = sum(
             model.target_log_probs(to_device(batch, device_of(model))).double().sum().item()
-            for _, batch in self._every(split)
+            for _, batch in self.every(split)
         )
         loss = -total / len(self.side(split, "target").ids)
-        return {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
+        return {"loss": loss, "perplexity": exp(loss)}
 
-    def translated(
+    def translate(
         self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None
     ) -> list[TranslatedLine]:
-        """Pairs of a split and what the model makes of them, in the order of the split."""
-        pairs = self.corpus.split(split)
-        chosen = np.arange(len(pairs)) if chosen is None else chosen
-        unwanted = self.tokenizer.banned
-        one = replace(options, n_best=1)
-        said: dict[int, str] = {}
-        device, end = device_of(model), self.tokenizer.end
+        """Translate pairs of a split, or those chosen, in the order of the split."""
+        pairs, device, end = self.corpus.split(split), device_of(model), self.tokenizer.end
+        one, banned = replace(options, n_best=1), self.tokenizer.banned
 
         def search(batch: Tree) -> list[list[Hypothesis]]:
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device)
-            return beam_search(model, source=source, options=one, end=end, banned=unwanted)
+            return beam_search(model, source=source, options=one, end=end, banned=banned)
 
-        batches = list(self._every(split, chosen))
+        batches = list(self.every(split, chosen))
         decoded = map_batches(search, [batch for _, batch in batches], device)
         release_memory(model)  # it may learn on, and would need the memory
-        for (members, _), found in zip(batches, decoded, strict=True):
-            for index, (best,) in zip(members.tolist(), found, strict=True):
-                said[index] = self.tokenizer.decode(best.tokens) if pairs[index].source else ""  # blank stays blank
-        return [TranslatedLine(pairs[index].source, pairs[index].target, said[index]) for index in chosen.tolist()]
+        lines: dict[int, TranslatedLine] = {}
+        for (members, _), hypotheses in zip(batches, decoded, strict=True):
+            for index, (best,) in zip(members.tolist(), hypotheses, strict=True):
+                pair = pairs[index]
+                text = self.tokenizer.decode(best.tokens) if pair.source else ""  # blank stays blank
+                lines[index] = TranslatedLine(pair.source, pair.target, text)
+        return [lines[index] for index in (range(len(pairs)) if chosen is None else chosen.tolist())]
 
     def copying(self, split: str) -> dict[str, float]:
         """On `cldr`, whose sentences are new combinations of parts that were seen, what looking them up would reach."""
@@ -322,26 +299,21 @@ class Task(TokenTask):
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:
-        """How well attention finds the parts that say the same, where the corpus knows them; {} where it does not."""
-        pairs = self.corpus.split(split)
+        """Return how well attention finds the parts that say the same, where the corpus knows them; else {}."""
+        pairs, examples = self.corpus.split(split), list[ForcedPair]()
         known = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.cut(split))
-        if not len(known) or not hasattr(model, "attention"):
-            return {}
-        return score_alignments(self._looked(model, split, known))
-
-    def _looked(self, model: Any, split: str, chosen: Array) -> Iterator[ForcedPair]:
-        pairs, (reader, speaker) = self.corpus.split(split), map(self._reader, SIDES)
-        for members, batch in self._every(split, chosen):
+        for members, batch in self.every(split, known) if len(known) else ():
             weights = model.attention(to_device(batch, device_of(model)))  # (B, T, S)
             if weights is None:
-                return
-            rows = zip(members.tolist(), weights.float().cpu().numpy(), strict=True)
-            for pair, looked in ((pairs[index], looked) for index, looked in rows):
-                source, target = reader.spans(pair.source), speaker.spans(pair.target)
-                yield ForcedPair(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links)
+                return {}
+            for index, looked in zip(members.tolist(), weights.float().cpu().numpy(), strict=True):
+                pair = pairs[index]
+                source, target = (self.tokenizer_of(side).spans(getattr(pair, side)) for side in SIDES)
+                examples.append(ForcedPair(looked[: len(target) + 1, : len(source) + 1], source, target, pair.links))
+        return score_alignments(examples) if examples else {}
 
-    def _every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
-        """Each pair of a split once, or each of those chosen: batches, with the places of their pairs in the split."""
+    def every(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
+        """Yield each pair of a split once, or each of those chosen: batches, with the indices of their pairs."""
         sides = [self.side(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)

@@ -8,7 +8,7 @@ different documents.
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
@@ -47,11 +47,11 @@ class Recipe(TextRecipe):
             yield f"tokenizer.kind must be words, since only words have vectors here; got {self.tokenizer.kind}"
 
 
-class Task(TextTask):
+class Task(TextTask[Recipe, WordVectors]):
     measures_text = False
 
     @classmethod
-    def prepare(cls, recipe: Any) -> Self:
+    def prepare(cls, recipe: Recipe) -> Self:
         engine_of(recipe.train)  # what this machine cannot do is refused before anything is made
         return super().prepare(recipe)
 
@@ -62,6 +62,7 @@ class Task(TextTask):
             )
 
     def text(self, split: str) -> Text:
+        """Return the words of a split that have vectors."""
         return text_of(self.tokenizer, self.stream(split))
 
     def counts(self) -> Tensor:
@@ -69,12 +70,10 @@ class Task(TextTask):
         return torch.bincount(self.text("train").words, minlength=len(self.tokenizer))
 
     def scale(self) -> tuple[int, str]:
-        model: WordVectorsConfig = self.recipe.model
+        model, train = self.recipe.model, self.recipe.train
+        engine, device = engine_of(train)
+        threads = f", {train.workers} threads" if engine == "numba" and train.workers > 1 else ""
         numbers = 2 * len(self.tokenizer) * (model.width + (model.objective == "glove"))
-        engine, device = engine_of(self.recipe.train)
-        threads = (
-            f", {self.recipe.train.workers} threads" if engine == "numba" and self.recipe.train.workers > 1 else ""
-        )
         return numbers, f"{device} ({engine}{threads})"
 
     def warnings(self) -> list[str]:
@@ -85,9 +84,9 @@ class Task(TextTask):
 
     # --- training ---------------------------------------------------------------------------------------------------
 
-    def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
+    def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
         """A stage for every line of the log; the model is kept once an epoch, or as `save_every` says."""
-        train: WordTrainConfig = self.recipe.train
+        train = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
         trainer = WordVectorTrainer(model, self.text("train"), train, seed=self.recipe.seed)
@@ -108,18 +107,21 @@ class Task(TextTask):
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
-    def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        found = judge(space_of(model, self.tokenizer), word_sets())
-        return {**self.held_out(model, split), **as_metrics(found.items())}
+    def evaluate(self, model: WordVectors, split: str) -> dict[str, float]:
+        judged = judge(space_of(model, self.tokenizer), word_sets())
+        return {**self.held_out(model, split), **as_metrics(judged.items())}
 
-    def held_out(self, model: Any, split: str) -> dict[str, float]:
+    def held_out(self, model: WordVectors, split: str) -> dict[str, float]:
         """The figures of a split of the text."""
         text = self.text(split)
         text = Text(text.words[:MOST_WORDS], text.documents[:MOST_WORDS])
         if not len(text):
             raise DataError(f"No word of {split} has a vector. Is it of another language than the training text?")
-        found = {"loss": held_out_loss(model, text), "neighbours": neighbours(model, text)}
-        return {**found, "unknown_rate": self.unknown_rate(split)}
+        return {
+            "loss": held_out_loss(model, text),
+            "neighbours": neighbours(model, text),
+            "unknown_rate": self.unknown_rate(split),
+        }
 
 
 def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
@@ -130,16 +132,11 @@ def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
 
 
 def plain_words(tokenizer: Tokenizer) -> Tensor:
-    """The word each token (V,) is, −1 for none; one that is written without a space before it is the same as with."""
+    """Return the word each token (V,) is, −1 for none; one written without a space before it is the same as with."""
     assert isinstance(tokenizer, Words)
     ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
-    found = [-1, -1] + [ids.get(_plain(tokenizer, word), id) for word, id in ids.items()]
-    found = [-1 if id >= 2 and tokenizer.words[id - 2] == NEWLINE else word for id, word in enumerate(found)]
-    return torch.tensor(found)
-
-
-def _plain(tokenizer: Words, word: str) -> str:
-    return word[1:] if tokenizer.glued(word) else word
+    words = [-1 if word == NEWLINE else ids.get(tokenizer.plain(word), id) for word, id in ids.items()]
+    return torch.tensor([-1, -1, *words])
 
 
 def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model") -> WordSpace:
@@ -147,7 +144,7 @@ def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model")
     assert isinstance(tokenizer, Words)
     counts = model.counts.cpu()
     order = [id for id in torch.argsort(-counts, stable=True).tolist() if counts[id] > 0]
-    words = [_plain(tokenizer, tokenizer.token(id)) for id in order]
+    words = [tokenizer.plain(tokenizer.token(id)) for id in order]
     vectors = model.words.float().cpu().numpy()[np.array(order, dtype=np.int64)]
     return WordSpace(words, vectors, tokenizer.config.lowercase, name)
 

@@ -115,10 +115,14 @@ class Words(Tokenizer):
     def unknown_pieces(self, text: str) -> list[str]:
         pieces = (piece for word in _whole_words(self.config, text) for piece in self._pieces(word))
         unknown = (piece for piece in pieces if piece not in self._ids)
-        return each_once(piece[1:] if self.glued(piece) else piece for piece in unknown)
+        return each_once(map(self.plain, unknown))
 
     def glued(self, piece: str) -> bool:
         return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
+
+    def plain(self, piece: str) -> str:
+        """Return a piece without the mark that no space stands before it."""
+        return piece[1:] if self.glued(piece) else piece
 
     def content(self) -> dict[str, Any]:
         chosen = self.config

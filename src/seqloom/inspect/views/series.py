@@ -21,7 +21,7 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.series import Series, Times, Values, labels_of
 from seqloom.decoding.forecast import INTERVALS, Forecast
-from seqloom.tasks.track import CONFIDENCE, measured
+from seqloom.tasks.track import CONFIDENCE, measure_tracks
 
 Array = NDArray[np.float64]
 
@@ -196,7 +196,7 @@ def track_trace(trained: Any, split: str = "test", number: int = 1) -> TrackTrac
         [part[0].cpu().numpy() for part in model.emitted(found.means, found.factors)] for found in (filtered, smoothed)
     )
     return TrackTrace(
-        track.name, track.observed, track.truth, now[0], now[1], then[0], then[1], measured(model, [track])
+        track.name, track.observed, track.truth, now[0], now[1], then[0], then[1], measure_tracks(model, [track])
     )
 
 
