@@ -16,7 +16,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.limits import format_bytes
 from seqloom.core.operations import Implementation
 from seqloom.inspect import doctor
-from seqloom.inspect.rehearsal import Rehearsal
+from seqloom.inspect.rehearsal import Rehearsal, kernel_notes
 from seqloom.nn.cells import CELLS
 from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.recipes import read_recipe
@@ -72,14 +72,14 @@ def test_a_corpus_without_fault_gets_no_warning(tmp_path: Path) -> None:
 def test_shared_lines_inside_of_documents_count_too(tmp_path: Path) -> None:
     shared, own = "x" * 50, "y" * 50
     train, dev = [f"a\n{shared}\nb"], [f"{shared}\n{own}\n{own}\nb"]
-    assert doctor._shared_lines(dev, train) == pytest.approx(1 / 3)
-    assert doctor._shared_lines(["b"], train) == 0
+    assert doctor.share_of_lines(dev, train) == pytest.approx(1 / 3)
+    assert doctor.share_of_lines(["b"], train) == 0
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
 def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
     stream = np.array([token for document in documents for token in [*document, 0]])
-    found, lengths = doctor.lengths(stream, 0), sorted(map(len, documents))
+    found, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
     assert (found.shortest, found.longest) == (lengths[0], lengths[-1])
     assert found.median == lengths[(len(lengths) - 1) // 2]
     assert found.shortest <= found.median <= found.most <= found.longest
@@ -103,7 +103,7 @@ def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest
     kernels = Implementation(torch_kernels.applies, torch_kernels.run)
     monkeypatch.setattr(run_cell, "implementations", [kernels])
     own = CELLS[cell](3, 4)
-    (note,) = doctor.kernel_notes(Recurrent(own), torch.device("cpu"))
+    (note,) = kernel_notes(Recurrent(own), torch.device("cpu"))
     assert (f"{cell} is looped over step by step" in note) == (torch_kernels.kernel_name(own) is None)
 
 

@@ -12,7 +12,7 @@ from tests.understanding import assert_same_checkpoints, trained
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.data.examples import scores_of
 from seqloom.evaluate import correlation
-from seqloom.inspect.doctor_data import about_examples, example_facts
+from seqloom.inspect.doctor import about_examples, example_facts
 from seqloom.predict import matching
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run

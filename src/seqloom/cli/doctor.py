@@ -11,8 +11,7 @@ from seqloom.cli._output import escaped, print_json
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.inspect.doctor import Diagnosis, Split
-    from seqloom.inspect.doctor_data import ExampleFacts, PairFacts, Side
+    from seqloom.inspect.doctor import Diagnosis, ExampleFacts, PairFacts, Side, Split
 
 CLASSES = 12  # that are listed
 

@@ -3,24 +3,22 @@
 `examine` gives plain values. It raises what training would raise where the recipe or its data cannot be used at all.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
 
-from seqloom import accel
-from seqloom.core.limits import available_memory, format_bytes
-from seqloom.data.examples import side_counts
-from seqloom.inspect.doctor_data import ExampleFacts, PairFacts, about_examples, about_pairs, example_facts, pair_facts
-from seqloom.inspect.doctor_data import Lengths as Lengths
-from seqloom.inspect.doctor_data import lengths as lengths
-from seqloom.inspect.rehearsal import Rehearsal, rehearse
-from seqloom.nn.cells import CELLS
-from seqloom.nn.recurrent import Recurrent, run_cell
+from seqloom.config import to_mapping
+from seqloom.core.limits import format_bytes
+from seqloom.core.words import shown
+from seqloom.data.corpus import Corpus
+from seqloom.data.examples import TokenClassificationExample, has_spans, side_counts, tag_counts
+from seqloom.inspect.rehearsal import Budget, ModelFacts, Rehearsal, budget_of, memory_at_hand, model_facts, rehearse
+from seqloom.inspect.values import Array
 from seqloom.tasks import task_info
+from seqloom.tasks.base import Task
 from seqloom.tasks.reading_base import ReadingTask
 from seqloom.tasks.text_base import TextTask
 from seqloom.tasks.translate import SIDES
@@ -28,27 +26,43 @@ from seqloom.tasks.translate import Task as TranslateTask
 from seqloom.train.config import FitConfig
 from seqloom.train.state import device_for
 
-DUPLICATES = 0.10  # of the training documents: more is worth a word
-OVERLAP = 0.05  # of a split's documents, or long lines, that stand in train too
-UNKNOWN = 0.05  # of a split's tokens read as <unk>
+REPEATED = 0.10  # of the training examples: more is worth a word
+OVERLAP = 0.05  # of a split's texts, or long lines, that stand in train too
+UNKNOWN = 0.05  # of a split's tokens read as <unk>, where the model does not read how words are spelled
 LONG_LINE = 40  # characters; shorter lines are alike by chance
+PADDING = 0.25  # of the cells of an epoch
+UNEVEN = 10.0  # times as many examples of the largest class as of the smallest
+LEAST_EXAMPLES = 10  # of a class in training: fewer are hard to learn from
 FULL = 0.9  # of the memory at hand
-STEPS = 64  # of a sequence that layers are asked about
 TOO_BIG = "the parameters, their gradients and the optimizer alone take"
-PARTS = {
-    "embed": "embedding",
-    "source_embed": "source embedding",
-    "target_embed": "target embedding",
-    "stack": "layers",
-    "attend": "attention",
-    "lexicon": "embedding",
-    "chain": "CRF",
-}
 SAVED_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # numbers the optimizer keeps beside each weight and its gradient
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """The lengths of documents in tokens, END not counted."""
+
+    shortest: int
+    median: int
+    most: int  # 95 % are no longer than this
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: Array) -> "Lengths":
+        if not len(lengths):
+            return cls(0, 0, 0, 0)
+        return cls(*(int(np.quantile(lengths, share, method="lower")) for share in (0, 0.5, 0.95, 1)))
+
+    @classmethod
+    def of_stream(cls, stream: Array, end: int) -> "Lengths":
+        """Every document is followed by END, which no text contains: so the stream itself says how long they are."""
+        return cls.of(np.diff(np.flatnonzero(stream == end), prepend=-1) - 1)
+
+
+@dataclass(frozen=True)
 class Split:
+    """A split of plain texts."""
+
     name: str
     documents: int
     empty: int
@@ -62,7 +76,79 @@ class Split:
 
 
 @dataclass(frozen=True)
+class ExampleSplit:
+    """A split of texts with labels, or of tagged sentences."""
+
+    name: str
+    examples: int
+    tokens: int  # END after each text, or piece of one, or the special tokens around it, included
+    lengths: Lengths
+    duplicates: int  # texts that stand earlier in the same split too
+    in_train: int  # texts that stand in train too; 0 for train itself
+    unknown_rate: float
+    new_words: float  # the share of words that never occur in train
+    unseen: dict[str, int]  # labels or tags that train never has, and how often
+
+
+@dataclass(frozen=True)
+class ExampleFacts:
+    """What a classifier, a tagger or another reader of texts learns from."""
+
+    splits: list[ExampleSplit]
+    unit: str  # what is counted: texts or sentences
+    classes: dict[str, int]  # of train, the largest first: labels, tags, or types of spans
+    of_classes: str  # what these are counted in: texts, words or spans
+    spelled: bool  # whether the model also reads how words are spelled
+    cut: int  # training examples longer than batch.max_length
+    max_length: int | None
+    tokens: int  # batch.tokens: the budget of a batch
+    per_batch: float
+    shapes: int  # different shapes of batches
+    fixed: bool  # whether batch.shapes says how many there may be
+    padding: float  # the share of an epoch's cells that hold no token
+
+
+@dataclass(frozen=True)
+class Side:
+    """One language of a split of sentence pairs."""
+
+    tokens: int  # END after each sentence included
+    lengths: Lengths
+    unknown_rate: float
+    new_characters: list[str]  # that never occur on this side of train
+
+
+@dataclass(frozen=True)
+class PairSplit:
+    """A split of sentence pairs."""
+
+    name: str
+    pairs: int
+    empty: int  # pairs with nothing on one side
+    duplicates: int  # pairs that stand earlier in the same split too
+    in_train: int  # pairs that stand in train too; 0 for train itself
+    sources_in_train: int  # pairs whose source does, whatever its translation
+    source: Side
+    target: Side
+
+
+@dataclass(frozen=True)
+class PairFacts:
+    """What a translator learns from."""
+
+    splits: list[PairSplit]
+    left_out: int  # training pairs with a side longer than batch.max_length
+    tokens: int  # batch.tokens: the budget of a batch, on its longer side
+    pairs_per_batch: float
+    shapes: int  # different shapes of batches
+    fixed: bool  # whether batch.shapes says how many there may be
+    padding: float  # the share of an epoch's cells that hold no token
+
+
+@dataclass(frozen=True)
 class TokenizerFacts:
+    """The tokenizer, measured on train."""
+
     kind: str
     size: int
     coverage: float  # the share of the training tokens it can spell
@@ -70,24 +156,9 @@ class TokenizerFacts:
 
 
 @dataclass(frozen=True)
-class ModelFacts:
-    kind: str
-    parts: dict[str, int]  # parameters by part; what is tied is counted once
-    parameters: int
-    notes: list[str]  # what the kernels cover, what the parts do beyond their equations
-
-
-@dataclass(frozen=True)
-class Budget:
-    steps_per_epoch: int
-    steps: int
-    epochs: float
-    tokens_per_step: int | None  # predictions an update is made from; None where a batch does not say
-    evaluations: int
-
-
-@dataclass(frozen=True)
 class Diagnosis:
+    """All that an examination finds."""
+
     task: str
     device: str
     splits: list[Split]
@@ -112,196 +183,193 @@ class Diagnosis:
 
 def examine(recipe: Any) -> Diagnosis:
     """Look a recipe over and rehearse it."""
-    gradient = isinstance(recipe.train, FitConfig)
-    device = device_for(recipe.train) if gradient else torch.device("cpu")
+    by_gradient = isinstance(recipe.train, FitConfig)
+    device = device_for(recipe.train) if by_gradient else torch.device("cpu")
     task = task_info(recipe.task).task.prepare(recipe)
-    budget = budget_of(task, recipe) if gradient else None
-    splits = [split_facts(task, name) for name in task.corpus.splits] if isinstance(task, TextTask) else []
-    pairs = pair_facts(task) if isinstance(task, TranslateTask) else None
-    examples = example_facts(task) if isinstance(task, ReadingTask) else None
-    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask | TranslateTask | ReadingTask) else None
-    model = model_facts(task, device) if gradient else None
+    budget = budget_of(task) if by_gradient else None
+    splits, pairs, examples, tokenizer, sizes = [], None, None, None, {}
+    warnings: list[str] = []
+    if isinstance(task, TextTask | TranslateTask | ReadingTask):
+        tokenizer = tokenizer_facts(task)
+    if isinstance(task, TextTask):
+        splits = [split_facts(task, name) for name in task.corpus.splits]
+        warnings += _about_splits(splits, task.tokenizer.kind)
+    elif isinstance(task, TranslateTask):
+        pairs = pair_facts(task)
+        warnings += about_pairs(pairs)
+    elif isinstance(task, ReadingTask):
+        examples = example_facts(task)
+        warnings += about_examples(examples)
+    elif isinstance(task.corpus, Corpus):
+        sizes = {split: task.corpus.sizes(split) for split in task.corpus.splits}
+    model = model_facts(task, device) if by_gradient else None
     at_hand = memory_at_hand(device)
-    too_big = model is not None and _too_big(model, recipe, at_hand)
-    rehearsal = Rehearsal(failure=too_big) if too_big else rehearse(recipe)
-    warnings = [*_about_data(splits), *(about_pairs(pairs) if pairs is not None else ())]
-    warnings += about_examples(examples) if examples is not None else []
-    warnings += _about_unknown(splits, tokenizer.kind) if tokenizer is not None else []
+    rehearsal = None
+    if model is not None and at_hand is not None:  # weights, gradients and the optimizer's numbers, four bytes each
+        least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
+        if least > at_hand:
+            rehearsal = Rehearsal(failure=f"out of memory: {TOO_BIG} {format_bytes(least)}")
+    rehearsal = rehearsal or rehearse(recipe)
     warnings += task.warnings()
-    warnings += _about_training(recipe, budget) if budget is not None else []
-    warnings += _about_rehearsal(rehearsal, at_hand, recipe)
-    kind, sizes = str(device), {} if splits or pairs or examples else _sizes(task)
+    warnings += _about_training(task, budget) if budget is not None else []
+    warnings += _about_rehearsal(rehearsal, at_hand, to_mapping(recipe).get("batch") or {})
     facts = (splits, tokenizer, model, budget, rehearsal, at_hand, warnings, pairs, examples, sizes)
-    return Diagnosis(recipe.task, kind, *facts)
+    return Diagnosis(recipe.task, str(device), *facts)
 
 
-def _sizes(task: Any) -> dict[str, dict[str, int]]:
-    corpus: Any = getattr(task, "corpus", None)
-    return {split: corpus.sizes(split) for split in corpus.splits} if hasattr(corpus, "sizes") else {}
-
-
-# --- data -----------------------------------------------------------------------------------------------------------
+# --- data -------------------------------------------------------------------------------------------------------------
 
 
 def split_facts(task: TextTask, name: str) -> Split:
     documents, train = task.corpus.split(name), task.corpus.split("train")
     real = [document for document in documents if document.strip()]
-    other = name != "train"
-    seen = set(train) if other else set()
+    known = set(train) if name != "train" else set()
     return Split(
         name=name,
         documents=len(documents),
         empty=len(documents) - len(real),
         tokens=len(task.stream(name)),
-        lengths=lengths(task.stream(name).numpy(), task.tokenizer.end),
+        lengths=Lengths.of_stream(task.stream(name).numpy(), task.tokenizer.end),
         duplicates=len(real) - len(set(real)),
-        in_train=sum(document in seen for document in real),
-        lines_in_train=_shared_lines(documents, train) if other else 0.0,
+        in_train=sum(document in known for document in real),
+        lines_in_train=share_of_lines(documents, train) if name != "train" else 0.0,
         unknown_rate=task.unknown_rate(name),
-        new_characters=sorted(set().union(*documents) - set().union(*train)) if other else [],
+        new_characters=sorted(set().union(*documents) - set().union(*train)),
     )
 
 
-def _shared_lines(documents: Sequence[str], train: Sequence[str]) -> float:
+def share_of_lines(documents: Sequence[str], train: Sequence[str]) -> float:
     """The share of long lines that stand in train too: where a document is a whole file, only lines can be alike."""
-    own = list(_long_lines(documents))
-    seen = set(_long_lines(train)) if own else set()
-    return sum(line in seen for line in own) / len(own) if own else 0.0
+    lines, known = (
+        [line.strip() for document in texts for line in document.split("\n") if len(line.strip()) >= LONG_LINE]
+        for texts in (documents, train)
+    )
+    there = set(known)
+    return sum(line in there for line in lines) / len(lines) if lines else 0.0
 
 
-def _long_lines(documents: Sequence[str]) -> Iterator[str]:
-    for document in documents:
-        yield from (line.strip() for line in document.split("\n") if len(line.strip()) >= LONG_LINE)
+def example_facts(task: ReadingTask) -> ExampleFacts:
+    batches, corpus, frame = task.batches, task.corpus, task.reader().frame
+    is_tagged = issubclass(corpus.example_type, TokenClassificationExample)
+    splits = []
+    for name in corpus.splits:
+        texts, read = task.plain_texts(name), task.read(name).texts
+        train = set(task.plain_texts("train")) if name != "train" else set()
+        splits.append(
+            ExampleSplit(
+                name=name,
+                examples=len(texts),
+                tokens=len(read.ids),
+                lengths=Lengths.of(read.lengths - (1 if frame is None else frame.length)),
+                duplicates=len(texts) - len(set(texts)),
+                in_train=sum(text in train for text in texts),
+                unknown_rate=task.unknown_rate(name),
+                new_words=corpus.new_words(name) if name != "train" else 0.0,
+                unseen=corpus.unseen_labels(name) if task.names else {},
+            )
+        )
+    labels = corpus.label_counts("train") if task.names and not is_tagged else {}
+    return ExampleFacts(
+        splits=splits,
+        unit=task_info(task.recipe.task).examples,
+        classes=tag_counts(corpus, "train") if is_tagged else labels,
+        of_classes="texts" if not is_tagged else "spans" if has_spans(corpus) else "words",
+        spelled=task.spellings is not None,
+        cut=task.cut(),
+        max_length=task.recipe.batch.max_length,
+        tokens=batches.tokens,
+        per_batch=len(batches) / batches.steps_per_epoch,
+        shapes=len(batches.shapes()),
+        fixed=task.recipe.batch.shapes is not None,
+        padding=batches.padding(),
+    )
+
+
+def pair_facts(task: TranslateTask) -> PairFacts:
+    batches, splits = task.batches, []
+    train = set(zip(*(task.texts("train", side) for side in SIDES), strict=True))
+    for name in task.corpus.splits:
+        known = train if name != "train" else set()
+        sources = {source for source, _ in known}
+        texts, sides = list(zip(*(task.texts(name, side) for side in SIDES), strict=True)), {}
+        for side in SIDES:
+            ids = task.side(name, side).ids
+            new = set().union(*task.texts(name, side)) - set().union(*task.texts("train", side))
+            lengths = Lengths.of_stream(ids, task.tokenizer.end)
+            sides[side] = Side(len(ids), lengths, task.unknown_rate(name, side), sorted(new))
+        splits.append(
+            PairSplit(
+                name=name,
+                pairs=len(texts),
+                empty=sum(not (source.strip() and target.strip()) for source, target in texts),
+                duplicates=len(texts) - len(set(texts)),
+                in_train=sum(pair in known for pair in texts),
+                sources_in_train=sum(source in sources for source, _ in texts),
+                source=sides["source"],
+                target=sides["target"],
+            )
+        )
+    return PairFacts(
+        splits=splits,
+        left_out=batches.left_out,
+        tokens=batches.tokens,
+        pairs_per_batch=len(batches.pairs) / batches.steps_per_epoch,
+        shapes=len(batches.shapes()),
+        fixed=task.recipe.batch.shapes is not None,
+        padding=batches.padding(),
+    )
 
 
 def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
-    """Over both sides, where there are two."""
+    """The coverage of train, over both sides where there are two."""
     if isinstance(task, ReadingTask):
-        total, unknown = len(task.batches.texts.ids), len(task.batches.texts.ids) * task.unknown_rate("train")
+        tokens = len(task.batches.texts.ids)
+        unknown = tokens * task.unknown_rate("train")
         characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # each end counts as one, as for others
     elif isinstance(task, TranslateTask):
-        tokens = {side: len(task.side("train", side).ids) for side in SIDES}
+        counts = {side: len(task.side("train", side).ids) for side in SIDES}
+        tokens, unknown = sum(counts.values()), sum(n * task.unknown_rate("train", side) for side, n in counts.items())
         characters = sum(counts.characters for counts in side_counts(task.corpus.split("train")).values())
-        unknown = sum(count * task.unknown_rate("train", side) for side, count in tokens.items())
-        total = sum(tokens.values())
     else:
-        total, characters = len(task.stream("train")), task.corpus.counts("train").characters
-        unknown = total * task.unknown_rate("train")
-    return TokenizerFacts(task.tokenizer.kind, len(task.tokenizer), 1 - unknown / total, characters / total)
+        tokens, characters = len(task.stream("train")), task.corpus.counts("train").characters
+        unknown = tokens * task.unknown_rate("train")
+    return TokenizerFacts(task.tokenizer.kind, len(task.tokenizer), 1 - unknown / tokens, characters / tokens)
 
 
-# --- model ----------------------------------------------------------------------------------------------------------
+# --- what to mend -----------------------------------------------------------------------------------------------------
 
 
-def empty_model(task: Any) -> nn.Module:
-    """The model as it would be built, without memory for its weights where it can be built so."""
-    try:
-        with torch.device("meta"):
-            model: nn.Module = task.model()
-    except (NotImplementedError, RuntimeError):  # something looks at its own weights while it is built
-        model = task.model()
-    return model
+def _about_repetitions(share: float, what: str) -> Iterator[str]:
+    if share > REPEATED:
+        yield (
+            f"{share:.0%} of the training {what} are repetitions of others. Leave them out, unless they are meant to "
+            "weigh more."
+        )
 
 
-def parameters_of(task: Any) -> int:
-    return sum(parameter.numel() for parameter in empty_model(task).parameters())
+def _about_overlap(share: float, what: str, split: str, them: str) -> Iterator[str]:
+    if share > OVERLAP:
+        yield (
+            f"{share:.0%} of the {what} of {split} stand in train too: its figures will flatter the model. Split "
+            f"{them} so that nothing is in both."
+        )
 
 
-def model_facts(task: Any, device: torch.device) -> ModelFacts:
-    model = empty_model(task)
-    parts: dict[str, int] = {}
-    for name, parameter in model.named_parameters():  # what is tied comes once
-        part = PARTS.get(name.partition(".")[0], name.partition(".")[0])
-        parts[part] = parts.get(part, 0) + parameter.numel()
-    kind = task.recipe.model.kind
-    return ModelFacts(kind, parts, sum(parts.values()), [*kernel_notes(model, device), *_own_notes(model)])
+def _about_padding(facts: ExampleFacts | PairFacts) -> Iterator[str]:
+    if facts.padding > PADDING:
+        less = "Raise batch.shapes, or set it to null for batches cut to measure."
+        fewer = "Lower batch.tokens: smaller batches hold fewer different lengths."
+        yield f"{facts.padding:.0%} of what a batch holds is padding. {less if facts.fixed else fewer}"
 
 
-def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
-    """Whether recurrent layers read whole sequences at once, or which of them must be looped over step by step."""
-    layers = [module for module in model.modules() if isinstance(module, Recurrent)]
-    if not layers:
-        return []
-    accel.install()
-    names = {cell: name for name, cell in CELLS.items()}
-    looped = {names.get(type(layer.cell), type(layer.cell).__name__) for layer in layers if _loops(layer, device)}
-    if not looped:
-        return ["every layer reads whole sequences at once"]
-    slower = "2×" if device.type == "cpu" else "10×"
-    return [f"{', '.join(sorted(looped))} is looped over step by step here: about {slower} slower"]
-
-
-def _loops(layer: Recurrent, device: torch.device) -> bool:
-    x = torch.empty(1, STEPS, layer.cell.inputs, device=device)
-    return run_cell.select(layer.cell, x, layer.initial_state(1)) is run_cell.definition
-
-
-def _own_notes(model: nn.Module) -> list[str]:
-    parts: list[Any] = (
-        [model] if hasattr(model, "notes") else [part for part in model.children() if hasattr(part, "notes")]
-    )
-    return list(dict.fromkeys(note for part in parts for note in part.notes()))
-
-
-# --- training -------------------------------------------------------------------------------------------------------
-
-
-def budget_of(task: Any, recipe: Any) -> Budget:
-    train, per_epoch = recipe.train, task.steps_per_epoch()
-    steps = train.total_steps(per_epoch)
-    updates = max(1, per_epoch // train.accumulate)
-    return Budget(
-        steps_per_epoch=updates,
-        steps=steps,
-        epochs=steps * train.accumulate / per_epoch,
-        tokens_per_step=_tokens_per_step(task, recipe),
-        evaluations=math.ceil(steps / (train.evaluate_every or updates)),
-    )
-
-
-def _tokens_per_step(task: Any, recipe: Any) -> int | None:
-    if (average := task.tokens_per_step()) is not None:
-        return round(average * recipe.train.accumulate)
-    batch = task.batch(recipe.seed, 0)
-    targets = batch.get("targets") if isinstance(batch, dict) else None
-    return None if targets is None else targets.numel() * recipe.train.accumulate
-
-
-def memory_at_hand(device: torch.device) -> int | None:
-    """Bytes that are free on the device, or on the machine; None where there is no telling."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return available_memory()
-
-
-def _too_big(model: ModelFacts, recipe: Any, at_hand: int | None) -> str | None:
-    """Weights, gradients and the optimizer's numbers alone, at four bytes each."""
-    least = 4 * model.parameters * (2 + SAVED_PER_WEIGHT.get(recipe.train.optimizer, 0))
-    if at_hand is None or least <= at_hand:
-        return None
-    return f"out of memory: {TOO_BIG} {format_bytes(least)}"
-
-
-# --- what to mend ---------------------------------------------------------------------------------------------------
-
-
-def _about_data(splits: Sequence[Split]) -> Iterator[str]:
+def _about_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
     for split in splits:
-        if split.duplicates > DUPLICATES * split.documents and split.name == "train":
-            yield (
-                f"{split.duplicates / split.documents:.0%} of the training documents are repetitions of others. Leave "
-                "them out, unless they are meant to weigh more."
-            )
-        shared = max(split.in_train / max(1, split.documents - split.empty), split.lines_in_train)
-        if shared > OVERLAP:
-            what = "documents" if shared > split.lines_in_train else f"lines of {LONG_LINE} characters and more"
-            yield (
-                f"{shared:.0%} of the {what} of {split.name} stand in train too: its figures will flatter the model. "
-                "Split the text so that nothing is in both."
-            )
-
-
-def _about_unknown(splits: Sequence[Split], kind: str) -> Iterator[str]:
+        if split.name == "train":
+            yield from _about_repetitions(split.duplicates / max(1, split.documents), "documents")
+        documents = split.in_train / max(1, split.documents - split.empty)
+        lines = f"lines of {LONG_LINE} characters and more"
+        what = "documents" if documents > split.lines_in_train else lines
+        yield from _about_overlap(max(documents, split.lines_in_train), what, split.name, "the text")
     blind = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > UNKNOWN]
     if blind:
         more = "lower tokenizer.min_count, raise tokenizer.max_size, " if kind == "words" else ""
@@ -311,30 +379,73 @@ def _about_unknown(splits: Sequence[Split], kind: str) -> Iterator[str]:
         )
 
 
-def _about_training(recipe: Any, budget: Budget) -> Iterator[str]:
-    train = recipe.train
+def about_examples(facts: ExampleFacts) -> Iterator[str]:
+    """What to mend first. Long texts and unseen labels the task itself speaks of."""
+    for split in facts.splits:
+        if split.name == "train":
+            yield from _about_repetitions(split.duplicates / max(1, split.examples), facts.unit)
+        yield from _about_overlap(split.in_train / max(1, split.examples), facts.unit, split.name, "them")
+        if split.name != "train" and split.unknown_rate > UNKNOWN and not facts.spelled:
+            yield (
+                f"{split.unknown_rate:.1%} of {split.name} is read as <unk>: the model cannot tell these tokens apart. "
+                "Let it read characters too (model.characters.kind=cnn), or take tokenizer.kind=byte-pair."
+            )
+    counts = list(facts.classes.values())
+    if rare := [name for name, count in facts.classes.items() if count < LEAST_EXAMPLES]:
+        few = f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {shown(rare[0])} has"
+        yield f"{few} fewer than {LEAST_EXAMPLES} training {facts.of_classes}: hardly enough to learn from."
+    if counts and facts.of_classes == "texts" and max(counts) > UNEVEN * min(counts):
+        yield (
+            f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "
+            "F1 beside accuracy; loss.class_weights=balanced makes all classes count the same."
+        )
+    yield from _about_padding(facts)
+
+
+def about_pairs(facts: PairFacts) -> Iterator[str]:
+    """What to mend first. Long pairs and unknown words of train the task itself speaks of."""
+    for split in facts.splits:
+        if split.name == "train":
+            yield from _about_repetitions(split.duplicates / max(1, split.pairs), "pairs")
+            continue
+        pairs, sources = split.in_train / split.pairs, split.sources_in_train / split.pairs
+        share, what = (pairs, "pairs") if pairs > OVERLAP else (sources, "source sentences")
+        yield from _about_overlap(share, what, split.name, "the pairs")
+        for name, side in (("source", split.source), ("target", split.target)):
+            if side.unknown_rate > UNKNOWN:
+                yield (
+                    f"{side.unknown_rate:.1%} of the {name} side of {split.name} is read as <unk>: the model cannot "
+                    "tell these tokens apart. Give more pairs, or take tokenizer.kind=byte-pair: it spells everything."
+                )
+    yield from _about_padding(facts)
+
+
+def _about_training(task: Task, budget: Budget) -> Iterator[str]:
+    train = task.recipe.train
     yield from train.warnings(budget.steps)
     if train.optimizer in ("adam", "adamw") and train.lr > 0.03:
         yield f"train.lr={train.lr:g} is far above what {train.optimizer} usually bears (1e-4 to 1e-2)."
-    if train.clip is None and getattr(recipe.model, "cell", None):
+    if train.clip is None and to_mapping(task.recipe)["model"].get("cell"):
         yield "train.clip is null: gradients through time can explode, and one such step spoils the weights. Try 1.0."
 
 
-def _about_rehearsal(found: Rehearsal, at_hand: int | None, recipe: Any) -> Iterator[str]:
-    sizes = [name for name in ("tokens", "rows", "chunk") if hasattr(getattr(recipe, "batch", None), name)]
-    smaller = f"a smaller {', '.join(f'batch.{name}' for name in sizes)}{' or ' if sizes else ''}model"
+def _about_rehearsal(rehearsal: Rehearsal, at_hand: int | None, batch: Mapping[str, object]) -> Iterator[str]:
+    sizes = [f"batch.{name}" for name in ("tokens", "rows", "chunk") if name in batch]
+    smaller = f"a smaller {', '.join(sizes)}{' or ' if sizes else ''}model"
     room = f" {format_bytes(at_hand)} are free." if at_hand is not None else ""
-    if found.failure is not None and found.failure.startswith("out of memory"):
-        smaller = "a smaller model" if TOO_BIG in found.failure else smaller  # no batch would be small enough
-        yield f"{found.failure[0].upper()}{found.failure[1:]}.{room} Take {smaller}."
-    elif found.failure is not None:
-        yield f"The rehearsal failed, and so will training: {found.failure}"
-    elif at_hand is not None and found.peak is not None and found.peak > FULL * at_hand:
-        yield f"Training needs {format_bytes(found.peak)} of memory.{room} Take {smaller}."
-    if found.parts > 1:
+    failure = rehearsal.failure
+    if failure is not None and failure.startswith("out of memory"):
+        smaller = "a smaller model" if TOO_BIG in failure else smaller  # no batch would be small enough
+        yield f"{failure[0].upper()}{failure[1:]}.{room} Take {smaller}."
+    elif failure is not None:
+        yield f"The rehearsal failed, and so will training: {failure}"
+    elif at_hand is not None and rehearsal.peak is not None and rehearsal.peak > FULL * at_hand:
+        yield f"Training needs {format_bytes(rehearsal.peak)} of memory.{room} Take {smaller}."
+    if rehearsal.parts > 1:
         yield (
-            f"A batch does not fit in memory and is taken in {found.parts} parts: the same updates, in more time."
+            f"A batch does not fit in memory and is taken in {rehearsal.parts} parts: the same updates, in more time."
             f"{room} train.recompute=true takes less memory, and so does {smaller}."
         )
-    if found.skipped:
-        yield f"{found.skipped} of the first {found.updates} updates were not finite. Lower train.lr, or clip lower."
+    if rehearsal.skipped:
+        skipped = f"{rehearsal.skipped} of the first {rehearsal.updates} updates were not finite."
+        yield f"{skipped} Lower train.lr, or clip lower."

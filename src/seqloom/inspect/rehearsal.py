@@ -1,10 +1,11 @@
-"""A few real steps of a training in a process of its own: how long they take and how much memory they need.
+"""What a training takes: parameters, updates, and the time and memory of a few real steps in a process of its own.
 
-Nothing is modelled: the rehearsal reads the same data, makes the same updates, evaluates and saves as the training
+Nothing is modelled: a rehearsal reads the same data, makes the same updates, evaluates and saves as the training
 will, so its peak is the training's peak. The process is fresh, so that what this one holds is not counted.
 """
 
 import json
+import math
 import os
 import resource
 import signal
@@ -17,17 +18,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from torch import nn
 
 from seqloom import accel
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import Interrupted, SeqloomError
+from seqloom.core.limits import available_memory
 from seqloom.data.files import data_folder, use_data_folder
+from seqloom.nn.cells import CELLS
+from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.runs.record import record
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
+from seqloom.tasks.base import Task
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
@@ -42,6 +48,38 @@ FEWEST = 3  # … and at least, the first of which only warms up
 SECONDS = 6.0  # no new update is begun after so many seconds of updates
 NO_ROOM = "can't allocate memory: "  # how torch says so on a CPU
 PATIENCE = 20.0  # an evaluation, or a counting, is broken off after so many seconds
+
+PARTS = {
+    "embed": "embedding",
+    "source_embed": "source embedding",
+    "target_embed": "target embedding",
+    "stack": "layers",
+    "attend": "attention",
+    "lexicon": "embedding",
+    "chain": "CRF",
+}
+STEPS = 64  # of a sequence that layers are asked about
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The model as it would be built."""
+
+    kind: str
+    parts: dict[str, int]  # parameters by part; what is tied is counted once
+    parameters: int
+    notes: list[str]  # what the kernels cover, what the parts do beyond their equations
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long training would go on."""
+
+    steps_per_epoch: int
+    steps: int
+    epochs: float
+    tokens_per_step: int | None  # predictions an update is made from; None where a batch does not say
+    evaluations: int
 
 
 @dataclass
@@ -64,6 +102,84 @@ class Rehearsal:
     def peak(self) -> int | None:
         """What must fit into the memory of the device."""
         return self.memory if self.gpu_reserved is None else self.gpu_reserved
+
+
+# --- what is known without training -----------------------------------------------------------------------------------
+
+
+def empty_model(task: Task) -> nn.Module:
+    """The model as it would be built, without memory for its weights where it can be built so."""
+    try:
+        with torch.device("meta"):
+            return task.model()
+    except (NotImplementedError, RuntimeError):  # something looks at its own weights while it is built
+        return task.model()
+
+
+def parameters_of(task: Task) -> int:
+    return sum(parameter.numel() for parameter in empty_model(task).parameters())
+
+
+@runtime_checkable
+class HasNotes(Protocol):
+    """A module that says what it does beyond its equations."""
+
+    def notes(self) -> list[str]: ...
+
+
+def model_facts(task: Task, device: torch.device) -> ModelFacts:
+    model = empty_model(task)
+    parts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():  # what is tied comes once
+        part = PARTS.get(name.partition(".")[0], name.partition(".")[0])
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    modules = [model] if isinstance(model, HasNotes) else model.children()
+    notes = [note for module in modules if isinstance(module, HasNotes) for note in module.notes()]
+    all_notes = [*kernel_notes(model, device), *dict.fromkeys(notes)]
+    return ModelFacts(task.recipe.model.kind, parts, sum(parts.values()), all_notes)
+
+
+def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
+    """Whether recurrent layers read whole sequences at once, or which of them must be looped over step by step."""
+    layers = [module for module in model.modules() if isinstance(module, Recurrent)]
+    if not layers:
+        return []
+    accel.install()
+    names, looped = {cell: name for name, cell in CELLS.items()}, set()
+    for layer in layers:
+        x = torch.empty(1, STEPS, layer.cell.inputs, device=device)
+        if run_cell.select(layer.cell, x, layer.initial_state(1)) is run_cell.definition:
+            looped.add(names.get(type(layer.cell), type(layer.cell).__name__))
+    if not looped:
+        return ["every layer reads whole sequences at once"]
+    slower = "2×" if device.type == "cpu" else "10×"
+    return [f"{', '.join(sorted(looped))} is looped over step by step here: about {slower} slower"]
+
+
+def budget_of(task: Task) -> Budget:
+    recipe, per_epoch = task.recipe, task.steps_per_epoch()
+    train, tokens = recipe.train, task.tokens_per_step()
+    steps = train.total_steps(per_epoch)
+    updates = max(1, per_epoch // train.accumulate)
+    if tokens is None:
+        batch = task.batch(recipe.seed, 0)
+        targets = batch.get("targets") if isinstance(batch, dict) else None
+        tokens = None if targets is None else targets.numel()
+    return Budget(
+        steps_per_epoch=updates,
+        steps=steps,
+        epochs=steps * train.accumulate / per_epoch,
+        tokens_per_step=None if tokens is None else round(tokens * train.accumulate),
+        evaluations=math.ceil(steps / (train.evaluate_every or updates)),
+    )
+
+
+def memory_at_hand(device: torch.device) -> int | None:
+    """Bytes that are free on the device, or on the machine; None where there is no telling."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+
+
+# --- a rehearsal ------------------------------------------------------------------------------------------------------
 
 
 def rehearse(recipe: Any) -> Rehearsal:
@@ -98,7 +214,7 @@ def perform(recipe: Any, folder: Path) -> Rehearsal:
     accel.install()
     gradient = isinstance(recipe.train, FitConfig)
     method = _fit if gradient else _estimate
-    for _ in record(method(task, recipe, run.store(recipe.train.keep), found), run):
+    for _ in record(method(task, run.store(recipe.train.keep), found), run):
         pass
     found.memory = peak_memory()
     device = device_for(recipe.train) if gradient else torch.device("cpu")
@@ -108,8 +224,9 @@ def perform(recipe: Any, folder: Path) -> Rehearsal:
     return found
 
 
-def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
+def _fit(task: Task, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
     """A few updates, an evaluation, a checkpoint: everything a training holds in memory, as long as it holds it."""
+    recipe = task.recipe
     state = TrainState(task, recipe.train, recipe.seed)
     if state.layer_groups is not None:  # if layers are unfrozen, the peak is that of the last updates
         state.layer_groups = replace(state.layer_groups, every=None)
@@ -143,12 +260,12 @@ def _fit(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> It
     yield Saved(found.updates, store.save(found.updates, state.state_dict()))
 
 
-def _estimate(task: Any, recipe: Any, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
+def _estimate(task: Task, store: CheckpointStore, found: Rehearsal) -> Iterator[Event]:
     """A counting is over so soon that the rehearsal is the thing itself."""
     began = time.perf_counter()
     found.complete = False
     with _broken_off() as stop:
-        for event in estimate(task, recipe.train, store, seed=recipe.seed, stop=stop):
+        for event in estimate(task, task.recipe.train, store, seed=task.recipe.seed, stop=stop):
             if isinstance(event, Progress) and "ngrams" in event.values:
                 found.sizes[f"{event.values['order']:.0f}-grams"] = int(event.values["ngrams"])
             found.complete = isinstance(event, Finished)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
 from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.words import HIGHER_IS_BETTER, nearest
-from seqloom.inspect.doctor import budget_of, parameters_of
+from seqloom.inspect.rehearsal import budget_of, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import RECIPES, build_recipe, recipe_mapping
 from seqloom.tasks import task_info
@@ -254,7 +254,7 @@ def _with_recipe(task: Any, recipe: Any) -> Any:
 
 
 def _tokens(task: Any) -> int | None:
-    budget = budget_of(task, task.recipe)
+    budget = budget_of(task)
     return budget.tokens_per_step and budget.steps * budget.tokens_per_step
 
 
